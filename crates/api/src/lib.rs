@@ -1,0 +1,1 @@
+//! Kubernetes types of the stack (custom resources) and every name that others match

@@ -1,0 +1,1 @@
+//! Every object that the operator and the deployer install, as typed values from plain options

@@ -1,0 +1,1 @@
+//! NodeResourceTopology to topology and back: attributes, pod fingerprint, placement

@@ -1,0 +1,1 @@
+//! Result model of a run and its readers: event log, JUnit, JSON

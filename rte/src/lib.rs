@@ -1,0 +1,1 @@
+//! Resource topology exporter: publishes the NUMA zones of a node as a NodeResourceTopology

@@ -1,0 +1,1 @@
+//! KubeSchedulerConfiguration and NodeResourceTopologyMatchArgs: parse, default, validate, render

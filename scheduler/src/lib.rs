@@ -1,0 +1,1 @@
+//! Secondary scheduler with NodeResourceTopologyMatch

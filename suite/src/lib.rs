@@ -1,0 +1,1 @@
+//! Scenarios, the serial engine and numaresources-tests

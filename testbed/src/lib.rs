@@ -1,0 +1,9 @@
+//! Clusters to test on: lanes, pretend hardware, process runtime, faults.
+//!
+//! Products are started as processes and never linked, so that a testbed can judge another implementation as well.
+//!
+//! Reading order: [`local`] brings a cluster of real Kubernetes parts up and down; [`node`] is what runs inside one node
+//! of it: the CRI server and the process runtime.
+
+pub mod local;
+pub mod node;

@@ -1,0 +1,47 @@
+//! The contract between the cluster (which prepares a node's namespaces) and the node runtime (which runs in them).
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that `numaresources-testbed node` needs to know; read as JSON from the file named by `--spec`.
+///
+/// The process is started inside the node's mount and network namespaces: `/` is already the root of the node (host
+/// programs and libraries read-only below `/usr`, pretend hardware below `/sys`, private `/var`, `/run`, `/etc`, `/tmp`)
+/// and the node's own network link is up.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct NodeSpec {
+    /// Name of the Kubernetes Node.
+    pub node: String,
+    /// Unix socket on which the CRI v1 runtime and image services are served.
+    pub cri_socket: PathBuf,
+    /// Unix socket of the control protocol (JSON lines): signals and facts about containers.
+    pub control_socket: PathBuf,
+    /// Directory for the runtime's own state; private to the node.
+    pub state_dir: PathBuf,
+    /// First address of the pod network of this node; the bridge of the sandboxes takes it.
+    pub pod_gateway: Ipv4Addr,
+    /// Prefix length of the pod network of this node.
+    pub pod_prefix: u8,
+    /// Address of the node itself, reported for pods on the host network.
+    pub node_address: Ipv4Addr,
+    /// Images by repository (a reference without tag and digest).
+    pub images: BTreeMap<String, Image>,
+    /// Host paths that a volume gets another directory for; used by faults (e.g. a proxy before the podresources socket).
+    #[serde(default)]
+    pub host_path_overrides: BTreeMap<PathBuf, PathBuf>,
+}
+
+/// What an image reference resolves to: programs of the host under the paths that the image would have them at.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Image {
+    /// Path inside the container → program on the host.
+    pub programs: BTreeMap<PathBuf, PathBuf>,
+    /// Numeric user of the image; containers run as this user unless the pod says otherwise.
+    #[serde(default)]
+    pub user: Option<u32>,
+    /// Command of the image for containers that give none.
+    pub entrypoint: Vec<String>,
+}
