@@ -1,1 +1,26 @@
-//! kubelet PodResources v1, device plugin v1beta1 and CRI v1: clients and servers over unix sockets
+//! The gRPC interfaces around the kubelet, over unix sockets: `PodResources` v1, device plugin v1beta1 and the container
+//! runtime interface (CRI) v1, each as client and as server.
+//!
+//! The interface definitions are in `proto/`; `cargo xtask protos` turns them into Rust.
+//!
+//! # Generated code
+//! [`v1`], [`deviceplugin::v1beta1`] and [`cri::v1`] are what the generator made of the definitions: messages, a client and a
+//! server trait per service. A method that an implementation of a server trait leaves out answers `Unimplemented`. Maps are
+//! `BTreeMap`s.
+//!
+//! # Reading order
+//! The three modules of messages, then the ends: `client`, `server`, `device_plugin`.
+
+mod generated;
+
+pub use generated::podresources_v1 as v1;
+
+/// The device plugin interface: the kubelet serves `Registration`, every plugin serves `DevicePlugin`.
+pub mod deviceplugin {
+    pub use crate::generated::deviceplugin_v1beta1 as v1beta1;
+}
+
+/// The container runtime interface: the runtime serves `RuntimeService` and `ImageService` on one socket.
+pub mod cri {
+    pub use crate::generated::cri_v1 as v1;
+}
