@@ -1,0 +1,178 @@
+//! The layer check: which package of the workspace may use which (`ARCHITECTURE.md`, "Code map").
+//!
+//! Only normal and build dependencies count; tests may reach wherever they need.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// What a package may depend on.
+struct Rule {
+    package: &'static str,
+    may_use: &'static [&'static str],
+    /// Pure packages have no runtime, no client and no server.
+    pure: bool,
+}
+
+const fn pure(package: &'static str, may_use: &'static [&'static str]) -> Rule {
+    Rule { package, may_use, pure: true }
+}
+
+const fn rule(package: &'static str, may_use: &'static [&'static str]) -> Rule {
+    Rule { package, may_use, pure: false }
+}
+
+/// The table of the code map, lowest layer first. A package that is missing here is a violation.
+const RULES: &[Rule] = &[
+    pure("topology", &[]),
+    pure("api", &[]),
+    // the one exception in its layer: interfaces over unix sockets are what it is for
+    rule("podresources", &[]),
+    pure("scheduler-config", &[]),
+    pure("reports", &[]),
+    pure("nrt", &["api", "topology"]),
+    pure("manifests", &["api", "scheduler-config"]),
+    pure("fixtures", &["api", "topology", "nrt"]),
+    rule("apply", &["api"]),
+    rule("daemon", &[]),
+    rule("rte", &["api", "podresources", "topology", "nrt", "daemon"]),
+    rule("scheduler", &["api", "topology", "nrt", "scheduler-config", "daemon"]),
+    // `rte` for its entry point only: the bundled operand
+    rule("operator", &["api", "manifests", "scheduler-config", "apply", "daemon", "rte"]),
+    rule("testbed", &["api", "podresources", "topology", "fixtures"]),
+    rule("suite", &["testbed", "fixtures", "reports", "api", "nrt", "apply", "scheduler-config"]),
+    rule(
+        "xtask",
+        &[
+            "topology", "api", "podresources", "scheduler-config", "reports", "nrt", "manifests", "fixtures", "apply",
+            "daemon", "testbed", "suite",
+        ],
+    ),
+];
+
+/// What a pure package must not depend on directly.
+const IMPURE: &[&str] = &["tokio", "tonic", "hyper", "hyper-util", "axum", "tower", "nix", "fs-err"];
+
+/// Features of `kube` that bring a client with them.
+const CLIENT_FEATURES: &[&str] = &["client", "runtime", "config"];
+
+/// One package as the check sees it.
+#[derive(Clone, Debug, Default)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+/// One direct dependency of a package; dev-dependencies are left out.
+#[derive(Clone, Debug, Default)]
+struct Dependency {
+    name: String,
+    features: Vec<String>,
+}
+
+/// Runs the check over the workspace and prints what violates it.
+///
+/// # Errors
+/// When `cargo metadata` fails or a rule is violated.
+pub fn run() -> anyhow::Result<()> {
+    let metadata = MetadataCommand::new().no_deps().exec().context("reading the workspace with cargo metadata")?;
+    let packages: Vec<Package> = metadata
+        .packages
+        .iter()
+        .map(|package| Package {
+            name: package.name.to_string(),
+            dependencies: package
+                .dependencies
+                .iter()
+                .filter(|dependency| dependency.kind != DependencyKind::Development)
+                .map(|dependency| Dependency {
+                    name: dependency.name.clone(),
+                    features: dependency.features.clone(),
+                })
+                .collect(),
+        })
+        .collect();
+    let violations = check(&packages);
+    if violations.is_empty() {
+        return Ok(());
+    }
+    bail!("{} layer violation(s):\n  {}", violations.len(), violations.join("\n  "))
+}
+
+/// Every violation of [`RULES`] among `packages`, one sentence each.
+fn check(packages: &[Package]) -> Vec<String> {
+    let rules: BTreeMap<&str, &Rule> = RULES.iter().map(|rule| (rule.package, rule)).collect();
+    let mut violations = Vec::new();
+    for package in packages {
+        let Some(rule) = rules.get(package.name.as_str()) else {
+            violations.push(format!("package `{}` has no place in the code map", package.name));
+            continue;
+        };
+        for dependency in &package.dependencies {
+            let name = dependency.name.as_str();
+            if rules.contains_key(name) && !rule.may_use.contains(&name) {
+                violations.push(format!("`{}` must not use `{name}`", package.name));
+            }
+            if rule.pure && IMPURE.contains(&name) {
+                violations.push(format!("`{}` is a pure package and must not use `{name}`", package.name));
+            }
+            if rule.pure && name == "kube" {
+                for feature in dependency.features.iter().filter(|f| CLIENT_FEATURES.contains(&f.as_str())) {
+                    violations.push(format!("`{}` is a pure package and must not enable `kube/{feature}`", package.name));
+                }
+            }
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[(&str, &[&str])]) -> Package {
+        Package {
+            name: name.to_owned(),
+            dependencies: dependencies
+                .iter()
+                .map(|(name, features)| Dependency {
+                    name: (*name).to_owned(),
+                    features: features.iter().map(|f| (*f).to_owned()).collect(),
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn the_allowed_direction_is_silent() {
+        assert!(check(&[package("nrt", &[("api", &[]), ("topology", &[]), ("thiserror", &[])])]).is_empty());
+    }
+
+    #[test]
+    fn a_product_must_not_link_another_product() {
+        assert_eq!(check(&[package("scheduler", &[("rte", &[])])]), ["`scheduler` must not use `rte`"]);
+    }
+
+    #[test]
+    fn the_testbed_must_not_link_a_product() {
+        assert_eq!(check(&[package("testbed", &[("operator", &[])])]), ["`testbed` must not use `operator`"]);
+    }
+
+    #[test]
+    fn the_operator_may_hold_the_exporter_but_no_other_product() {
+        assert!(check(&[package("operator", &[("rte", &[])])]).is_empty());
+        assert_eq!(check(&[package("operator", &[("scheduler", &[])])]).len(), 1);
+    }
+
+    #[test]
+    fn a_pure_package_must_not_have_a_runtime_or_a_client() {
+        let found = check(&[package("nrt", &[("tokio", &[]), ("kube", &["client"])])]);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn a_new_package_needs_a_place() {
+        assert_eq!(check(&[package("helpers", &[])]), ["package `helpers` has no place in the code map"]);
+    }
+}

@@ -1,0 +1,84 @@
+//! README's test command: makes sure that the Kubernetes binaries are there, runs every test of the workspace, and adds up
+//! what the test runners printed.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+/// Counts of a test run, added up over all test binaries.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Totals {
+    passed: u64,
+    failed: u64,
+}
+
+impl Totals {
+    /// Adds the counts of one `test result:` line, the closing line of libtest and of libtest-mimic; other lines change nothing.
+    fn read(&mut self, line: &str) {
+        let Some(rest) = line.trim_start().strip_prefix("test result: ") else {
+            return;
+        };
+        let count = |what: &str| -> u64 {
+            rest.split([';', '.'])
+                .filter_map(|part| part.trim().strip_suffix(what))
+                .find_map(|number| number.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        self.passed += count(" passed");
+        self.failed += count(" failed");
+    }
+}
+
+/// Runs `cargo test` over the workspace with `arguments` appended and prints `tests: N passed, N failed`.
+///
+/// # Errors
+/// When a test fails, no test ran, or cargo cannot be started.
+pub fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let mut child = Command::new(env!("CARGO"))
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting cargo test")?;
+    let stdout = child.stdout.take().context("the output of cargo test is not connected")?;
+    let mut totals = Totals::default();
+    let mut out = std::io::stdout().lock();
+    for line in BufReader::new(stdout).lines() {
+        let line = line.context("reading the output of cargo test")?;
+        writeln!(out, "{line}")?;
+        totals.read(&line);
+    }
+    let status = child.wait().context("waiting for cargo test")?;
+    // a test binary that dies without a closing line must not vanish from the totals
+    if !status.success() && totals.failed == 0 {
+        totals.failed = 1;
+    }
+    writeln!(out, "tests: {} passed, {} failed", totals.passed, totals.failed)?;
+    if !status.success() {
+        bail!("cargo test ended with {status}");
+    }
+    if totals.passed == 0 {
+        bail!("no test ran");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_of_both_runners_are_added_up() {
+        let mut totals = Totals::default();
+        for line in [
+            "running 3 tests",
+            "test a ... ok",
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s",
+            "test result: FAILED. 14 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 61.40s",
+        ] {
+            totals.read(line);
+        }
+        assert_eq!(totals, Totals { passed: 17, failed: 2 });
+    }
+}
