@@ -9,9 +9,18 @@
 //! `BTreeMap`s.
 //!
 //! # Reading order
-//! The three modules of messages, then the ends: `client`, `server`, `device_plugin`.
+//! The three modules of messages, [`socket`] (how the other end is named), then the ends: [`client`], [`server`],
+//! [`device_plugin`].
 
+pub mod client;
+pub mod device_plugin;
 mod generated;
+pub mod server;
+pub mod socket;
+
+/// The largest message that we accept, in bytes. gRPC's usual 4 MiB is too little for `List` on a full node; 16 MiB is what
+/// the other clients of the kubelet use (rte.md 4.1).
+pub const MAX_MESSAGE_SIZE: usize = 16 << 20;
 
 pub use generated::podresources_v1 as v1;
 

@@ -1,0 +1,5 @@
+//! The interfaces over real unix sockets.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod device_plugin;
+mod podresources;
