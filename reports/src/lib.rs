@@ -1,1 +1,16 @@
-//! Result model of a run and its readers: event log, JUnit, JSON
+//! Result model of a run and its readers.
+//!
+//! A run is one append-only stream of [`event::Record`]s. Everything that somebody looks at (the terminal, the `JUnit` file, the
+//! summary, the event log itself) is a [`stream::Reader`] of that stream, so a view can be made while the run goes on or
+//! later from the log ([`log::read`]), with the same result.
+//!
+//! This package knows neither Kubernetes nor the scenarios, and no view changes the stream.
+//!
+//! Reading order: [`event`], [`stream`], [`log`], then the views [`summary`], [`terminal`] and [`junit`].
+
+pub mod event;
+pub mod junit;
+pub mod log;
+pub mod stream;
+pub mod summary;
+pub mod terminal;

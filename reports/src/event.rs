@@ -1,0 +1,273 @@
+//! The events of a run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// One line of the stream: an event with its place and time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Position in the stream, from 0 without gaps.
+    pub seq: u64,
+    /// When the event was recorded.
+    pub at: Timestamp,
+    /// What happened.
+    pub event: Event,
+}
+
+/// The unit that steps, changes and artefacts belong to: a scenario's id, or one of the names below.
+pub type Unit = String;
+
+/// Unit of everything that happens before the first scenario.
+pub const SETUP: &str = "setup";
+/// Unit of everything that happens after the last scenario.
+pub const TEARDOWN: &str = "teardown";
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Event {
+    /// First event of a run.
+    RunStarted {
+        /// Identity of the run; also the value of the label on every object that the run creates.
+        run: String,
+        /// Version of the suite.
+        version: String,
+        /// How many scenarios are selected.
+        selected: usize,
+        /// What is known before anything is started (lane, options).
+        facts: BTreeMap<String, String>,
+    },
+    /// Facts of the cluster, found during the set-up.
+    FactsFound {
+        /// Name → value, for people.
+        facts: BTreeMap<String, String>,
+    },
+    /// The set-up or the tear-down failed; no scenario can tell anything after a failed set-up.
+    PhaseFailed {
+        /// [`SETUP`] or [`TEARDOWN`].
+        unit: Unit,
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// A scenario begins.
+    ScenarioStarted {
+        /// Which one.
+        scenario: ScenarioInfo,
+    },
+    /// A step begins.
+    StepStarted {
+        /// Where it belongs.
+        unit: Unit,
+        /// Number within the unit, from 1.
+        step: u32,
+        /// What is done or expected, as a claim.
+        title: String,
+    },
+    /// A step is waiting for something for a while; repeated when what is missing changes.
+    Waiting {
+        /// Where it belongs.
+        unit: Unit,
+        /// Number within the unit.
+        step: u32,
+        /// What is still missing.
+        what: String,
+        /// How long it has been waiting, in milliseconds.
+        waited_ms: u64,
+    },
+    /// A step is over.
+    StepFinished {
+        /// Where it belongs.
+        unit: Unit,
+        /// Number within the unit.
+        step: u32,
+        /// How it went.
+        outcome: StepOutcome,
+        /// How long it took, in milliseconds.
+        duration_ms: u64,
+    },
+    /// Something is about to be created or changed. Recorded before the call, so that it can be undone whatever happens next.
+    ChangePlanned {
+        /// Where it belongs.
+        unit: Unit,
+        /// Number within the unit, from 1.
+        change: u32,
+        /// What is changed, for people (`create Pod ns/name`).
+        what: String,
+        /// How to undo it, as data of the engine that wrote it.
+        undo: serde_json::Value,
+    },
+    /// A change was undone, or could not be.
+    ChangeUndone {
+        /// Where it belongs.
+        unit: Unit,
+        /// Number within the unit.
+        change: u32,
+        /// Why it could not be undone.
+        error: Option<String>,
+    },
+    /// A file with details was written.
+    ArtifactWritten {
+        /// Where it belongs.
+        unit: Unit,
+        /// Path of the file.
+        path: String,
+    },
+    /// A scenario is over. Also recorded, without a start, for scenarios that never ran.
+    ScenarioFinished {
+        /// Which one.
+        scenario: ScenarioInfo,
+        /// How it went.
+        verdict: Verdict,
+        /// How long it took, in milliseconds.
+        duration_ms: u64,
+    },
+    /// Last event of a run.
+    RunFinished {
+        /// Whether the run ended before all selected scenarios had run.
+        interrupted: bool,
+        /// How long everything took, in milliseconds.
+        duration_ms: u64,
+    },
+}
+
+/// What a report says about a scenario besides its verdict.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScenarioInfo {
+    /// Stable id, `area/name`.
+    pub id: String,
+    /// Title of the scenario in the catalogue that it comes from.
+    pub title: String,
+    /// Number in the tracker that the catalogue refers to.
+    pub test_id: Option<u32>,
+    /// Labels.
+    pub labels: Vec<String>,
+}
+
+impl ScenarioInfo {
+    /// Part of the id before the slash.
+    pub fn area(&self) -> &str {
+        self.id
+            .split_once('/')
+            .map_or(self.id.as_str(), |(area, _)| area)
+    }
+}
+
+/// How a step went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepOutcome {
+    /// As expected; with what was seen, where that is worth telling.
+    Passed {
+        /// What was seen.
+        seen: Option<String>,
+    },
+    /// Not as expected.
+    Failed(Failure),
+    /// The step found out that the scenario cannot run here.
+    Skipped {
+        /// Why.
+        reason: String,
+    },
+    /// Stopped from outside.
+    Interrupted,
+}
+
+/// What did not go as expected.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Title of the step that failed.
+    pub step: String,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// What was expected.
+    pub expected: Option<String>,
+    /// What was seen instead.
+    pub seen: Option<String>,
+    /// More lines: events, logs, differences.
+    pub details: Vec<String>,
+    /// Directory with everything that was collected.
+    pub artifacts: Option<String>,
+}
+
+impl fmt::Display for Failure {
+    /// All parts, one a line: the text that every view shows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        if !self.step.is_empty() {
+            write!(f, "\nstep:      {}", self.step)?;
+        }
+        if let Some(expected) = &self.expected {
+            write!(f, "\nexpected:  {expected}")?;
+        }
+        if let Some(seen) = &self.seen {
+            write!(f, "\nseen:      {seen}")?;
+        }
+        for line in &self.details {
+            write!(f, "\n{line}")?;
+        }
+        if let Some(path) = &self.artifacts {
+            write!(f, "\nartifacts: {path}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a scenario was not run to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SkipClass {
+    /// Nobody asked for it.
+    NotSelected,
+    /// The cluster lacks something that the scenario declares to need.
+    PrerequisiteMissing,
+    /// The scenario found out itself that it cannot tell anything here.
+    RuntimeSkip,
+}
+
+impl SkipClass {
+    /// The name as reports write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSelected => "not-selected",
+            Self::PrerequisiteMissing => "prerequisite-missing",
+            Self::RuntimeSkip => "runtime-skip",
+        }
+    }
+}
+
+/// How a scenario went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Everything as expected.
+    Passed,
+    /// Something not as expected.
+    Failed(Failure),
+    /// Not run, or not run to its end, for a reason that is no failure.
+    Skipped {
+        /// Which kind of reason.
+        class: SkipClass,
+        /// The reason.
+        reason: String,
+    },
+    /// Stopped from outside; says nothing about the cluster.
+    Interrupted {
+        /// How far it came.
+        reason: String,
+    },
+}
+
+impl Verdict {
+    /// Whether the scenario failed.
+    pub fn is_failed(&self) -> bool {
+        matches!(self, Self::Failed(_))
+    }
+
+    /// Whether the scenario passed.
+    pub fn is_passed(&self) -> bool {
+        matches!(self, Self::Passed)
+    }
+}

@@ -1,0 +1,89 @@
+//! The stream of a run and its readers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::event::{Event, Record};
+
+/// A view of the stream: sees every record once, in order.
+///
+/// A reader never fails the run: one that cannot write says so through its own means and goes on.
+pub trait Reader: Send {
+    /// Takes one record in.
+    fn read(&mut self, record: &Record);
+}
+
+/// The stream of one run: numbers and dates the events and hands them to the readers.
+///
+/// Cheap to clone; all clones are the same stream. Readers are called one after another, in the order given.
+#[derive(Clone)]
+pub struct Stream {
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    next: u64,
+    readers: Vec<Box<dyn Reader>>,
+}
+
+impl Stream {
+    /// A stream with these readers.
+    pub fn new(readers: Vec<Box<dyn Reader>>) -> Self {
+        Self {
+            inner: Arc::new(Mutex::new(Inner { next: 0, readers })),
+        }
+    }
+
+    /// Appends an event.
+    pub fn emit(&self, event: Event) {
+        // A reader that panicked has done its harm; the others still get everything.
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = Record {
+            seq: inner.next,
+            at: Timestamp::now(),
+            event,
+        };
+        inner.next += 1;
+        for reader in &mut inner.readers {
+            reader.read(&record);
+        }
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+/// A reader whose state somebody else wants to see.
+#[derive(Debug, Default)]
+pub struct Shared<R>(Arc<Mutex<R>>);
+
+impl<R> Clone for Shared<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R> Shared<R> {
+    /// Wraps a reader.
+    pub fn new(reader: R) -> Self {
+        Self(Arc::new(Mutex::new(reader)))
+    }
+
+    /// Looks at the reader.
+    pub fn with<T>(&self, look: impl FnOnce(&R) -> T) -> T {
+        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<R: Reader> Reader for Shared<R> {
+    fn read(&mut self, record: &Record) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .read(record);
+    }
+}

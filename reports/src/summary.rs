@@ -1,0 +1,141 @@
+//! Verdicts and counts of a run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::event::{Event, Record, SkipClass, Verdict};
+use crate::stream::Reader;
+
+/// Verdicts so far, by scenario id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    verdicts: BTreeMap<String, Verdict>,
+    phase_failed: Option<String>,
+    interrupted: bool,
+    duration_ms: u64,
+}
+
+/// Counts of a summary. Scenarios that nobody selected are in none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Selected scenarios with a verdict.
+    pub total: usize,
+    /// Passed.
+    pub passed: usize,
+    /// Failed.
+    pub failed: usize,
+    /// Skipped, for a missing prerequisite or at run time.
+    pub skipped: usize,
+    /// Interrupted, or not started because of an interruption.
+    pub interrupted: usize,
+}
+
+impl Summary {
+    /// Verdicts by scenario id, without those that nobody selected.
+    pub fn verdicts(&self) -> impl Iterator<Item = (&str, &Verdict)> {
+        self.verdicts
+            .iter()
+            .filter(|(_, verdict)| {
+                !matches!(
+                    verdict,
+                    Verdict::Skipped {
+                        class: SkipClass::NotSelected,
+                        ..
+                    }
+                )
+            })
+            .map(|(id, verdict)| (id.as_str(), verdict))
+    }
+
+    /// Verdict of one scenario.
+    pub fn verdict(&self, id: &str) -> Option<&Verdict> {
+        self.verdicts.get(id)
+    }
+
+    /// Whether the run was stopped from outside.
+    pub fn interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    /// Why the set-up or tear-down failed.
+    pub fn phase_failure(&self) -> Option<&str> {
+        self.phase_failed.as_deref()
+    }
+
+    /// The counts.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for (_, verdict) in self.verdicts() {
+            counts.total += 1;
+            match verdict {
+                Verdict::Passed => counts.passed += 1,
+                Verdict::Failed(_) => counts.failed += 1,
+                Verdict::Skipped { .. } => counts.skipped += 1,
+                Verdict::Interrupted { .. } => counts.interrupted += 1,
+            }
+        }
+        counts
+    }
+
+    /// Whether the run proves something good: something passed, nothing failed, nothing was cut short.
+    pub fn all_passed(&self) -> bool {
+        let counts = self.counts();
+        counts.passed > 0
+            && counts.failed == 0
+            && counts.interrupted == 0
+            && !self.interrupted
+            && self.phase_failed.is_none()
+    }
+}
+
+impl Reader for Summary {
+    fn read(&mut self, record: &Record) {
+        match &record.event {
+            Event::ScenarioFinished {
+                scenario, verdict, ..
+            } => {
+                self.verdicts.insert(scenario.id.clone(), verdict.clone());
+            }
+            Event::PhaseFailed { unit, failure } => {
+                self.phase_failed
+                    .get_or_insert_with(|| format!("{unit}: {}", failure.message));
+            }
+            Event::RunFinished {
+                interrupted,
+                duration_ms,
+            } => {
+                self.interrupted = *interrupted;
+                self.duration_ms = *duration_ms;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    /// `21 scenarios: 19 passed, 1 failed, 1 skipped in 2 min 3 s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.counts();
+        write!(
+            f,
+            "{} scenarios: {} passed, {} failed, {} skipped",
+            counts.total, counts.passed, counts.failed, counts.skipped
+        )?;
+        if counts.interrupted > 0 {
+            write!(f, ", {} interrupted", counts.interrupted)?;
+        }
+        if self.duration_ms > 0 {
+            write!(f, " in {}", human_duration(self.duration_ms))?;
+        }
+        Ok(())
+    }
+}
+
+/// A duration for people: `0.3 s`, `12.5 s`, `2 min 3 s`.
+pub(crate) fn human_duration(ms: u64) -> String {
+    if ms < 60_000 {
+        return format!("{}.{} s", ms / 1000, ms % 1000 / 100);
+    }
+    let seconds = ms / 1000;
+    format!("{} min {} s", seconds / 60, seconds % 60)
+}

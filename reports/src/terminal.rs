@@ -1,0 +1,224 @@
+//! The terminal view: every step as it happens.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use owo_colors::OwoColorize;
+
+use crate::event::{Event, Record, SETUP, SkipClass, StepOutcome, TEARDOWN, Verdict};
+use crate::stream::Reader;
+use crate::summary::{Summary, human_duration};
+
+/// Writes the run for people. Colours are always written; give it a writer that strips them where they do not belong.
+#[derive(Debug)]
+pub struct Terminal<W> {
+    out: W,
+    verbose: bool,
+    selected: usize,
+    started: usize,
+    /// Title of the step that runs in each unit, and its number.
+    steps: BTreeMap<String, (u32, String)>,
+    summary: Summary,
+}
+
+impl<W: Write> Terminal<W> {
+    /// A view that writes to `out`; a verbose one also shows the start of each step, changes and artefacts.
+    pub fn new(out: W, verbose: bool) -> Self {
+        Self {
+            out,
+            verbose,
+            selected: 0,
+            started: 0,
+            steps: BTreeMap::new(),
+            summary: Summary::default(),
+        }
+    }
+
+    fn show(&mut self, event: &Event) -> std::io::Result<()> {
+        let out = &mut self.out;
+        match event {
+            Event::RunStarted {
+                run,
+                version,
+                selected,
+                facts,
+            } => {
+                self.selected = *selected;
+                writeln!(out, "{} {version}, run {run}", "numaresources-tests".bold())?;
+                show_facts(out, facts)?;
+            }
+            Event::FactsFound { facts } => show_facts(out, facts)?,
+            Event::PhaseFailed { unit, failure } => {
+                writeln!(
+                    out,
+                    "{} {}",
+                    format!("{unit} failed:").red().bold(),
+                    indent(&failure.to_string(), 4).trim_start()
+                )?;
+            }
+            Event::ScenarioStarted { scenario } => {
+                self.started += 1;
+                let place = format!("[{}/{}]", self.started, self.selected);
+                writeln!(
+                    out,
+                    "\n{} {}  {}",
+                    place.dimmed(),
+                    scenario.id.bold(),
+                    scenario.title
+                )?;
+            }
+            Event::StepStarted { unit, step, title } => {
+                let first = self
+                    .steps
+                    .insert(unit.clone(), (*step, title.clone()))
+                    .is_none();
+                let phase = unit == SETUP || unit == TEARDOWN;
+                if first && phase {
+                    writeln!(out, "\n{}", unit.bold())?;
+                }
+                // steps of the phases may take minutes; those of a scenario are told when they are over
+                if phase || self.verbose {
+                    writeln!(out, "  {} {title}", "·".dimmed())?;
+                }
+            }
+            Event::Waiting {
+                unit,
+                what,
+                waited_ms,
+                ..
+            } => {
+                let title = self.steps.get(unit).map_or("", |(_, title)| title.as_str());
+                let waited = format!("(waiting for {})", human_duration(*waited_ms));
+                writeln!(
+                    out,
+                    "  {} {title} {}: {what}",
+                    "…".yellow(),
+                    waited.yellow()
+                )?;
+            }
+            Event::StepFinished {
+                unit,
+                outcome,
+                duration_ms,
+                ..
+            } => {
+                let title = self.steps.get(unit).map_or("", |(_, title)| title.as_str());
+                let took = format!("({})", human_duration(*duration_ms));
+                match outcome {
+                    StepOutcome::Passed { seen } => {
+                        write!(out, "  {} {title} {}", "✓".green(), took.dimmed())?;
+                        if let Some(seen) = seen {
+                            write!(out, "  {}", seen.dimmed())?;
+                        }
+                        writeln!(out)?;
+                    }
+                    StepOutcome::Failed(failure) => {
+                        writeln!(out, "  {} {title} {}", "✗".red(), took.dimmed())?;
+                        writeln!(out, "      {}", failure.message.red())?;
+                    }
+                    StepOutcome::Skipped { reason } => {
+                        writeln!(out, "  {} {title}: {reason}", "-".yellow())?;
+                    }
+                    StepOutcome::Interrupted => {
+                        writeln!(out, "  {} {title}: interrupted", "!".yellow())?;
+                    }
+                }
+            }
+            Event::ChangePlanned { what, .. } if self.verbose => {
+                writeln!(out, "    {} {what}", "+".dimmed())?;
+            }
+            Event::ChangeUndone {
+                change,
+                error: Some(error),
+                ..
+            } => {
+                writeln!(
+                    out,
+                    "    {}",
+                    format!("change {change} could not be undone: {error}").red()
+                )?;
+            }
+            Event::ArtifactWritten { path, .. } if self.verbose => {
+                writeln!(out, "    wrote {path}")?;
+            }
+            Event::ScenarioFinished {
+                scenario,
+                verdict,
+                duration_ms,
+            } => {
+                self.steps.remove(&scenario.id);
+                let took = human_duration(*duration_ms);
+                match verdict {
+                    Verdict::Passed => writeln!(out, "  {} in {took}", "passed".green().bold())?,
+                    Verdict::Failed(failure) => {
+                        writeln!(out, "  {} in {took}", "FAILED".red().bold())?;
+                        writeln!(out, "{}", indent(&failure.to_string(), 6))?;
+                    }
+                    Verdict::Skipped {
+                        class: SkipClass::NotSelected,
+                        ..
+                    } => {}
+                    Verdict::Skipped { class, reason } => {
+                        writeln!(
+                            out,
+                            "  {} {} ({}): {reason}",
+                            "skipped".yellow().bold(),
+                            scenario.id,
+                            class.as_str()
+                        )?;
+                    }
+                    Verdict::Interrupted { reason } => {
+                        writeln!(
+                            out,
+                            "  {} {}: {reason}",
+                            "interrupted".yellow().bold(),
+                            scenario.id
+                        )?;
+                    }
+                }
+            }
+            Event::RunFinished { interrupted, .. } => {
+                writeln!(out)?;
+                for (id, verdict) in self.summary.verdicts() {
+                    if let Verdict::Failed(failure) = verdict {
+                        writeln!(out, "{} {id}: {}", "FAILED".red().bold(), failure.message)?;
+                    }
+                }
+                if *interrupted {
+                    writeln!(out, "{}", "the run was interrupted".yellow().bold())?;
+                }
+                writeln!(out, "{}", self.summary.bold())?;
+            }
+            Event::ChangePlanned { .. }
+            | Event::ChangeUndone { .. }
+            | Event::ArtifactWritten { .. } => {}
+        }
+        self.out.flush()
+    }
+}
+
+impl<W: Write + Send> Reader for Terminal<W> {
+    fn read(&mut self, record: &Record) {
+        self.summary.read(record);
+        // A closed terminal must not stop the run: the log and the JUnit file go on.
+        let _ = self.show(&record.event);
+    }
+}
+
+fn show_facts(out: &mut impl Write, facts: &BTreeMap<String, String>) -> std::io::Result<()> {
+    let width = facts.keys().map(String::len).max().unwrap_or_default();
+    for (name, value) in facts {
+        writeln!(out, "  {} {value}", format!("{name:width$}").dimmed())?;
+    }
+    Ok(())
+}
+
+fn indent(text: &str, by: usize) -> String {
+    text.lines()
+        .map(|line| format!("{:by$}{line}", ""))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests;
