@@ -1,1 +1,24 @@
-//! Kubernetes types of the stack (custom resources) and every name that others match
+//! The Kubernetes types of the stack and every name that others match.
+//!
+//! - [`nrt`]: `NodeResourceTopology`, what a node's exporter publishes and the scheduler reads;
+//! - [`operator`], [`scheduler`]: the two custom resources that an administrator writes;
+//! - [`crd`]: the three `CustomResourceDefinition` objects, both versions each;
+//! - [`quantity`], [`duration`]: the two number formats of Kubernetes;
+//! - [`names`], [`labels`], [`annotations`], [`attributes`], [`conditions`], [`metrics`]: strings that other programs match.
+//!
+//! It never talks to a cluster, reads no clock and decides nothing: rules live with who applies them.
+
+pub mod annotations;
+pub mod attributes;
+pub mod conditions;
+pub mod crd;
+pub mod duration;
+pub mod labels;
+pub mod metrics;
+pub mod names;
+pub mod nrt;
+mod object;
+pub mod operator;
+pub mod quantity;
+pub mod scheduler;
+mod schema;

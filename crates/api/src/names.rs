@@ -1,0 +1,72 @@
+//! Names of objects, files, images and environment variables that several programs agree on (operator.md 2 and 6, rte.md 9).
+
+/// Namespace of the operands when we install the stack.
+pub const NAMESPACE: &str = "numaresources";
+/// Namespace that the operator falls back to without the `NAMESPACE` variable.
+pub const DEFAULT_NAMESPACE: &str = "numaresources-operator";
+/// The one image of the whole stack.
+pub const STACK_IMAGE: &str = "localhost/numaresources/stack:dev";
+/// Repository of [`STACK_IMAGE`], for references by digest.
+pub const STACK_REPOSITORY: &str = "localhost/numaresources/stack";
+/// Image of the exporter when nothing better is known: no own pod, no flag.
+pub const BUILTIN_RTE_IMAGE: &str = "quay.io/openshift-kni/numaresources-operator:devel";
+
+/// Only accepted name of a `NUMAResourcesOperator`.
+pub const OPERATOR_CR: &str = "numaresourcesoperator";
+/// Only accepted name of a `NUMAResourcesScheduler`.
+pub const SCHEDULER_CR: &str = "numaresourcesscheduler";
+
+/// Deployment of the operator itself.
+pub const OPERATOR_DEPLOYMENT: &str = "numaresources-controller-manager";
+/// ServiceAccount of the operator itself.
+pub const OPERATOR_SERVICE_ACCOUNT: &str = "numaresources-controller-manager";
+/// Lease of the operator's leader election.
+pub const OPERATOR_LEASE: &str = "0e2a6bd3.openshift-kni.io";
+/// Binary of the operator in its image.
+pub const OPERATOR_BINARY: &str = "/bin/numaresources-operator";
+
+/// Name of the exporter's ServiceAccount, Role, RoleBinding, ClusterRole and ClusterRoleBinding.
+pub const RTE: &str = "rte";
+/// Binary of the exporter in its image; also the name that makes the operator's binary act as the exporter.
+pub const RTE_BINARY: &str = "/bin/resource-topology-exporter";
+/// Container of the exporter in its pod.
+pub const RTE_CONTAINER: &str = "resource-topology-exporter";
+/// Container that does nothing but show which CPUs are shared.
+pub const RTE_HELPER_CONTAINER: &str = "shared-pool-container";
+/// Service in front of the exporters' metrics.
+pub const RTE_METRICS_SERVICE: &str = "numaresources-rte-metrics-service";
+/// Secret with the certificate of the exporters' metrics.
+pub const RTE_METRICS_SECRET: &str = "rte-metrics-service-cert";
+/// Name of the exporters' metrics port in pods and services.
+pub const METRICS_PORT_NAME: &str = "metrics-port";
+
+/// ServiceAccount, Deployment and container of the scheduler, and value of its `app` label.
+pub const SCHEDULER: &str = "secondary-scheduler";
+/// Binary of the scheduler in its image.
+pub const SCHEDULER_BINARY: &str = "/bin/kube-scheduler";
+/// ConfigMap with the scheduler's configuration.
+pub const SCHEDULER_CONFIG_MAP: &str = "topo-aware-scheduler-config";
+/// ClusterRole and ClusterRoleBinding of the scheduler.
+pub const SCHEDULER_CLUSTER_ROLE: &str = "topology-aware-scheduler";
+/// Role and RoleBinding of the scheduler's leader election.
+pub const SCHEDULER_LEADER_ROLE: &str = "topology-aware-scheduler-leader-elect";
+/// Lease of the scheduler's leader election.
+pub const SCHEDULER_LEASE: &str = "numa-scheduler-leader";
+/// Profile that pods name in `schedulerName`, when nothing else was asked for.
+pub const SCHEDULER_PROFILE: &str = "topo-aware-scheduler";
+/// Plugin that all of this is for.
+pub const SCHEDULER_PLUGIN: &str = "NodeResourceTopologyMatch";
+
+/// Key of the one file in the RTE and scheduler ConfigMaps.
+pub const CONFIG_KEY: &str = "config.yaml";
+/// Directory in pods where fingerprint status is dumped.
+pub const PFP_STATUS_DIR: &str = "/run/pfpstatus";
+/// Variable that names the directory of the fingerprint status dump.
+pub const ENV_PFP_STATUS_DUMP: &str = "PFP_STATUS_DUMP";
+/// Variable with the node's name, in exporter pods.
+pub const ENV_NODE_NAME: &str = "NODE_NAME";
+
+/// Name of a pool's exporter DaemonSet, and of the ConfigMap that it reads.
+pub fn rte_daemon_set(cr: &str, pool: &str) -> String {
+    format!("{cr}-{pool}")
+}

@@ -1,0 +1,379 @@
+//! Kubernetes quantities: exact values with a suffix, such as `1500m`, `2Gi` or `1e3`.
+//!
+//! A value is held in nanos (10^-9), the finest step that Kubernetes knows; finer input is rounded up, as there. Values beyond
+//! 2^63-1 are capped, as there. Writing gives the canonical form: no fraction, the largest suffix that loses nothing.
+
+use std::fmt;
+use std::str::FromStr;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+const NANO: i128 = 1_000_000_000;
+const MAX: i128 = (i64::MAX as i128) * NANO;
+
+/// How a quantity is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `m`, nothing, `k`, `M`, ... in steps of 1000.
+    #[default]
+    DecimalSi,
+    /// `Ki`, `Mi`, ... in steps of 1024.
+    BinarySi,
+    /// `e3`, `e6`, ...
+    DecimalExponent,
+}
+
+/// A parsed quantity. Equality and order are those of the value; the format does not matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Amount {
+    nanos: i128,
+    format: Format,
+}
+
+/// A text is no quantity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid quantity {0:?}")]
+pub struct ParseError(String);
+
+impl Amount {
+    /// From whole units (cores, bytes, devices).
+    pub fn from_units(units: i64, format: Format) -> Self {
+        Self {
+            nanos: i128::from(units) * NANO,
+            format,
+        }
+    }
+
+    /// From thousandths of a unit.
+    pub fn from_milli(milli: i64, format: Format) -> Self {
+        Self {
+            nanos: i128::from(milli) * (NANO / 1000),
+            format,
+        }
+    }
+
+    /// From nanos; capped to what Kubernetes can hold.
+    pub fn from_nanos(nanos: i128, format: Format) -> Self {
+        Self {
+            nanos: nanos.clamp(-MAX, MAX),
+            format,
+        }
+    }
+
+    /// Value in nanos.
+    pub fn nanos(self) -> i128 {
+        self.nanos
+    }
+
+    /// Value in thousandths, rounded away from zero, capped to 64 bits.
+    pub fn milli(self) -> i64 {
+        saturate(divide_away(self.nanos, NANO / 1000))
+    }
+
+    /// Value in whole units, rounded away from zero.
+    pub fn units(self) -> i64 {
+        saturate(divide_away(self.nanos, NANO))
+    }
+
+    /// How it is written.
+    pub fn format(self) -> Format {
+        self.format
+    }
+
+    /// The wire form, canonical.
+    pub fn to_quantity(self) -> Quantity {
+        Quantity(self.to_string())
+    }
+}
+
+/// Whole units of a quantity, rounded away from zero.
+pub fn units(quantity: &Quantity) -> Result<i64, ParseError> {
+    quantity.0.parse::<Amount>().map(Amount::units)
+}
+
+/// Thousandths of a quantity, rounded away from zero.
+pub fn milli(quantity: &Quantity) -> Result<i64, ParseError> {
+    quantity.0.parse::<Amount>().map(Amount::milli)
+}
+
+fn saturate(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+}
+
+fn divide_away(value: i128, by: i128) -> i128 {
+    let rest = value % by;
+    value / by + rest.signum()
+}
+
+impl PartialEq for Amount {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Amount {}
+
+impl PartialOrd for Amount {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Amount {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl TryFrom<&Quantity> for Amount {
+    type Error = ParseError;
+
+    fn try_from(quantity: &Quantity) -> Result<Self, ParseError> {
+        quantity.0.parse()
+    }
+}
+
+impl From<Amount> for Quantity {
+    fn from(amount: Amount) -> Self {
+        amount.to_quantity()
+    }
+}
+
+/// A suffix as a power: `base^exponent`, base 1024 or 10.
+fn suffix(text: &str) -> Option<(Format, i32)> {
+    let binary = |steps| Some((Format::BinarySi, steps));
+    let decimal = |exponent| Some((Format::DecimalSi, exponent));
+    match text {
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "" => decimal(0),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        _ => {
+            let exponent = text.strip_prefix(['e', 'E'])?;
+            if exponent.is_empty() {
+                return None;
+            }
+            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                return None;
+            }
+            let value: i64 = exponent.parse().ok()?;
+            Some((
+                Format::DecimalExponent,
+                i32::try_from(value.clamp(-1000, 1000)).ok()?,
+            ))
+        }
+    }
+}
+
+impl FromStr for Amount {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError(text.into());
+        let (negative, rest) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let split = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let (whole, rest) = rest.split_at(split);
+        let (fraction, rest) = match rest.strip_prefix('.') {
+            Some(after) => after.split_at(
+                after
+                    .find(|c: char| !c.is_ascii_digit())
+                    .unwrap_or(after.len()),
+            ),
+            None => ("", rest),
+        };
+        if whole.is_empty() && fraction.is_empty() {
+            return Err(error());
+        }
+        let (format, power) = suffix(rest).ok_or_else(error)?;
+        let magnitude = match format {
+            Format::BinarySi => scaled(whole, fraction, 1_i128 << (10 * power), 0),
+            Format::DecimalSi | Format::DecimalExponent => scaled(whole, fraction, 1, power),
+        };
+        Ok(Self {
+            nanos: if negative { -magnitude } else { magnitude },
+            format,
+        })
+    }
+}
+
+/// `whole.fraction * factor * 10^exponent` in nanos, rounded up and capped.
+fn scaled(whole: &str, fraction: &str, factor: i128, exponent: i32) -> i128 {
+    let digits = whole
+        .bytes()
+        .chain(fraction.bytes())
+        .map(|b| i128::from(b - b'0'));
+    // the decimal point behind all digits, and nanos
+    let mut shift = i64::from(exponent) + 9 - i64::try_from(fraction.len()).unwrap_or(i64::MAX / 2);
+    let mut value: i128 = 0;
+    let mut lost = false;
+    let mut skipped: i64 = 0;
+    for digit in digits {
+        // 36 digits hold more than any value below the cap; what follows only moves the point
+        if value >= 10_i128.pow(36) {
+            lost |= digit != 0;
+            skipped += 1;
+        } else {
+            value = value * 10 + digit;
+        }
+    }
+    shift += skipped;
+    if value == 0 {
+        return i128::from(lost);
+    }
+    if shift >= 0 {
+        let power = u32::try_from(shift)
+            .ok()
+            .and_then(|shift| 10_i128.checked_pow(shift));
+        let product = power
+            .and_then(|power| value.checked_mul(power))
+            .and_then(|value| value.checked_mul(factor));
+        return product.map_or(MAX, |value| value.min(MAX));
+    }
+    let divisor = u32::try_from(-shift)
+        .ok()
+        .and_then(|shift| 10_i128.checked_pow(shift));
+    let Some(divisor) = divisor else { return 1 };
+    // in two parts, so that the factor cannot overflow what fits
+    let (high, low) = (value / divisor, value % divisor);
+    let Some(high) = high.checked_mul(factor) else {
+        return MAX;
+    };
+    let low = match low.checked_mul(factor) {
+        Some(low) => low / divisor + i128::from(low % divisor != 0 || lost),
+        None => divide_away(low, (divisor / factor).max(1)),
+    };
+    high.saturating_add(low).min(MAX)
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        let whole = self.nanos % NANO == 0;
+        if self.format == Format::BinarySi && whole && self.nanos.abs() >= 1024 * NANO {
+            let mut value = self.nanos / NANO;
+            let mut step = 0;
+            while step < 6 && value % 1024 == 0 {
+                value /= 1024;
+                step += 1;
+            }
+            return write!(
+                f,
+                "{value}{}",
+                ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][step]
+            );
+        }
+        let mut value = self.nanos;
+        let mut step = 0;
+        while step < 9 && value % 1000 == 0 {
+            value /= 1000;
+            step += 1;
+        }
+        if self.format == Format::DecimalExponent {
+            let exponent = i32::try_from(step).unwrap_or(0) * 3 - 9;
+            return if exponent == 0 {
+                write!(f, "{value}")
+            } else {
+                write!(f, "{value}e{exponent}")
+            };
+        }
+        write!(
+            f,
+            "{value}{}",
+            ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][step]
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, nanos: i128, canonical: &str) {
+        let amount: Amount = text.parse().unwrap();
+        assert_eq!(amount.nanos(), nanos, "{text}");
+        assert_eq!(amount.to_string(), canonical, "{text}");
+    }
+
+    #[test]
+    fn texts_are_read_exactly_and_written_canonically() {
+        check("0", 0, "0");
+        check("1", NANO, "1");
+        check("1.5", NANO + NANO / 2, "1500m");
+        check("100m", NANO / 10, "100m");
+        check("1500m", NANO * 3 / 2, "1500m");
+        check("2000m", NANO * 2, "2");
+        check("1000", NANO * 1000, "1k");
+        check("1.5Gi", NANO * 1536 * 1024 * 1024, "1536Mi");
+        check("64Gi", NANO * (64 << 30), "64Gi");
+        check("1024", NANO * 1024, "1024");
+        check("1024Ki", NANO * 1024 * 1024, "1Mi");
+        check("512", NANO * 512, "512");
+        check("0.5Ki", NANO * 512, "512");
+        check("1e3", NANO * 1000, "1e3");
+        check("1E3", NANO * 1000, "1e3");
+        check("1E", NANO * 1_000_000_000_000_000_000, "1E");
+        check("5e-3", NANO / 200, "5e-3");
+        check("-1", -NANO, "-1");
+        check("+.5", NANO / 2, "500m");
+        check("3.", NANO * 3, "3");
+        check("1n", 1, "1n");
+        check("0.1n", 1, "1n");
+        check("100Ei", MAX, "9223372036854775807");
+        check("1e400", MAX, "9223372036854775807e0".trim_end_matches("e0"));
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "", "m", ".", "1 Gi", "1gi", "1K", "e3", "1e", "1e+", "1.2.3", "--1", "0x10", "1ki",
+        ] {
+            assert!(text.parse::<Amount>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn whole_and_milli_values_round_away_from_zero() {
+        let amount: Amount = "1500u".parse().unwrap();
+        assert_eq!((amount.milli(), amount.units()), (2, 1));
+        let amount: Amount = "-1500m".parse().unwrap();
+        assert_eq!((amount.milli(), amount.units()), (-1500, -2));
+    }
+
+    #[test]
+    fn amounts_compare_by_value() {
+        assert_eq!(
+            "1Ki".parse::<Amount>().unwrap(),
+            "1024".parse::<Amount>().unwrap()
+        );
+        assert!("1Ki".parse::<Amount>().unwrap() > "1k".parse::<Amount>().unwrap());
+    }
+
+    #[test]
+    fn long_fractions_neither_overflow_nor_lose_the_rounding() {
+        let text = format!("0.{}1Ei", "0".repeat(60));
+        assert_eq!(text.parse::<Amount>().unwrap().nanos(), 1);
+        let text = format!("{}.5", "1".repeat(50));
+        assert_eq!(text.parse::<Amount>().unwrap().nanos(), MAX);
+    }
+}
