@@ -1,0 +1,185 @@
+//! Health and readiness over named checks.
+//!
+//! `/livez` and `/healthz` answer from the live checks, `/readyz` from both kinds. The answer lists each check as the Kubernetes
+//! components do: 200 and `ok` when all pass, otherwise 500 with one `[+]name ok` or `[-]name failed: reason` line each. `?verbose` lists
+//! the checks in the good case too.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+
+type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The checks of one daemon, collected at start.
+#[derive(Default)]
+pub struct Checks {
+    live: Vec<(&'static str, Probe)>,
+    ready: Vec<(&'static str, Probe)>,
+}
+
+/// A readiness check that someone opens, and may close again.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    /// The check passes from now on.
+    pub fn open(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// The check fails from now on.
+    pub fn close(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    /// Whether the check passes.
+    pub fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Checks {
+    /// No checks: live and ready as long as the process answers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a check of liveness. The error is the reason shown to whoever asks.
+    pub fn live(
+        &mut self,
+        name: &'static str,
+        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.live.push((name, Box::new(probe)));
+    }
+
+    /// Adds a readiness check that fails until the returned gate is opened.
+    pub fn ready(&mut self, name: &'static str) -> Gate {
+        let gate = Gate::default();
+        let seen = gate.clone();
+        self.ready.push((
+            name,
+            Box::new(move || {
+                if seen.is_open() {
+                    Ok(())
+                } else {
+                    Err("not ready".to_owned())
+                }
+            }),
+        ));
+        gate
+    }
+
+    /// The three endpoints.
+    pub fn router(self) -> Router {
+        let checks = Arc::new(self);
+        Router::new()
+            .route("/healthz", get(live))
+            .route("/livez", get(live))
+            .route("/readyz", get(ready))
+            .with_state(checks)
+    }
+}
+
+async fn live(
+    State(checks): State<Arc<Checks>>,
+    RawQuery(query): RawQuery,
+) -> (StatusCode, String) {
+    answer(checks.live.iter(), query.as_deref())
+}
+
+async fn ready(
+    State(checks): State<Arc<Checks>>,
+    RawQuery(query): RawQuery,
+) -> (StatusCode, String) {
+    answer(checks.live.iter().chain(&checks.ready), query.as_deref())
+}
+
+fn answer<'a>(
+    checks: impl Iterator<Item = &'a (&'static str, Probe)>,
+    query: Option<&str>,
+) -> (StatusCode, String) {
+    let mut lines = String::new();
+    let mut healthy = true;
+    for (name, probe) in checks {
+        let written = match probe() {
+            Ok(()) => writeln!(lines, "[+]{name} ok"),
+            Err(reason) => {
+                healthy = false;
+                writeln!(lines, "[-]{name} failed: {reason}")
+            }
+        };
+        written.expect("writing to a string cannot fail");
+    }
+    if !healthy {
+        return (StatusCode::INTERNAL_SERVER_ERROR, lines);
+    }
+    let verbose = query.is_some_and(|query| {
+        query
+            .split('&')
+            .any(|item| item == "verbose" || item.starts_with("verbose="))
+    });
+    let body = if verbose {
+        lines + "ok\n"
+    } else {
+        "ok".to_owned()
+    };
+    (StatusCode::OK, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::{Body, to_bytes};
+    use axum::http::Request;
+    use tower::ServiceExt as _;
+
+    async fn ask(router: &Router, path: &str) -> (u16, String) {
+        let request = Request::builder()
+            .uri(path)
+            .body(Body::empty())
+            .expect("request");
+        let response = router.clone().oneshot(request).await.expect("answer");
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 4096).await.expect("body");
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    #[tokio::test]
+    async fn readiness_follows_its_gate_and_liveness_does_not() {
+        let mut checks = Checks::new();
+        let gate = checks.ready("sync");
+        let router = checks.router();
+        assert_eq!(ask(&router, "/healthz").await, (200, "ok".to_owned()));
+        assert_eq!(
+            ask(&router, "/readyz").await,
+            (500, "[-]sync failed: not ready\n".to_owned())
+        );
+        gate.open();
+        assert_eq!(ask(&router, "/readyz").await, (200, "ok".to_owned()));
+        assert_eq!(
+            ask(&router, "/readyz?verbose").await,
+            (200, "[+]sync ok\nok\n".to_owned())
+        );
+        gate.close();
+        assert_eq!(ask(&router, "/readyz").await.0, 500);
+    }
+
+    #[tokio::test]
+    async fn a_failed_live_check_fails_all_three() {
+        let mut checks = Checks::new();
+        checks.live("leader", || Err("lease not renewed".to_owned()));
+        let router = checks.router();
+        for path in ["/healthz", "/livez", "/readyz"] {
+            assert_eq!(
+                ask(&router, path).await,
+                (500, "[-]leader failed: lease not renewed\n".to_owned())
+            );
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Structured logs on stderr.
+
+use std::fmt;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object a line: for daemons.
+    #[default]
+    Json,
+    /// Plain text: for people who read along.
+    Text,
+}
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A subscriber was there already.
+    #[error("cannot install the log subscriber")]
+    Install(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The most detailed level that klog's verbosity number `v` shows.
+///
+/// klog has no debug or trace: what upstream logs at 0 to 3 is what an administrator reads, 4 and 5 explain decisions, 6 and
+/// more dump data (scheduler.md section 8).
+pub fn level(v: i32) -> LevelFilter {
+    match v {
+        i32::MIN..=3 => LevelFilter::INFO,
+        4..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+/// Starts logging at klog verbosity `v`. `RUST_LOG`, if set, wins.
+///
+/// The HTTP and Kubernetes client libraries stay at warnings below verbosity 8: their debug output hides ours.
+pub fn init(format: Format, v: i32) -> Result<(), Error> {
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(directives(v)));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        Format::Json => builder.json().flatten_event(true).try_init(),
+        Format::Text => builder.with_ansi(false).try_init(),
+    }
+    .map_err(Error::Install)
+}
+
+fn directives(v: i32) -> String {
+    let level = level(v);
+    if v >= 8 {
+        return level.to_string();
+    }
+    let mut text = level.to_string();
+    for library in [
+        "hyper",
+        "hyper_util",
+        "rustls",
+        "tower",
+        "h2",
+        "tonic",
+        "kube",
+        "kube_client",
+        "kube_runtime",
+    ] {
+        text.push(',');
+        text.push_str(library);
+        text.push_str("=warn");
+    }
+    text
+}
+
+/// An error with all that caused it on one line: what log fields named `error` carry.
+pub fn chain(error: &dyn std::error::Error) -> impl fmt::Display + use<> {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::negative(-1, LevelFilter::INFO)]
+    #[case::normal(2, LevelFilter::INFO)]
+    #[case::debug(4, LevelFilter::DEBUG)]
+    #[case::trace(6, LevelFilter::TRACE)]
+    #[case::trace_all(8, LevelFilter::TRACE)]
+    fn verbosity_maps_to_a_level(#[case] v: i32, #[case] expected: LevelFilter) {
+        assert_eq!(level(v), expected);
+    }
+
+    #[test]
+    fn libraries_speak_only_at_the_highest_verbosity() {
+        assert!(directives(6).contains("hyper=warn"));
+        assert_eq!(directives(8), "trace");
+    }
+}

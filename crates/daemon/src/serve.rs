@@ -1,0 +1,161 @@
+//! One listener, plain or TLS, that serves a router until it is told to stop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::Listener;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+/// A client that has not finished its handshake by then is dropped.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// Connections that may wait, shaken hands but not yet served.
+const BACKLOG: usize = 64;
+
+/// Serves `router` on `listener`, with TLS if there is a configuration, until `stop` is cancelled and the open requests are answered.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    router: Router,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    match tls {
+        None => {
+            axum::serve(listener, router)
+                .with_graceful_shutdown(stop.cancelled_owned())
+                .await
+        }
+        Some(config) => {
+            let listener = TlsListener::start(listener, config, stop.clone())?;
+            axum::serve(listener, router)
+                .with_graceful_shutdown(stop.cancelled_owned())
+                .await
+        }
+    }
+}
+
+/// Shakes hands beside the accept loop, so that one slow client does not keep the others waiting.
+struct TlsListener {
+    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    address: SocketAddr,
+}
+
+impl TlsListener {
+    fn start(
+        listener: TcpListener,
+        config: Arc<ServerConfig>,
+        stop: CancellationToken,
+    ) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let (sender, ready) = mpsc::channel(BACKLOG);
+        tokio::spawn(async move {
+            let mut listener = listener;
+            let acceptor = TlsAcceptor::from(config);
+            loop {
+                let (stream, peer) = tokio::select! {
+                    () = stop.cancelled() => return,
+                    accepted = Listener::accept(&mut listener) => accepted,
+                };
+                let (acceptor, sender) = (acceptor.clone(), sender.clone());
+                tokio::spawn(async move {
+                    match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+                        // Nobody receives any more only when the server stopped.
+                        Ok(Ok(stream)) => drop(sender.send((stream, peer)).await),
+                        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+                        Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+                    }
+                });
+            }
+        });
+        Ok(Self { ready, address })
+    }
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.ready.recv().await {
+            Some(connection) => connection,
+            // The accept loop ended because the server is stopping: nothing will come.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls;
+    use axum::routing::get;
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_rustls::TlsConnector;
+
+    async fn read_answer(
+        mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    ) -> String {
+        stream
+            .write_all(b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .await
+            .expect("request");
+        let mut text = String::new();
+        // A peer that closes without close_notify is fine here.
+        drop(stream.read_to_string(&mut text).await);
+        text
+    }
+
+    #[tokio::test]
+    async fn plain_and_tls_serve_the_same_router_and_stop() {
+        crate::client::install_crypto_provider();
+        let router = Router::new().route("/ping", get(|| async { "pong" }));
+        for secure in [false, true] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+            let address = listener.local_addr().expect("address");
+            let certificate = tls::self_signed(&["localhost".to_owned()]).expect("certificate");
+            let chain = certificate.chain();
+            let tls = secure.then(|| {
+                tls::server_config(certificate, &tls::Options::default()).expect("config")
+            });
+            let stop = CancellationToken::new();
+            let server = tokio::spawn(serve(listener, tls, router.clone(), stop.clone()));
+            let stream = TcpStream::connect(address).await.expect("connect");
+            let answer = if secure {
+                let mut roots = RootCertStore::empty();
+                roots.add(chain[0].clone()).expect("root");
+                let config = ClientConfig::builder()
+                    .with_root_certificates(roots)
+                    .with_no_client_auth();
+                let name = ServerName::try_from("localhost").expect("name");
+                read_answer(
+                    TlsConnector::from(Arc::new(config))
+                        .connect(name, stream)
+                        .await
+                        .expect("handshake"),
+                )
+                .await
+            } else {
+                read_answer(stream).await
+            };
+            assert!(
+                answer.starts_with("HTTP/1.1 200") && answer.ends_with("pong"),
+                "{answer}"
+            );
+            stop.cancel();
+            server.await.expect("joined").expect("served");
+        }
+    }
+}

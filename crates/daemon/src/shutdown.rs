@@ -1,0 +1,25 @@
+//! One token that tells every part of a daemon to stop.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A token that is cancelled by the first SIGTERM or SIGINT. Must be called inside a tokio runtime.
+///
+/// A second signal changes nothing: a daemon that hangs while it stops is killed by its supervisor.
+pub fn token() -> io::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = CancellationToken::new();
+    let cancel = token.clone();
+    tokio::spawn(async move {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "Stopping");
+        cancel.cancel();
+    });
+    Ok(token)
+}
