@@ -39,6 +39,14 @@ fn tidy(schema: &mut Value) {
                     values.retain(|value| !value.is_null());
                 }
             }
+            // kube's rewriter empties the branches, and the API server then no longer knows the pattern of Kubernetes' own types
+            if map.contains_key("x-kubernetes-int-or-string") && map.contains_key("anyOf") {
+                map.insert(
+                    "anyOf".into(),
+                    json!([{"type": "integer"}, {"type": "string"}]),
+                );
+                return;
+            }
             // schemars knows the width of Rust's integers, Kubernetes only its own two
             if let Some(Value::String(format)) = map.get("format")
                 && !matches!(format.as_str(), "int32" | "int64" | "date-time")

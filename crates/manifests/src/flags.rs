@@ -1,0 +1,84 @@
+//! A command line as an ordered set of flags: edits keep the place of a flag, new ones go to the end (operator.md 6.2).
+
+/// Flags in order of first appearance, each a switch or a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags(Vec<(String, Option<String>)>);
+
+impl Flags {
+    /// Reads `name` and `name=value` items, split at the first `=`; `--v` is written `-v`.
+    pub fn parse<I: IntoIterator<Item = S>, S: AsRef<str>>(items: I) -> Self {
+        let mut flags = Self::default();
+        for item in items {
+            match item.as_ref().split_once('=') {
+                Some((name, value)) => flags.set(name, value),
+                None => flags.switch_on(item.as_ref()),
+            }
+        }
+        flags
+    }
+
+    /// Gives a flag a value.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.put(name, Some(value.into()));
+    }
+
+    /// Gives a flag without a value.
+    pub fn switch_on(&mut self, name: &str) {
+        self.put(name, None);
+    }
+
+    /// Takes a flag away.
+    pub fn remove(&mut self, name: &str) {
+        let name = canonical(name);
+        self.0.retain(|(known, _)| known != name);
+    }
+
+    /// The value if there is one, nothing for switches and absent flags.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let name = canonical(name);
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .and_then(|(_, value)| value.as_deref())
+    }
+
+    /// The command line.
+    pub fn to_args(&self) -> Vec<String> {
+        self.0
+            .iter()
+            .map(|(name, value)| match value {
+                Some(value) => format!("{name}={value}"),
+                None => name.clone(),
+            })
+            .collect()
+    }
+
+    fn put(&mut self, name: &str, value: Option<String>) {
+        let name = canonical(name);
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some(entry) => entry.1 = value,
+            None => self.0.push((name.into(), value)),
+        }
+    }
+}
+
+fn canonical(name: &str) -> &str {
+    if name == "--v" { "-v" } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_keep_the_place_and_new_flags_go_to_the_end() {
+        let mut flags = Flags::parse(["--a=1", "--v=2", "--b=false"]);
+        flags.set("-v", "4");
+        flags.switch_on("--b");
+        flags.set("--c", "x=y");
+        flags.remove("--a");
+        assert_eq!(flags.to_args(), ["-v=4", "--b", "--c=x=y"]);
+        assert_eq!(flags.value("--c"), Some("x=y"));
+        assert_eq!(flags.value("--b"), None);
+    }
+}

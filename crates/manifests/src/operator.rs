@@ -1,0 +1,284 @@
+//! The operator's own installation (operator.md 6.7).
+
+use std::collections::BTreeMap;
+
+use api::{labels, names};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, EnvVar, ExecAction, HTTPGetAction, Lifecycle,
+    LifecycleHandler, Namespace, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ResourceRequirements, SecurityContext, Service, ServiceAccount, ServicePort, ServiceSpec,
+};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
+
+use crate::scheduler::{management_workload, prefers_control_plane, tolerates_control_plane};
+use crate::{meta, rbac, to_value};
+
+pub mod rules;
+
+/// Permissions and their bindings carry one name.
+const ROLE: &str = "numaresources-manager-role";
+const LEADER_ROLE: &str = "numaresources-leader-election-role";
+const METRICS_SECRET: &str = "metrics-service-cert";
+
+/// What the operator's objects depend on.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Namespace of the operator and of its operands.
+    pub namespace: String,
+    /// Image of the operator, and of the exporters that it installs.
+    pub image: String,
+    /// More environment, such as `SCHEDULER_IMAGE_DIGESTS`.
+    pub env: BTreeMap<String, String>,
+    /// More arguments.
+    pub args: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            namespace: names::NAMESPACE.into(),
+            image: names::STACK_IMAGE.into(),
+            env: BTreeMap::new(),
+            args: Vec::new(),
+        }
+    }
+}
+
+/// All objects of the installation, without the definitions of the custom resources (`api::crd`).
+#[derive(Clone, Debug)]
+pub struct Set {
+    /// Where everything lives.
+    pub namespace: Namespace,
+    /// Identity of the operator.
+    pub service_account: ServiceAccount,
+    /// Cluster-wide permissions.
+    pub cluster_role: ClusterRole,
+    /// Binds [`Self::cluster_role`].
+    pub cluster_role_binding: ClusterRoleBinding,
+    /// Permissions in the namespace, then leader election.
+    pub roles: [Role; 2],
+    /// Bind [`Self::roles`].
+    pub role_bindings: [RoleBinding; 2],
+    /// Metrics.
+    pub service: Service,
+    /// The operator.
+    pub deployment: Deployment,
+}
+
+impl Set {
+    /// The objects.
+    pub fn new(options: &Options) -> Self {
+        let namespace = options.namespace.as_str();
+        let account = names::OPERATOR_SERVICE_ACCOUNT;
+        Self {
+            namespace: Namespace {
+                metadata: namespace_metadata(namespace),
+                ..Namespace::default()
+            },
+            service_account: rbac::service_account(account, namespace),
+            cluster_role: rbac::cluster_role(ROLE, rules::cluster_role()),
+            cluster_role_binding: rbac::cluster_role_binding(ROLE, account, namespace),
+            roles: [
+                rbac::role(ROLE, namespace, rules::role()),
+                rbac::role(LEADER_ROLE, namespace, rules::leader_role()),
+            ],
+            role_bindings: [
+                rbac::role_binding(ROLE, account, namespace),
+                rbac::role_binding(LEADER_ROLE, account, namespace),
+            ],
+            service: service(namespace),
+            deployment: deployment(options),
+        }
+    }
+
+    /// The objects in the order in which they are applied.
+    pub fn objects(&self) -> Vec<Value> {
+        let mut objects = vec![
+            to_value(&self.namespace),
+            to_value(&self.service_account),
+            to_value(&self.cluster_role),
+            to_value(&self.cluster_role_binding),
+        ];
+        objects.extend(self.roles.iter().map(to_value));
+        objects.extend(self.role_bindings.iter().map(to_value));
+        objects.push(to_value(&self.service));
+        objects.push(to_value(&self.deployment));
+        objects
+    }
+}
+
+fn pod_labels() -> BTreeMap<String, String> {
+    meta::labels([
+        (labels::APP, "numaresources-operator"),
+        ("control-plane", "controller-manager"),
+    ])
+}
+
+fn namespace_metadata(name: &str) -> ObjectMeta {
+    ObjectMeta {
+        annotations: Some(meta::labels([(
+            "workload.openshift.io/allowed",
+            "management",
+        )])),
+        labels: Some(meta::labels([
+            ("openshift.io/cluster-monitoring", "true"),
+            ("control-plane", "controller-manager"),
+        ])),
+        ..meta::cluster_wide(name)
+    }
+}
+
+fn service(namespace: &str) -> Service {
+    let metadata = ObjectMeta {
+        annotations: Some(meta::labels([(
+            "service.beta.openshift.io/serving-cert-secret-name",
+            METRICS_SECRET,
+        )])),
+        labels: Some(meta::labels([("control-plane", "controller-manager")])),
+        ..meta::namespaced(
+            "numaresources-controller-manager-metrics-service",
+            namespace,
+        )
+    };
+    let port = ServicePort {
+        name: Some("https".into()),
+        port: 8080,
+        protocol: Some("TCP".into()),
+        target_port: Some(IntOrString::String("https".into())),
+        ..ServicePort::default()
+    };
+    let selector = Some(meta::labels([("control-plane", "controller-manager")]));
+    Service {
+        metadata,
+        spec: Some(ServiceSpec {
+            ports: Some(vec![port]),
+            selector,
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn deployment(options: &Options) -> Deployment {
+    let pods = pod_labels();
+    let spec = PodSpec {
+        affinity: Some(prefers_control_plane()),
+        containers: vec![manager(options)],
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            ..PodSecurityContext::default()
+        }),
+        service_account_name: Some(names::OPERATOR_SERVICE_ACCOUNT.into()),
+        termination_grace_period_seconds: Some(10),
+        tolerations: Some(tolerates_control_plane()),
+        // only OpenShift makes this secret; elsewhere the operator signs a certificate of its own
+        volumes: Some(vec![meta::secret("cert", METRICS_SECRET, true)]),
+        ..PodSpec::default()
+    };
+    let template_metadata = ObjectMeta {
+        labels: Some(pods.clone()),
+        annotations: Some(meta::labels([management_workload()])),
+        ..ObjectMeta::default()
+    };
+    let mut metadata = meta::namespaced(names::OPERATOR_DEPLOYMENT, &options.namespace);
+    metadata.labels = Some(pods.clone());
+    Deployment {
+        metadata,
+        spec: Some(DeploymentSpec {
+            replicas: Some(1),
+            selector: meta::selecting(&pods),
+            template: PodTemplateSpec {
+                metadata: Some(template_metadata),
+                spec: Some(spec),
+            },
+            ..DeploymentSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn manager(options: &Options) -> Container {
+    let mut env: Vec<EnvVar> = vec![
+        meta::env_of_field("PODNAME", "metadata.name"),
+        meta::env_of_field("NAMESPACE", "metadata.namespace"),
+    ];
+    env.extend(
+        options
+            .env
+            .iter()
+            .map(|(name, value)| meta::env(name, value)),
+    );
+    let mut args = vec!["-v=4".to_owned()];
+    args.extend(options.args.iter().cloned());
+    let hook = |event: &str| LifecycleHandler {
+        exec: Some(ExecAction {
+            command: Some(vec![
+                names::OPERATOR_BINARY.into(),
+                "-handle-lifecycle-event".into(),
+                event.into(),
+            ]),
+        }),
+        ..LifecycleHandler::default()
+    };
+    Container {
+        name: "manager".into(),
+        image: Some(options.image.clone()),
+        command: Some(vec![names::OPERATOR_BINARY.into()]),
+        args: Some(args),
+        env: Some(env),
+        lifecycle: Some(Lifecycle {
+            post_start: Some(hook("postStart")),
+            pre_stop: Some(hook("preStop")),
+            stop_signal: None,
+        }),
+        liveness_probe: Some(Probe {
+            period_seconds: Some(10),
+            ..probe("/healthz")
+        }),
+        readiness_probe: Some(Probe {
+            initial_delay_seconds: Some(5),
+            period_seconds: Some(10),
+            ..probe("/readyz")
+        }),
+        startup_probe: Some(Probe {
+            failure_threshold: Some(3),
+            period_seconds: Some(10),
+            ..probe("/healthz")
+        }),
+        ports: Some(vec![ContainerPort {
+            name: Some("https".into()),
+            container_port: 8080,
+            ..ContainerPort::default()
+        }]),
+        resources: Some(ResourceRequirements {
+            requests: Some(meta::quantities([("cpu", "100m"), ("memory", "20Mi")])),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".into()]),
+                add: None,
+            }),
+            ..SecurityContext::default()
+        }),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        volume_mounts: Some(vec![meta::mount_read_only("cert", "/certs")]),
+        ..Container::default()
+    }
+}
+
+fn probe(path: &str) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.into()),
+            port: IntOrString::Int(8081),
+            ..HTTPGetAction::default()
+        }),
+        ..Probe::default()
+    }
+}

@@ -1,0 +1,147 @@
+//! Permissions of the operator: what it does itself, and everything that it grants, or the API server would refuse the grant
+//! (operator.md 6.7).
+
+use api::{names, nrt};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use crate::rbac::{named_rule, rule};
+use crate::{rte, scheduler};
+
+const READ: &[&str] = &["get", "list", "watch"];
+const ADD: &[&str] = &["create", "list", "watch"];
+const CHANGE: &[&str] = &["get", "update"];
+const RBAC: &str = "rbac.authorization.k8s.io";
+const MCO: &str = "machineconfiguration.openshift.io";
+const CONFIG: &str = "config.openshift.io";
+const SCC: &str = "security.openshift.io";
+
+/// Cluster-wide permissions.
+pub fn cluster_role() -> Vec<PolicyRule> {
+    let crs = ["numaresourcesoperators", "numaresourcesschedulers"];
+    let status = crs.map(|cr| format!("{cr}/status"));
+    let finalizers = crs.map(|cr| format!("{cr}/finalizers"));
+    let definition = format!("{}.{}", nrt::PLURAL, nrt::GROUP);
+    let own_roles = ["clusterroles", "clusterrolebindings"];
+    let mut rules = vec![
+        rule(&[""], &["configmaps"], READ),
+        // plain Kubernetes: who is in a pool, and how its kubelets are set up
+        rule(&[""], &["nodes"], READ),
+        rule(&[""], &["nodes/proxy"], &["get"]),
+        rule(
+            &["apiextensions.k8s.io"],
+            &["customresourcedefinitions"],
+            ADD,
+        ),
+        named_rule(
+            &["apiextensions.k8s.io"],
+            &["customresourcedefinitions"],
+            &[definition.as_str()],
+            CHANGE,
+        ),
+        rule(&[CONFIG], &["apiservers"], READ),
+        rule(
+            &[CONFIG],
+            &["clusteroperators", "infrastructures"],
+            &["get"],
+        ),
+        rule(&[CONFIG], &["clusterversions"], &["list"]),
+        rule(&[MCO], &["kubeletconfigs", "machineconfigpools"], READ),
+        rule(&[MCO], &["kubeletconfigs/finalizers"], &["update"]),
+        rule(
+            &[MCO],
+            &["machineconfigs"],
+            &["create", "delete", "get", "list", "update", "watch"],
+        ),
+        rule(&[api::operator::GROUP], &crs, READ),
+        rule(
+            &[api::operator::GROUP],
+            &status.each_ref().map(String::as_str),
+            &["get", "patch", "update"],
+        ),
+        rule(
+            &[api::operator::GROUP],
+            &finalizers.each_ref().map(String::as_str),
+            &["update"],
+        ),
+        rule(&[RBAC], &own_roles, ADD),
+        named_rule(
+            &[RBAC],
+            &own_roles,
+            &[names::RTE, names::SCHEDULER_CLUSTER_ROLE],
+            CHANGE,
+        ),
+        // left behind by old releases
+        named_rule(
+            &[RBAC],
+            &["clusterrolebindings"],
+            &[names::SCHEDULER],
+            &["delete"],
+        ),
+        rule(&[SCC], &["securitycontextconstraints"], ADD),
+        named_rule(
+            &[SCC],
+            &["securitycontextconstraints"],
+            &[
+                "resource-topology-exporter",
+                "resource-topology-exporter-v2",
+            ],
+            CHANGE,
+        ),
+    ];
+    rules.extend(rte::cluster_role_rules());
+    rules.extend(scheduler::rules::cluster_role());
+    rules
+}
+
+/// Permissions in the operator's namespace.
+pub fn role() -> Vec<PolicyRule> {
+    let mut rules = vec![
+        rule(
+            &[""],
+            &["configmaps"],
+            &["create", "delete", "get", "list", "update", "watch"],
+        ),
+        rule(
+            &["apps"],
+            &["daemonsets"],
+            &["create", "delete", "get", "list", "update", "watch"],
+        ),
+        rule(&["apps"], &["deployments"], ADD),
+        named_rule(&["apps"], &["deployments"], &[names::SCHEDULER], CHANGE),
+        rule(
+            &["networking.k8s.io"],
+            &["networkpolicies"],
+            &["create", "delete", "get", "list", "update", "watch"],
+        ),
+        rule(&[RBAC], &["roles", "rolebindings"], ADD),
+        named_rule(
+            &[RBAC],
+            &["roles", "rolebindings"],
+            &[names::RTE, names::SCHEDULER_LEADER_ROLE],
+            CHANGE,
+        ),
+        rule(&[""], &["serviceaccounts", "services"], ADD),
+        named_rule(
+            &[""],
+            &["serviceaccounts"],
+            &[names::RTE, names::SCHEDULER],
+            CHANGE,
+        ),
+        named_rule(&[""], &["services"], &[names::RTE_METRICS_SERVICE], CHANGE),
+    ];
+    rules.extend(rte::role_rules());
+    rules.extend(scheduler::rules::leader_role());
+    rules
+}
+
+/// The operator's own leader election.
+pub fn leader_role() -> Vec<PolicyRule> {
+    let all = [
+        "get", "list", "watch", "create", "update", "patch", "delete",
+    ];
+    vec![
+        rule(&[""], &["configmaps"], &all),
+        rule(&["coordination.k8s.io"], &["leases"], &all),
+        rule(&[""], &["events"], &["create", "patch"]),
+    ]
+}

@@ -1,0 +1,97 @@
+//! Short forms for permissions.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+
+use crate::meta;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+fn owned(items: &[&str]) -> Vec<String> {
+    items.iter().map(|item| (*item).to_owned()).collect()
+}
+
+pub(crate) fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(owned(groups)),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        non_resource_urls: None,
+        resource_names: None,
+    }
+}
+
+pub(crate) fn named_rule(
+    groups: &[&str],
+    resources: &[&str],
+    names: &[&str],
+    verbs: &[&str],
+) -> PolicyRule {
+    PolicyRule {
+        resource_names: Some(owned(names)),
+        ..rule(groups, resources, verbs)
+    }
+}
+
+pub(crate) fn service_account(name: &str, namespace: &str) -> ServiceAccount {
+    ServiceAccount {
+        metadata: meta::namespaced(name, namespace),
+        ..ServiceAccount::default()
+    }
+}
+
+pub(crate) fn cluster_role(name: &str, rules: Vec<PolicyRule>) -> ClusterRole {
+    ClusterRole {
+        metadata: meta::cluster_wide(name),
+        rules: Some(rules),
+        aggregation_rule: None,
+    }
+}
+
+pub(crate) fn role(name: &str, namespace: &str, rules: Vec<PolicyRule>) -> Role {
+    Role {
+        metadata: meta::namespaced(name, namespace),
+        rules: Some(rules),
+    }
+}
+
+fn reference(kind: &str, name: &str) -> RoleRef {
+    RoleRef {
+        api_group: GROUP.into(),
+        kind: kind.into(),
+        name: name.into(),
+    }
+}
+
+fn subject(account: &str, namespace: &str) -> Option<Vec<Subject>> {
+    Some(vec![Subject {
+        kind: "ServiceAccount".into(),
+        name: account.into(),
+        namespace: Some(namespace.into()),
+        api_group: None,
+    }])
+}
+
+/// Binds a cluster role of the binding's own name to a service account.
+pub(crate) fn cluster_role_binding(
+    name: &str,
+    account: &str,
+    namespace: &str,
+) -> ClusterRoleBinding {
+    ClusterRoleBinding {
+        metadata: meta::cluster_wide(name),
+        role_ref: reference("ClusterRole", name),
+        subjects: subject(account, namespace),
+    }
+}
+
+/// Binds a role of the binding's own name to a service account of the same namespace.
+pub(crate) fn role_binding(name: &str, account: &str, namespace: &str) -> RoleBinding {
+    RoleBinding {
+        metadata: meta::namespaced(name, namespace),
+        role_ref: reference("Role", name),
+        subjects: subject(account, namespace),
+    }
+}

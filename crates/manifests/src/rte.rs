@@ -1,0 +1,191 @@
+//! The exporters: a DaemonSet for each pool, and what all of them share (operator.md 6.2 and 6.3).
+
+use std::collections::BTreeMap;
+
+use api::operator::LogLevel;
+use api::operator::v1::NodeGroupConfig;
+use api::{labels, metrics, names, nrt};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Service, ServiceAccount, ServicePort, ServiceSpec};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
+
+use crate::platform::{Platform, TlsSettings};
+use crate::{meta, network, rbac, to_value};
+
+pub mod config_map;
+mod daemon_set;
+
+/// What all pools share.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Namespace of every namespaced object.
+    pub namespace: String,
+    /// Kind of cluster.
+    pub platform: Platform,
+    /// Image of the exporter.
+    pub image: Image,
+    /// Verbosity.
+    pub log_level: LogLevel,
+    /// TLS settings of the metrics endpoint.
+    pub tls: TlsSettings,
+    /// TCP ports at which the API server is reached.
+    pub api_server_ports: Vec<u16>,
+}
+
+/// Where the exporter's binary comes from (operator.md 2.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Reference of the image.
+    pub reference: String,
+    /// Pull policy; the cluster's default when absent.
+    pub pull_policy: Option<String>,
+    /// The operator's own image runs as another user and must be told to run as root; an image of the administrator's choice is left alone.
+    pub run_as_root: bool,
+}
+
+/// One pool of nodes.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Name of the DaemonSet, and of the ConfigMap that its pods read.
+    pub name: String,
+    /// Which nodes run it.
+    pub nodes: NodeSelection,
+    /// Effective configuration: every option is set.
+    pub config: NodeGroupConfig,
+    /// Hash of the ConfigMap, empty when there is none.
+    pub config_hash: String,
+}
+
+/// Nodes of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeSelection {
+    /// Nodes with all of these labels.
+    Labels(BTreeMap<String, String>),
+    /// Nodes without the control plane's role.
+    NotControlPlane,
+}
+
+/// All objects of the exporters.
+#[derive(Clone, Debug)]
+pub struct Set {
+    /// Identity of the pods.
+    pub service_account: ServiceAccount,
+    /// Own pod: readiness conditions.
+    pub role: Role,
+    /// Binds [`Self::role`].
+    pub role_binding: RoleBinding,
+    /// Topologies and nodes.
+    pub cluster_role: ClusterRole,
+    /// Binds [`Self::cluster_role`].
+    pub cluster_role_binding: ClusterRoleBinding,
+    /// What the pods may reach and be reached by.
+    pub network_policies: Vec<NetworkPolicy>,
+    /// One for each pool, in their order.
+    pub daemon_sets: Vec<DaemonSet>,
+    /// Metrics.
+    pub service: Service,
+}
+
+impl Set {
+    /// The objects for these pools.
+    pub fn new(options: &Options, pools: &[Pool]) -> Self {
+        let pods = pod_labels();
+        let namespace = options.namespace.as_str();
+        Self {
+            service_account: rbac::service_account(names::RTE, namespace),
+            role: rbac::role(names::RTE, namespace, role_rules()),
+            role_binding: rbac::role_binding(names::RTE, names::RTE, namespace),
+            cluster_role: rbac::cluster_role(names::RTE, cluster_role_rules()),
+            cluster_role_binding: rbac::cluster_role_binding(names::RTE, names::RTE, namespace),
+            network_policies: vec![
+                network::egress(
+                    "rte-egress-to-api-server",
+                    namespace,
+                    &pods,
+                    &options.api_server_ports,
+                ),
+                network::ingress(
+                    "ingress-to-rte-metrics",
+                    namespace,
+                    &pods,
+                    metrics::RTE_PORT,
+                ),
+                network::deny_all("rte-default-deny-all", namespace, &pods),
+            ],
+            daemon_sets: pools
+                .iter()
+                .map(|pool| daemon_set::daemon_set(options, pool))
+                .collect(),
+            service: metrics_service(options),
+        }
+    }
+
+    /// The objects in the order in which they are applied (operator.md 4.5).
+    pub fn objects(&self) -> Vec<Value> {
+        let mut objects = vec![
+            to_value(&self.service_account),
+            to_value(&self.role),
+            to_value(&self.role_binding),
+            to_value(&self.cluster_role),
+            to_value(&self.cluster_role_binding),
+        ];
+        objects.extend(self.network_policies.iter().map(to_value));
+        objects.extend(self.daemon_sets.iter().map(to_value));
+        objects.push(to_value(&self.service));
+        objects
+    }
+}
+
+/// Labels of every exporter pod, whatever its pool.
+pub fn pod_labels() -> BTreeMap<String, String> {
+    meta::labels([(labels::RTE_POD, labels::RTE_POD_VALUE)])
+}
+
+/// Cluster-wide permissions. `patch` is not among the original's, whose patches are therefore all refused (rte.md 10, 1).
+pub fn cluster_role_rules() -> Vec<PolicyRule> {
+    vec![
+        rbac::rule(
+            &[nrt::GROUP],
+            &[nrt::PLURAL],
+            &["create", "update", "patch", "get", "list"],
+        ),
+        rbac::rule(&[""], &["nodes"], &["watch", "list"]),
+    ]
+}
+
+/// Permissions in the exporters' own namespace.
+pub fn role_rules() -> Vec<PolicyRule> {
+    vec![
+        rbac::rule(&[""], &["pods"], &["get"]),
+        rbac::rule(&[""], &["pods/status"], &["update"]),
+    ]
+}
+
+fn metrics_service(options: &Options) -> Service {
+    let mut metadata = meta::namespaced(names::RTE_METRICS_SERVICE, &options.namespace);
+    metadata.labels = Some(pod_labels());
+    // harmless where no service CA answers to it
+    metadata.annotations = Some(meta::labels([(
+        "service.beta.openshift.io/serving-cert-secret-name",
+        names::RTE_METRICS_SECRET,
+    )]));
+    let port = ServicePort {
+        name: Some(names::METRICS_PORT_NAME.into()),
+        port: i32::from(metrics::RTE_PORT),
+        protocol: Some("TCP".into()),
+        target_port: Some(IntOrString::String(names::METRICS_PORT_NAME.into())),
+        ..ServicePort::default()
+    };
+    Service {
+        metadata,
+        spec: Some(ServiceSpec {
+            ports: Some(vec![port]),
+            selector: Some(pod_labels()),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}

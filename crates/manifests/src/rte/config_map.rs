@@ -1,0 +1,102 @@
+//! The file that tells the exporters of a pool how its kubelets are set up and which pods to leave out (operator.md 7).
+
+use api::operator::NamespacedName;
+use api::{labels, names};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::{Deserialize, Serialize};
+
+use crate::meta;
+
+/// Topology manager settings of a pool's kubelets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologyManager {
+    /// Policy; empty when unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub topology_manager_policy: String,
+    /// Scope; empty when unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub topology_manager_scope: String,
+}
+
+/// Keys sorted, as every writer of this file leaves them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File<'a> {
+    kubelet: &'a TopologyManager,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pod_exclude: Vec<Exclude<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Exclude<'a> {
+    name_pattern: &'a str,
+    namespace_pattern: &'a str,
+}
+
+/// The ConfigMap of a pool.
+///
+/// # Panics
+/// Never: the file is made of plain strings.
+pub fn config_map(
+    cr: &str,
+    pool: &str,
+    namespace: &str,
+    kubelet: &TopologyManager,
+    excludes: &[NamespacedName],
+) -> ConfigMap {
+    let pod_exclude = excludes
+        .iter()
+        .map(|exclude| Exclude {
+            name_pattern: &exclude.name,
+            namespace_pattern: &exclude.namespace,
+        })
+        .collect();
+    let text = serde_yaml::to_string(&File {
+        kubelet,
+        pod_exclude,
+    })
+    .expect("strings and lists are valid YAML");
+    let mut metadata = meta::namespaced(&names::rte_daemon_set(cr, pool), namespace);
+    metadata.labels = Some(meta::labels([
+        (labels::OPERATOR_NAME, cr),
+        (labels::POOL, pool),
+    ]));
+    ConfigMap {
+        metadata,
+        data: Some([(names::CONFIG_KEY.to_owned(), text)].into()),
+        ..ConfigMap::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_has_sorted_keys_and_leaves_out_what_is_empty() {
+        let kubelet = TopologyManager {
+            topology_manager_policy: "single-numa-node".into(),
+            topology_manager_scope: "pod".into(),
+        };
+        let excludes = [NamespacedName {
+            namespace: "my-namespace".into(),
+            name: "pruner-*".into(),
+        }];
+        let map = config_map("numaresourcesoperator", "worker", "ns", &kubelet, &excludes);
+        let text = &map.data.unwrap()["config.yaml"];
+        assert_eq!(
+            text,
+            "kubelet:\n  topologyManagerPolicy: single-numa-node\n  topologyManagerScope: pod\n\
+             podExclude:\n- namePattern: pruner-*\n  namespacePattern: my-namespace\n"
+        );
+        assert_eq!(
+            map.metadata.name.as_deref(),
+            Some("numaresourcesoperator-worker")
+        );
+        assert_eq!(map.metadata.labels.unwrap()[labels::POOL], "worker");
+        let bare = config_map("a", "b", "ns", &TopologyManager::default(), &[]);
+        assert_eq!(bare.data.unwrap()["config.yaml"], "kubelet: {}\n");
+    }
+}

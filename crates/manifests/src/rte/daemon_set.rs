@@ -1,0 +1,312 @@
+//! The DaemonSet of one pool.
+
+use api::operator::v1::NodeGroupConfig;
+use api::operator::{InfoRefreshMode, InfoRefreshPause, PodsFingerprinting};
+use api::{annotations, attributes, conditions, labels, metrics, names};
+use k8s_openapi::api::apps::v1::{
+    DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet,
+};
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, ContainerPort, NodeAffinity, NodeSelector, NodeSelectorRequirement,
+    NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity, PodReadinessGate, PodSpec, PodTemplateSpec,
+    SELinuxOptions, SecurityContext, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{NodeSelection, Options, Pool, pod_labels};
+use crate::flags::Flags;
+use crate::meta;
+use crate::platform::Platform;
+
+const READ_LOGS_ON_ERROR: &str = "FallbackToLogsOnError";
+
+pub(super) fn daemon_set(options: &Options, pool: &Pool) -> DaemonSet {
+    let (node_selector, node_affinity) = match &pool.nodes {
+        NodeSelection::Labels(labels) => (Some(labels.clone()), None),
+        NodeSelection::NotControlPlane => (None, Some(not_control_plane())),
+    };
+    let volumes = Volumes::of(options, pool);
+    let tolerations =
+        (!pool.config.tolerations.is_empty()).then(|| pool.config.tolerations.clone());
+    let spec = PodSpec {
+        affinity: Some(Affinity {
+            node_affinity,
+            pod_affinity: None,
+            pod_anti_affinity: Some(one_per_node()),
+        }),
+        containers: vec![exporter(options, pool, volumes.mounts), helper(options)],
+        node_selector,
+        priority_class_name: Some("system-node-critical".into()),
+        readiness_gates: Some(
+            [
+                conditions::POD_RESOURCES_FETCHED,
+                conditions::NODE_TOPOLOGY_UPDATED,
+            ]
+            .map(|condition| PodReadinessGate {
+                condition_type: condition.into(),
+            })
+            .into(),
+        ),
+        service_account_name: Some(names::RTE.into()),
+        tolerations,
+        volumes: Some(volumes.volumes),
+        ..PodSpec::default()
+    };
+    let mut template_annotations =
+        meta::labels([(annotations::CONFIG_MAP_HASH, pool.config_hash.as_str())]);
+    if options.platform.is_openshift() {
+        template_annotations.insert(
+            "openshift.io/required-scc".into(),
+            "resource-topology-exporter-v2".into(),
+        );
+    }
+    let template_metadata = ObjectMeta {
+        labels: Some(pod_labels()),
+        annotations: Some(template_annotations),
+        ..ObjectMeta::default()
+    };
+    let rolling_update = RollingUpdateDaemonSet {
+        max_unavailable: Some(IntOrString::String("25%".into())),
+        max_surge: None,
+    };
+    DaemonSet {
+        metadata: meta::namespaced(&pool.name, &options.namespace),
+        spec: Some(DaemonSetSpec {
+            selector: meta::selecting(&pod_labels()),
+            template: PodTemplateSpec {
+                metadata: Some(template_metadata),
+                spec: Some(spec),
+            },
+            update_strategy: Some(DaemonSetUpdateStrategy {
+                type_: Some("RollingUpdate".into()),
+                rolling_update: Some(rolling_update),
+            }),
+            ..DaemonSetSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Container {
+    let mut env = vec![
+        meta::env_of_field(names::ENV_NODE_NAME, "spec.nodeName"),
+        meta::env_of_field("REFERENCE_NAMESPACE", "metadata.namespace"),
+        meta::env_of_field("REFERENCE_POD_NAME", "metadata.name"),
+        meta::env("REFERENCE_CONTAINER_NAME", names::RTE_HELPER_CONTAINER),
+        meta::env("METRICS_PORT", &metrics::RTE_PORT.to_string()),
+    ];
+    if fingerprints(&pool.config) {
+        env.push(meta::env(names::ENV_PFP_STATUS_DUMP, names::PFP_STATUS_DIR));
+    }
+    let port = ContainerPort {
+        name: Some(names::METRICS_PORT_NAME.into()),
+        container_port: i32::from(metrics::RTE_PORT),
+        ..ContainerPort::default()
+    };
+    let root = options.image.run_as_root.then_some(0);
+    let se_linux_options = options.platform.is_openshift().then(|| SELinuxOptions {
+        type_: Some("container_device_plugin_t".into()),
+        level: Some("s0".into()),
+        ..SELinuxOptions::default()
+    });
+    let security = SecurityContext {
+        run_as_user: root,
+        run_as_group: root,
+        se_linux_options,
+        ..SecurityContext::default()
+    };
+    Container {
+        name: names::RTE_CONTAINER.into(),
+        image: Some(options.image.reference.clone()),
+        image_pull_policy: options.image.pull_policy.clone(),
+        command: Some(vec![names::RTE_BINARY.into()]),
+        args: Some(args(options, &pool.config).to_args()),
+        env: Some(env),
+        ports: Some(vec![port]),
+        security_context: (security != SecurityContext::default()).then_some(security),
+        termination_message_policy: Some(READ_LOGS_ON_ERROR.into()),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    }
+}
+
+/// A container that does nothing: its CPUs are the shared ones, which the exporter compares with.
+fn helper(options: &Options) -> Container {
+    Container {
+        name: names::RTE_HELPER_CONTAINER.into(),
+        image: Some(options.image.reference.clone()),
+        image_pull_policy: options.image.pull_policy.clone(),
+        command: Some(vec!["/bin/sh".into(), "-c".into(), "--".into()]),
+        args: Some(vec!["while true; do sleep 30s; done".into()]),
+        termination_message_policy: Some(READ_LOGS_ON_ERROR.into()),
+        ..Container::default()
+    }
+}
+
+fn fingerprints(config: &NodeGroupConfig) -> bool {
+    config.pods_fingerprinting != Some(PodsFingerprinting::Disabled)
+}
+
+/// The exporter's command line: the base of all pools, then the edits of operator.md 6.2 in their order.
+fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
+    let mut flags = Flags::parse([
+        "--sleep-interval=10s",
+        "--sysfs=/host-sys",
+        "--podresources-socket=unix:///host-podresources/kubelet.sock",
+        "-v=2",
+        "--notify-file=/host-run-rte/notify",
+        "--pods-fingerprint=false",
+    ]);
+    if options.platform == Platform::Kubernetes {
+        flags.set("--kubelet-config-file", "/host-var-lib-kubelet/config.yaml");
+    }
+    flags.set("-v", &options.log_level.verbosity().to_string());
+    flags.set("--metrics-mode", "httptls");
+    for (name, value) in [
+        ("--metrics-tls-min-version", &options.tls.min_version),
+        ("--metrics-tls-cipher-suites", &options.tls.cipher_suites),
+    ] {
+        if value.is_empty() {
+            flags.remove(name);
+        } else {
+            flags.set(name, value);
+        }
+    }
+    if config.info_refresh_pause == Some(InfoRefreshPause::Enabled) {
+        flags.switch_on("--no-publish");
+    } else {
+        flags.remove("--no-publish");
+    }
+    flags.switch_on("--refresh-node-resources");
+    if matches!(
+        config.info_refresh_mode,
+        None | Some(InfoRefreshMode::Periodic)
+    ) {
+        flags.remove("--notify-file");
+    } else {
+        flags.set("--notify-file", "/run/rte/notify");
+    }
+    if config.info_refresh_mode != Some(InfoRefreshMode::Events) {
+        flags.set("--sleep-interval", &refresh_period(config));
+    }
+    match config.pods_fingerprinting {
+        Some(PodsFingerprinting::Disabled) => {}
+        Some(PodsFingerprinting::Enabled) => {
+            flags.switch_on("--pods-fingerprint");
+            flags.set("--pods-fingerprint-method", attributes::FINGERPRINT_ALL);
+        }
+        None | Some(PodsFingerprinting::EnabledExclusiveResources) => {
+            flags.switch_on("--pods-fingerprint");
+            flags.set(
+                "--pods-fingerprint-method",
+                attributes::FINGERPRINT_EXCLUSIVE,
+            );
+        }
+    }
+    flags.set("--add-nrt-owner", "false");
+    flags
+}
+
+/// The period as Go writes it; a text that is no duration goes to the exporter, which says so.
+fn refresh_period(config: &NodeGroupConfig) -> String {
+    let given = config
+        .info_refresh_period
+        .as_deref()
+        .unwrap_or(api::operator::v1::DEFAULT_REFRESH_PERIOD);
+    given
+        .parse::<api::duration::GoDuration>()
+        .map_or_else(|_| given.to_owned(), |period| period.to_string())
+}
+
+struct Volumes {
+    volumes: Vec<Volume>,
+    mounts: Vec<VolumeMount>,
+}
+
+impl Volumes {
+    fn of(options: &Options, pool: &Pool) -> Self {
+        let mut all = Self {
+            volumes: Vec::new(),
+            mounts: Vec::new(),
+        };
+        let kubernetes = options.platform == Platform::Kubernetes;
+        all.add(
+            meta::host_path("host-sys", "/sys", "Directory"),
+            meta::mount_read_only("host-sys", "/host-sys"),
+        );
+        all.add(
+            meta::host_path(
+                "host-podresources",
+                "/var/lib/kubelet/pod-resources",
+                "Directory",
+            ),
+            meta::mount("host-podresources", "/host-podresources"),
+        );
+        all.add(
+            meta::host_path("host-run-rte", "/run/rte", "DirectoryOrCreate"),
+            meta::mount("host-run-rte", "/host-run-rte"),
+        );
+        if kubernetes {
+            all.add(
+                meta::host_path("host-var-lib-kubelet", "/var/lib/kubelet", "Directory"),
+                meta::mount_read_only("host-var-lib-kubelet", "/host-var-lib-kubelet"),
+            );
+        }
+        if fingerprints(&pool.config) {
+            all.add(
+                meta::memory_dir("run-pfpstatus", "8Mi"),
+                meta::mount("run-pfpstatus", names::PFP_STATUS_DIR),
+            );
+            // nobody makes this secret on plain Kubernetes; without it the exporter signs a certificate of its own
+            all.add(
+                meta::secret(
+                    names::RTE_METRICS_SECRET,
+                    names::RTE_METRICS_SECRET,
+                    kubernetes,
+                ),
+                meta::mount_read_only(names::RTE_METRICS_SECRET, "/etc/secrets/rte/"),
+            );
+        }
+        all.add(
+            meta::config_map("rte-config-volume", &pool.name, true),
+            meta::mount("rte-config-volume", "/etc/resource-topology-exporter/"),
+        );
+        all
+    }
+
+    fn add(&mut self, volume: Volume, mount: VolumeMount) {
+        self.volumes.push(volume);
+        self.mounts.push(mount);
+    }
+}
+
+fn not_control_plane() -> NodeAffinity {
+    let requirement = NodeSelectorRequirement {
+        key: labels::CONTROL_PLANE.into(),
+        operator: "DoesNotExist".into(),
+        values: None,
+    };
+    let term = NodeSelectorTerm {
+        match_expressions: Some(vec![requirement]),
+        match_fields: None,
+    };
+    NodeAffinity {
+        required_during_scheduling_ignored_during_execution: Some(NodeSelector {
+            node_selector_terms: vec![term],
+        }),
+        preferred_during_scheduling_ignored_during_execution: None,
+    }
+}
+
+fn one_per_node() -> PodAntiAffinity {
+    let term = PodAffinityTerm {
+        label_selector: Some(meta::selecting(&pod_labels())),
+        topology_key: labels::HOSTNAME.into(),
+        ..PodAffinityTerm::default()
+    };
+    PodAntiAffinity {
+        required_during_scheduling_ignored_during_execution: Some(vec![term]),
+        preferred_during_scheduling_ignored_during_execution: None,
+    }
+}

@@ -1,0 +1,273 @@
+//! The secondary scheduler: configuration, Deployment and permissions (operator.md 6.4 to 6.6).
+
+use api::operator::LogLevel;
+use api::{annotations, labels, names};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, ConfigMap, Container, NodeAffinity, NodeSelectorRequirement,
+    NodeSelectorTerm, PodSecurityContext, PodSpec, PodTemplateSpec, PreferredSchedulingTerm,
+    ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccount, Toleration,
+    TopologySpreadConstraint,
+};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use crate::platform::TlsSettings;
+use crate::{hash, meta, network, rbac, to_value};
+
+pub mod config;
+pub mod rules;
+
+/// What the scheduler's objects depend on.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Namespace of every namespaced object.
+    pub namespace: String,
+    /// Image of the scheduler.
+    pub image: String,
+    /// Number of pods.
+    pub replicas: i32,
+    /// Verbosity.
+    pub log_level: LogLevel,
+    /// TLS settings of its endpoint.
+    pub tls: TlsSettings,
+    /// Dump the state of the topology cache into a directory of the pod.
+    pub dump_cache: bool,
+    /// Requests equal to limits, for clusters that ask for the Guaranteed class.
+    pub guaranteed: bool,
+    /// TCP ports at which the API server is reached.
+    pub api_server_ports: Vec<u16>,
+    /// Settings written into the configuration.
+    pub config: config::Settings,
+}
+
+/// All objects of the scheduler.
+#[derive(Clone, Debug)]
+pub struct Set {
+    /// Identity of the pods.
+    pub service_account: ServiceAccount,
+    /// The `KubeSchedulerConfiguration`.
+    pub config_map: ConfigMap,
+    /// Everything a scheduler reads and writes.
+    pub cluster_role: ClusterRole,
+    /// Binds [`Self::cluster_role`].
+    pub cluster_role_binding: ClusterRoleBinding,
+    /// Leader election.
+    pub role: Role,
+    /// Binds [`Self::role`].
+    pub role_binding: RoleBinding,
+    /// The pods.
+    pub deployment: Deployment,
+    /// What the pods may reach.
+    pub network_policies: Vec<NetworkPolicy>,
+}
+
+impl Set {
+    /// The objects; fails only if the built-in configuration lost the profile that is edited.
+    pub fn new(options: &Options) -> Result<Self, config::Error> {
+        let namespace = options.namespace.as_str();
+        let text = config::render(&options.config)?;
+        let config_map = ConfigMap {
+            metadata: meta::namespaced(names::SCHEDULER_CONFIG_MAP, namespace),
+            data: Some([(names::CONFIG_KEY.to_owned(), text)].into()),
+            ..ConfigMap::default()
+        };
+        let deployment = deployment(options, &hash::config_map(&config_map));
+        let pods = pod_labels();
+        Ok(Self {
+            service_account: rbac::service_account(names::SCHEDULER, namespace),
+            config_map,
+            cluster_role: rbac::cluster_role(names::SCHEDULER_CLUSTER_ROLE, rules::cluster_role()),
+            cluster_role_binding: rbac::cluster_role_binding(
+                names::SCHEDULER_CLUSTER_ROLE,
+                names::SCHEDULER,
+                namespace,
+            ),
+            role: rbac::role(
+                names::SCHEDULER_LEADER_ROLE,
+                namespace,
+                rules::leader_role(),
+            ),
+            role_binding: rbac::role_binding(
+                names::SCHEDULER_LEADER_ROLE,
+                names::SCHEDULER,
+                namespace,
+            ),
+            deployment,
+            network_policies: vec![
+                network::deny_all("scheduler-default-deny-all", namespace, &pods),
+                network::egress(
+                    "scheduler-egress-to-api-server",
+                    namespace,
+                    &pods,
+                    &options.api_server_ports,
+                ),
+            ],
+        })
+    }
+
+    /// The objects in the order in which they are applied (operator.md 5.3).
+    pub fn objects(&self) -> Vec<Value> {
+        let mut objects = vec![
+            to_value(&self.service_account),
+            to_value(&self.config_map),
+            to_value(&self.cluster_role),
+            to_value(&self.cluster_role_binding),
+            to_value(&self.role),
+            to_value(&self.role_binding),
+            to_value(&self.deployment),
+        ];
+        objects.extend(self.network_policies.iter().map(to_value));
+        objects
+    }
+}
+
+/// Labels of every scheduler pod.
+pub fn pod_labels() -> std::collections::BTreeMap<String, String> {
+    meta::labels([(labels::APP, names::SCHEDULER)])
+}
+
+/// Annotation with which OpenShift may put the pods on the CPUs of the platform.
+pub(crate) fn management_workload() -> (&'static str, &'static str) {
+    (
+        "target.workload.openshift.io/management",
+        r#"{"effect": "PreferredDuringScheduling"}"#,
+    )
+}
+
+/// Control plane nodes first, if there are any that take pods.
+pub(crate) fn prefers_control_plane() -> Affinity {
+    let requirement = NodeSelectorRequirement {
+        key: labels::CONTROL_PLANE.into(),
+        operator: "Exists".into(),
+        values: None,
+    };
+    let preference = NodeSelectorTerm {
+        match_expressions: Some(vec![requirement]),
+        match_fields: None,
+    };
+    let node_affinity = NodeAffinity {
+        preferred_during_scheduling_ignored_during_execution: Some(vec![PreferredSchedulingTerm {
+            preference,
+            weight: 1,
+        }]),
+        required_during_scheduling_ignored_during_execution: None,
+    };
+    Affinity {
+        node_affinity: Some(node_affinity),
+        ..Affinity::default()
+    }
+}
+
+/// Control plane nodes are tainted under both of their role names.
+pub(crate) fn tolerates_control_plane() -> Vec<Toleration> {
+    [labels::CONTROL_PLANE, "node-role.kubernetes.io/master"]
+        .map(|key| Toleration {
+            key: Some(key.into()),
+            effect: Some("NoSchedule".into()),
+            operator: Some("Exists".into()),
+            ..Toleration::default()
+        })
+        .into()
+}
+
+fn deployment(options: &Options, config_hash: &str) -> Deployment {
+    let pods = pod_labels();
+    let template_annotations = meta::labels([
+        management_workload(),
+        (annotations::CONFIG_MAP_HASH, config_hash),
+    ]);
+    let spread = TopologySpreadConstraint {
+        max_skew: 1,
+        topology_key: labels::HOSTNAME.into(),
+        when_unsatisfiable: "DoNotSchedule".into(),
+        label_selector: Some(meta::selecting(&pods)),
+        match_label_keys: Some(vec!["pod-template-hash".into()]),
+        ..TopologySpreadConstraint::default()
+    };
+    let spec = PodSpec {
+        affinity: Some(prefers_control_plane()),
+        containers: vec![container(options)],
+        priority_class_name: Some("system-node-critical".into()),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".into(),
+                localhost_profile: None,
+            }),
+            ..PodSecurityContext::default()
+        }),
+        service_account_name: Some(names::SCHEDULER.into()),
+        tolerations: Some(tolerates_control_plane()),
+        topology_spread_constraints: Some(vec![spread]),
+        volumes: Some(vec![
+            meta::config_map("etckubernetes", names::SCHEDULER_CONFIG_MAP, false),
+            meta::memory_dir("runpfpstatus", "64Mi"),
+        ]),
+        ..PodSpec::default()
+    };
+    let mut metadata = meta::namespaced(names::SCHEDULER, &options.namespace);
+    metadata.labels = Some(pods.clone());
+    let template_metadata = ObjectMeta {
+        labels: Some(pods.clone()),
+        annotations: Some(template_annotations),
+        ..ObjectMeta::default()
+    };
+    Deployment {
+        metadata,
+        spec: Some(DeploymentSpec {
+            replicas: Some(options.replicas),
+            selector: meta::selecting(&pods),
+            template: PodTemplateSpec {
+                metadata: Some(template_metadata),
+                spec: Some(spec),
+            },
+            ..DeploymentSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn container(options: &Options) -> Container {
+    let requests = if options.guaranteed {
+        meta::quantities([("cpu", "600m"), ("memory", "1200Mi")])
+    } else {
+        meta::quantities([("cpu", "150m"), ("memory", "500Mi")])
+    };
+    let limits = options.guaranteed.then(|| requests.clone());
+    let args = vec![
+        format!("--config=/etc/kubernetes/{}", names::CONFIG_KEY),
+        format!("-v={}", options.log_level.verbosity()),
+        format!("--tls-min-version={}", options.tls.min_version),
+        format!("--tls-cipher-suites={}", options.tls.cipher_suites),
+    ];
+    Container {
+        name: names::SCHEDULER.into(),
+        image: Some(options.image.clone()),
+        command: Some(vec![names::SCHEDULER_BINARY.into()]),
+        args: Some(args),
+        env: options
+            .dump_cache
+            .then(|| vec![meta::env(names::ENV_PFP_STATUS_DUMP, names::PFP_STATUS_DIR)]),
+        resources: Some(ResourceRequirements {
+            requests: Some(requests),
+            limits,
+            claims: None,
+        }),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".into()]),
+                add: None,
+            }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![
+            meta::mount("etckubernetes", "/etc/kubernetes"),
+            meta::mount("runpfpstatus", names::PFP_STATUS_DIR),
+        ]),
+        ..Container::default()
+    }
+}

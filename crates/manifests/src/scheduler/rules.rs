@@ -1,0 +1,95 @@
+//! Permissions of the scheduler (operator.md 6.6).
+
+use api::{names, nrt};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+use crate::rbac::{named_rule, rule};
+
+const READ: &[&str] = &["get", "list", "watch"];
+const COORDINATION: &str = "coordination.k8s.io";
+
+/// Cluster-wide permissions.
+pub fn cluster_role() -> Vec<PolicyRule> {
+    let all = [
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    ];
+    let storage = [
+        "csinodes",
+        "storageclasses",
+        "csidrivers",
+        "csistoragecapacities",
+        "volumeattachments",
+    ];
+    vec![
+        rule(
+            &["", "events.k8s.io"],
+            &["events"],
+            &["create", "patch", "update"],
+        ),
+        rule(&[""], &["nodes"], READ),
+        rule(
+            &[""],
+            &["replicationcontrollers", "services", "namespaces"],
+            READ,
+        ),
+        rule(
+            &[""],
+            &["persistentvolumeclaims", "persistentvolumes"],
+            READ,
+        ),
+        rule(&[""], &["pods"], &["delete", "get", "list", "watch"]),
+        rule(&[""], &["bindings", "pods/binding"], &["create"]),
+        rule(&[""], &["pods/status"], &["patch", "update"]),
+        rule(&["apps", "extensions"], &["replicasets"], READ),
+        rule(&["apps"], &["statefulsets"], READ),
+        rule(&["policy"], &["poddisruptionbudgets"], READ),
+        rule(&[COORDINATION], &["leases"], &["create"]),
+        named_rule(
+            &[COORDINATION],
+            &["leases"],
+            &[names::SCHEDULER_LEASE],
+            &["get", "list", "update", "watch"],
+        ),
+        rule(&[COORDINATION], &["leasecandidates"], &all),
+        rule(&["authentication.k8s.io"], &["tokenreviews"], &["create"]),
+        rule(
+            &["authorization.k8s.io"],
+            &["subjectaccessreviews"],
+            &["create"],
+        ),
+        rule(&["storage.k8s.io"], &storage, READ),
+        rule(
+            &["resource.k8s.io"],
+            &["deviceclasses", "resourceclaims", "resourceslices"],
+            READ,
+        ),
+        rule(&[nrt::GROUP], &[nrt::PLURAL], READ),
+    ]
+}
+
+/// Leader election. Creation is not tied to the lease's name, which no request to create could match (operator.md 10).
+pub fn leader_role() -> Vec<PolicyRule> {
+    vec![
+        rule(&[COORDINATION], &["leases"], &["create"]),
+        named_rule(
+            &[COORDINATION],
+            &["leases"],
+            &[names::SCHEDULER_LEASE],
+            &["get", "update"],
+        ),
+        rule(&[""], &["endpoints"], &["create"]),
+        named_rule(
+            &[""],
+            &["endpoints"],
+            &[names::SCHEDULER_LEASE],
+            &["get", "update"],
+        ),
+    ]
+}
