@@ -1,0 +1,262 @@
+//! One object at a time: read, compare, write.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Mutex;
+
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::Value;
+
+use crate::merge;
+use crate::object::Identity;
+
+/// Times that an update is tried again after somebody else was faster.
+const CONFLICT_RETRIES: usize = 3;
+
+/// Makes objects what they should be.
+///
+/// Whether an update would change anything is asked of the API server (a dry run), which alone knows its defaults: so an object
+/// that is right is never written, and a field that is no longer wanted goes away. What was found right is remembered with its
+/// resource version, so that a quiet cluster is only read.
+pub struct Applier {
+    client: Client,
+    known: Mutex<HashMap<Identity, Known>>,
+}
+
+/// State in which an object was right.
+struct Known {
+    resource_version: String,
+    desired: u64,
+}
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was not there.
+    Created,
+    /// It differed.
+    Updated,
+    /// It was right.
+    Unchanged,
+}
+
+/// An object as it is now.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// What was done.
+    pub outcome: Outcome,
+    /// The object as the API server returned it.
+    pub object: DynamicObject,
+}
+
+/// An object could not be brought into its state.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The object does not say what it is.
+    #[error("object without kind, version or name: {0}")]
+    Incomplete(String),
+    /// Reading failed.
+    #[error("failed to get {0}")]
+    Get(Identity, #[source] Box<kube::Error>),
+    /// Creation or update failed.
+    #[error("failed to apply {0}")]
+    Apply(Identity, #[source] Box<kube::Error>),
+    /// Removal failed.
+    #[error("failed to delete {0}")]
+    Delete(Identity, #[source] Box<kube::Error>),
+    /// The API server's object has no valid form.
+    #[error("failed to read {0}")]
+    Form(Identity, #[source] serde_json::Error),
+}
+
+impl Applier {
+    /// Works through this client.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Creates the object, or updates it if that would change it.
+    pub async fn apply(&self, desired: &Value) -> Result<Applied, Error> {
+        let identity =
+            Identity::of(desired).ok_or_else(|| Error::Incomplete(desired.to_string()))?;
+        let api = identity.api(&self.client);
+        let wanted = digest(desired);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match self.try_apply(&api, &identity, desired, wanted).await {
+                // it appeared, vanished or changed between our read and our write
+                Err(Error::Apply(_, error)) if attempt <= CONFLICT_RETRIES && is_race(&error) => {
+                    tracing::debug!(object = %identity, "Changed meanwhile");
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Applies the objects in their order and stops at the first failure.
+    pub async fn apply_all(&self, objects: &[Value]) -> Result<Vec<Applied>, Error> {
+        let mut applied = Vec::with_capacity(objects.len());
+        for object in objects {
+            applied.push(self.apply(object).await?);
+        }
+        Ok(applied)
+    }
+
+    /// Deletes the object; says whether it was there.
+    pub async fn delete(&self, object: &Value) -> Result<bool, Error> {
+        let identity = Identity::of(object).ok_or_else(|| Error::Incomplete(object.to_string()))?;
+        match identity
+            .api(&self.client)
+            .delete(&identity.name, &DeleteParams::default())
+            .await
+        {
+            Ok(_) => {
+                tracing::info!(object = %identity, "deleted");
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+            Err(error) => Err(Error::Delete(identity, Box::new(error))),
+        }
+    }
+
+    /// Deletes the objects, the last one first; stops at the first failure. Says how many were there.
+    pub async fn delete_all(&self, objects: &[Value]) -> Result<usize, Error> {
+        let mut deleted = 0;
+        for object in objects.iter().rev() {
+            deleted += usize::from(self.delete(object).await?);
+        }
+        Ok(deleted)
+    }
+
+    async fn try_apply(
+        &self,
+        api: &Api<DynamicObject>,
+        identity: &Identity,
+        desired: &Value,
+        wanted: u64,
+    ) -> Result<Applied, Error> {
+        let existing = api
+            .get_opt(&identity.name)
+            .await
+            .map_err(|error| Error::Get(identity.clone(), Box::new(error)))?;
+        let Some(existing) = existing else {
+            tracing::debug!(object = %identity, "creating");
+            let object = parse(identity, desired.clone())?;
+            let object = api
+                .create(&PostParams::default(), &object)
+                .await
+                .map_err(|error| Error::Apply(identity.clone(), Box::new(error)))?;
+            tracing::info!(object = %identity, "created");
+            self.remember(identity, &object, wanted);
+            return Ok(Applied {
+                outcome: Outcome::Created,
+                object,
+            });
+        };
+        if self.is_known(identity, &existing, wanted) {
+            return Ok(Applied {
+                outcome: Outcome::Unchanged,
+                object: existing,
+            });
+        }
+        let old = serde_json::to_value(&existing)
+            .map_err(|error| Error::Form(identity.clone(), error))?;
+        let update = parse(identity, merge::updated(&old, desired))?;
+        if !self
+            .would_change(api, identity, &old, desired, &update)
+            .await?
+        {
+            self.remember(identity, &existing, wanted);
+            return Ok(Applied {
+                outcome: Outcome::Unchanged,
+                object: existing,
+            });
+        }
+        tracing::debug!(object = %identity, "updating");
+        let object = api
+            .replace(&identity.name, &PostParams::default(), &update)
+            .await
+            .map_err(|error| Error::Apply(identity.clone(), Box::new(error)))?;
+        tracing::info!(object = %identity, "updated");
+        self.remember(identity, &object, wanted);
+        Ok(Applied {
+            outcome: Outcome::Updated,
+            object,
+        })
+    }
+
+    async fn would_change(
+        &self,
+        api: &Api<DynamicObject>,
+        identity: &Identity,
+        old: &Value,
+        desired: &Value,
+        update: &DynamicObject,
+    ) -> Result<bool, Error> {
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        match api.replace(&identity.name, &dry_run, update).await {
+            Ok(tried) => {
+                let tried = serde_json::to_value(&tried)
+                    .map_err(|error| Error::Form(identity.clone(), error))?;
+                Ok(!merge::equal(old, &tried))
+            }
+            // a webhook in between that cannot be asked without effect
+            Err(kube::Error::Api(status))
+                if status.code == 400 && status.message.contains("dry run") =>
+            {
+                Ok(!merge::covers(old, desired))
+            }
+            Err(error) => Err(Error::Apply(identity.clone(), Box::new(error))),
+        }
+    }
+
+    fn is_known(&self, identity: &Identity, existing: &DynamicObject, wanted: u64) -> bool {
+        let known = self
+            .known
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        known.get(identity).is_some_and(|known| {
+            known.desired == wanted
+                && existing.resource_version().as_ref() == Some(&known.resource_version)
+        })
+    }
+
+    fn remember(&self, identity: &Identity, object: &DynamicObject, desired: u64) {
+        let mut known = self
+            .known
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match object.resource_version() {
+            Some(resource_version) => known.insert(
+                identity.clone(),
+                Known {
+                    resource_version,
+                    desired,
+                },
+            ),
+            None => known.remove(identity),
+        };
+    }
+}
+
+fn is_race(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() || status.is_not_found())
+}
+
+fn parse(identity: &Identity, value: Value) -> Result<DynamicObject, Error> {
+    serde_json::from_value(value).map_err(|error| Error::Form(identity.clone(), error))
+}
+
+fn digest(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    hasher.finish()
+}
