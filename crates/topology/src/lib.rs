@@ -1,1 +1,46 @@
-//! NUMA domain: zones, resources, masks, hints, policies, merge and fit; no Kubernetes, no I/O, no clock
+//! NUMA domain: what a node's zones hold, what a pod asks of them, and whether that fits.
+//!
+//! No Kubernetes, no I/O, no clock. Everything here is plain values, so that the scheduler, the exporter and the pretend kubelet
+//! can agree on the rules.
+//!
+//! In reading order:
+//! - [`resource`]: resource names with their classes, and lists of amounts.
+//! - [`mask`]: zone ids and sets of them.
+//! - [`zone`]: a zone's amounts and distances.
+//! - [`policy`]: the kubelet's topology manager policy and scope.
+//! - [`request`]: containers, quality of service, effective and exclusive requests.
+//! - [`fit`]: whether a pod can be aligned to single zones, and if not, why.
+//! - [`distance`]: how far apart the zones of a set are.
+//!
+//! A pod of two cores fits the second zone only:
+//! ```
+//! use topology::fit::{FreeZone, fit};
+//! use topology::mask::ZoneId;
+//! use topology::policy::Scope;
+//! use topology::request::{Container, ContainerKind, Pod};
+//! use topology::resource::Resources;
+//!
+//! let two_cores = Resources::from_iter([("cpu", 2000), ("memory", 1 << 30)]);
+//! let pod = Pod::new(vec![Container {
+//!     name: "main".into(),
+//!     kind: ContainerKind::App,
+//!     requests: two_cores.clone(),
+//!     limits: two_cores,
+//! }]);
+//! let zone = |id, cpu| FreeZone {
+//!     id: ZoneId::new(id).unwrap(),
+//!     available: Resources::from_iter([("cpu", cpu), ("memory", 4 << 30)]),
+//! };
+//! let node = |name: &str| matches!(name, "cpu" | "memory");
+//! assert!(fit(&pod, Scope::Container, &[zone(0, 1000), zone(1, 4000)], node).is_ok());
+//! let misfit = fit(&pod, Scope::Container, &[zone(0, 1000), zone(1, 1000)], node).unwrap_err();
+//! assert_eq!(misfit.reason(), "cannot align container");
+//! ```
+
+pub mod distance;
+pub mod fit;
+pub mod mask;
+pub mod policy;
+pub mod request;
+pub mod resource;
+pub mod zone;

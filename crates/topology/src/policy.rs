@@ -1,0 +1,153 @@
+//! The kubelet's topology manager settings (kubelet-node.md 5.1).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What the topology manager does with a pod that it cannot align.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// It does not look.
+    #[default]
+    None,
+    /// It admits the pod all the same.
+    BestEffort,
+    /// It refuses pods that need more zones than necessary.
+    Restricted,
+    /// It refuses pods that need more than one zone.
+    SingleNumaNode,
+}
+
+/// What the topology manager aligns as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Each container by itself.
+    #[default]
+    Container,
+    /// All containers of a pod together.
+    Pod,
+}
+
+/// A text names no policy or scope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown topology manager {what} {value:?}")]
+pub struct ParseError {
+    what: &'static str,
+    value: String,
+}
+
+impl FromStr for Policy {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text {
+            "none" => Ok(Self::None),
+            "best-effort" => Ok(Self::BestEffort),
+            "restricted" => Ok(Self::Restricted),
+            "single-numa-node" => Ok(Self::SingleNumaNode),
+            _ => Err(ParseError {
+                what: "policy",
+                value: text.to_owned(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::BestEffort => "best-effort",
+            Self::Restricted => "restricted",
+            Self::SingleNumaNode => "single-numa-node",
+        })
+    }
+}
+
+impl FromStr for Scope {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text {
+            "container" => Ok(Self::Container),
+            "pod" => Ok(Self::Pod),
+            _ => Err(ParseError {
+                what: "scope",
+                value: text.to_owned(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Container => "container",
+            Self::Pod => "pod",
+        })
+    }
+}
+
+/// How a node's topology manager is set, as far as its NRT tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManagerConfig {
+    /// Policy.
+    pub policy: Policy,
+    /// Scope.
+    pub scope: Scope,
+    /// Most zones that it aligns over; above 1.
+    pub max_numa_nodes: u16,
+}
+
+impl ManagerConfig {
+    /// Limit of the kubelet when nothing else is set.
+    pub const DEFAULT_MAX_NUMA_NODES: u16 = 8;
+    /// Larger values are cut to this (scheduler.md 3.2).
+    pub const LARGEST_MAX_NUMA_NODES: u16 = 1024;
+}
+
+impl Default for ManagerConfig {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            scope: Scope::default(),
+            max_numa_nodes: Self::DEFAULT_MAX_NUMA_NODES,
+        }
+    }
+}
+
+impl fmt::Display for ManagerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            policy,
+            scope,
+            max_numa_nodes,
+        } = self;
+        write!(
+            f,
+            "policy={policy} scope={scope} maxNUMANodes={max_numa_nodes}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_convert_both_ways() {
+        for name in ["none", "best-effort", "restricted", "single-numa-node"] {
+            assert_eq!(
+                name.parse::<Policy>().map(|policy| policy.to_string()),
+                Ok(name.to_owned())
+            );
+        }
+        for name in ["container", "pod"] {
+            assert_eq!(
+                name.parse::<Scope>().map(|scope| scope.to_string()),
+                Ok(name.to_owned())
+            );
+        }
+        assert!("Pod".parse::<Scope>().is_err());
+        assert!("".parse::<Policy>().is_err());
+    }
+}

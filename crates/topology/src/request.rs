@@ -1,0 +1,333 @@
+//! What a pod asks for: containers, quality of service, effective and exclusive requests.
+
+use crate::resource::{CPU, MEMORY, ResourceName, Resources};
+
+/// When a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerKind {
+    /// To its end before the next one starts.
+    Init,
+    /// An init container that keeps running (`restartPolicy: Always`).
+    Sidecar,
+    /// With all other app containers, after the init containers.
+    App,
+}
+
+/// A container with its resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Name in the pod.
+    pub name: String,
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// Requests; the API server has filled in limits where only those were given.
+    pub requests: Resources,
+    /// Limits.
+    pub limits: Resources,
+}
+
+/// Quality of service class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Qos {
+    /// Requests equal limits for CPU and memory, everywhere.
+    Guaranteed,
+    /// Something between.
+    Burstable,
+    /// No CPU or memory asked for at all.
+    BestEffort,
+}
+
+/// What a pod asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    containers: Vec<Container>,
+    overhead: Resources,
+    level: Option<Resources>,
+    qos: Qos,
+}
+
+impl Pod {
+    /// A pod of these containers, init containers in spec order before the others, without overhead; its class computed.
+    pub fn new(containers: Vec<Container>) -> Self {
+        let qos = qos(containers
+            .iter()
+            .map(|container| (&container.requests, &container.limits)));
+        Self {
+            containers,
+            overhead: Resources::new(),
+            level: None,
+            qos,
+        }
+    }
+
+    /// The same pod with what its sandbox needs by itself (`spec.overhead`).
+    #[must_use]
+    pub fn with_overhead(mut self, overhead: Resources) -> Self {
+        self.overhead = overhead;
+        self
+    }
+
+    /// The same pod with requests and limits of its own (`spec.resources`), which alone decide its class (kubelet-node.md 12.1).
+    #[must_use]
+    pub fn with_pod_level(mut self, requests: Resources, limits: &Resources) -> Self {
+        self.qos = qos([(&requests, limits)].into_iter());
+        self.level = Some(requests);
+        self
+    }
+
+    /// The same pod in the class that its status tells.
+    #[must_use]
+    pub fn with_qos(mut self, qos: Qos) -> Self {
+        self.qos = qos;
+        self
+    }
+
+    /// Quality of service class.
+    pub fn qos(&self) -> Qos {
+        self.qos
+    }
+
+    /// Containers, init containers first.
+    pub fn containers(&self) -> &[Container] {
+        &self.containers
+    }
+
+    /// Whether any container asks for a resource that is not Kubernetes' own. Sidecars and init containers count.
+    pub fn asks_for_devices(&self) -> bool {
+        self.containers
+            .iter()
+            .any(|container| container.requests.iter().any(|(name, _)| !name.is_native()))
+    }
+
+    /// What the node as a whole must have left for the pod (scheduler.md 7.4): the app containers and sidecars together, or an
+    /// init container with the sidecars before it if that is more; what the pod level says instead; plus overhead.
+    pub fn node_request(&self) -> Resources {
+        let mut total = self.effective(|container| container.requests.clone());
+        if let Some(level) = &self.level {
+            for (name, amount) in level.iter().filter(|(name, _)| name.is_affine()) {
+                total.set(name.clone(), amount);
+            }
+        }
+        total.add(&self.overhead);
+        total
+    }
+
+    /// What one zone must have left for the pod if all of it is to live there (scheduler.md 3.5, pod scope). Other than there,
+    /// sidecars add up with the app containers, because the kubelet keeps them.
+    pub fn aligned_request(&self) -> Resources {
+        let mut total = self.effective(|container| container.requests.clone());
+        total.add(&self.overhead);
+        total
+    }
+
+    /// What the kubelet takes out of the zones for this pod: whole CPUs and memory of guaranteed pods, devices that have a home
+    /// zone. `zoned` tells which resources the node's zones hold at all: the others are not zone by zone (scheduler.md 5.4).
+    pub fn exclusive_request(&self, zoned: impl Fn(&ResourceName) -> bool) -> Resources {
+        self.effective(|container| self.exclusive_part(container, &zoned))
+    }
+
+    /// Whether the pod holds anything exclusively, so that it counts for a fingerprint over exclusive resources. Init containers
+    /// do not count, sidecars do (scheduler.md 5.4).
+    pub fn is_exclusive(&self, zoned: impl Fn(&ResourceName) -> bool) -> bool {
+        self.containers
+            .iter()
+            .filter(|container| container.kind != ContainerKind::Init)
+            .any(|container| !self.exclusive_part(container, &zoned).is_empty())
+    }
+
+    fn exclusive_part(
+        &self,
+        container: &Container,
+        zoned: &impl Fn(&ResourceName) -> bool,
+    ) -> Resources {
+        let exclusive = |name: &ResourceName, amount: i64| {
+            amount > 0
+                && zoned(name)
+                && match (name.is_native(), self.qos) {
+                    (false, _) => true,
+                    (true, Qos::Guaranteed) => {
+                        name.is_memory_like() || (name.is_cpu() && amount % 1000 == 0)
+                    }
+                    (true, _) => false,
+                }
+        };
+        container
+            .requests
+            .iter()
+            .filter(|(name, amount)| exclusive(name, *amount))
+            .map(|(name, amount)| (name.clone(), amount))
+            .collect()
+    }
+
+    /// The most that the pod needs at any time, when `part` is what a container needs.
+    fn effective(&self, part: impl Fn(&Container) -> Resources) -> Resources {
+        let mut running = Resources::new();
+        let mut peak = Resources::new();
+        for container in &self.containers {
+            let mut need = part(container);
+            match container.kind {
+                ContainerKind::Init => {
+                    need.add(&running);
+                    peak.raise_to(&need);
+                }
+                ContainerKind::Sidecar | ContainerKind::App => running.add(&need),
+            }
+        }
+        running.raise_to(&peak);
+        running
+    }
+}
+
+/// The class of a pod whose parts ask for these (requests, limits) (kubelet-node.md 12.1).
+fn qos<'a>(parts: impl Iterator<Item = (&'a Resources, &'a Resources)>) -> Qos {
+    let (mut requests, mut limits) = (Resources::new(), Resources::new());
+    let mut limited = true;
+    for (request, limit) in parts {
+        for name in [CPU, MEMORY] {
+            let positive = |list: &Resources| list.get(name).filter(|amount| *amount > 0);
+            if let Some(amount) = positive(request) {
+                requests.add(&Resources::from_iter([(name, amount)]));
+            }
+            match positive(limit) {
+                Some(amount) => limits.add(&Resources::from_iter([(name, amount)])),
+                None => limited = false,
+            }
+        }
+    }
+    if requests.is_empty() && limits.is_empty() {
+        Qos::BestEffort
+    } else if limited && requests == limits {
+        Qos::Guaranteed
+    } else {
+        Qos::Burstable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ContainerKind::{App, Init, Sidecar};
+    use rstest::rstest;
+
+    fn mk_container(
+        kind: ContainerKind,
+        requests: &[(&str, i64)],
+        limits: &[(&str, i64)],
+    ) -> Container {
+        let list = |items: &[(&str, i64)]| items.iter().copied().collect();
+        Container {
+            name: "c".to_owned(),
+            kind,
+            requests: list(requests),
+            limits: list(limits),
+        }
+    }
+
+    fn mk_guaranteed(kind: ContainerKind, cpu: i64, memory: i64) -> Container {
+        let list = [("cpu", cpu), ("memory", memory)];
+        mk_container(kind, &list, &list)
+    }
+
+    const NOTHING: &[(&str, i64)] = &[];
+
+    /// `cpu=1 memory=2 | cpu=1`: requests, then limits.
+    fn mk_written(text: &str) -> Container {
+        let list = |text: &str| -> Resources {
+            text.split_whitespace()
+                .map(|item| item.split_once('=').expect("name=amount"))
+                .map(|(name, amount)| (name.to_owned(), amount.parse().expect("number")))
+                .collect()
+        };
+        let (requests, limits) = text.split_once('|').expect("requests | limits");
+        Container {
+            name: "c".to_owned(),
+            kind: App,
+            requests: list(requests),
+            limits: list(limits),
+        }
+    }
+
+    #[rstest]
+    #[case::nothing(&["|"], Qos::BestEffort)]
+    #[case::zero(&["cpu=0 | cpu=0"], Qos::BestEffort)]
+    #[case::device_only(&["v/d=1 | v/d=1"], Qos::BestEffort)]
+    #[case::requests(&["cpu=1 |"], Qos::Burstable)]
+    #[case::lower(&["cpu=1 memory=1 | cpu=2 memory=1"], Qos::Burstable)]
+    #[case::no_memory(&["cpu=1 | cpu=1"], Qos::Burstable)]
+    #[case::equal(&["cpu=1 memory=1 | cpu=1 memory=1"], Qos::Guaranteed)]
+    #[case::one_without(&["cpu=1 memory=1 | cpu=1 memory=1", "|"], Qos::Burstable)]
+    fn class_follows_requests_and_limits(#[case] containers: &[&str], #[case] expected: Qos) {
+        assert_eq!(
+            Pod::new(containers.iter().map(|text| mk_written(text)).collect()).qos(),
+            expected
+        );
+    }
+
+    #[test]
+    fn pod_level_resources_decide_class_and_node_request() {
+        let level = Resources::from_iter([("cpu", 4000), ("memory", 8)]);
+        let pod = Pod::new(vec![mk_container(
+            App,
+            &[("cpu", 1000), ("v/d", 1)],
+            &[("v/d", 1)],
+        )])
+        .with_pod_level(level.clone(), &level)
+        .with_overhead(Resources::from_iter([("cpu", 250)]));
+        assert_eq!(pod.qos(), Qos::Guaranteed);
+        assert_eq!(
+            pod.node_request(),
+            Resources::from_iter([("cpu", 4250), ("memory", 8), ("v/d", 1)])
+        );
+    }
+
+    #[test]
+    fn node_request_is_the_peak_over_the_pods_life() {
+        let pod = Pod::new(vec![
+            mk_guaranteed(Init, 5000, 1),
+            mk_guaranteed(Sidecar, 1000, 1),
+            mk_guaranteed(Init, 6000, 1),
+            mk_guaranteed(App, 2000, 3),
+            mk_guaranteed(App, 2000, 4),
+        ]);
+        assert_eq!(
+            pod.node_request(),
+            Resources::from_iter([("cpu", 7000), ("memory", 8)])
+        );
+    }
+
+    #[rstest]
+    #[case::whole_cpus(vec![mk_guaranteed(App, 2000, 1)], true)]
+    #[case::fraction_with_memory(vec![mk_guaranteed(App, 1500, 1)], true)]
+    #[case::only_init(
+        vec![mk_guaranteed(Init, 2000, 1), mk_container(App, &[("cpu", 1)], NOTHING)], false
+    )]
+    #[case::burstable_device(vec![mk_container(App, &[("cpu", 1000), ("v/d", 1)], NOTHING)], true)]
+    #[case::burstable(vec![mk_container(App, &[("cpu", 1000)], NOTHING)], false)]
+    #[case::sidecar_device(vec![mk_container(Sidecar, &[("v/d", 1)], NOTHING), mk_container(App, NOTHING, NOTHING)], true)]
+    #[case::device_without_zone(vec![mk_container(App, &[("v/other", 1)], NOTHING)], false)]
+    fn exclusivity_follows_class_and_zones(
+        #[case] containers: Vec<Container>,
+        #[case] expected: bool,
+    ) {
+        let zoned = |name: &ResourceName| matches!(name.as_str(), "cpu" | "memory" | "v/d");
+        assert_eq!(Pod::new(containers).is_exclusive(zoned), expected);
+    }
+
+    #[test]
+    fn exclusive_request_leaves_out_what_is_shared() {
+        let pod = Pod::new(vec![
+            mk_guaranteed(App, 1500, 7),
+            mk_guaranteed(App, 2000, 1),
+        ])
+        .with_overhead(Resources::from_iter([("cpu", 250)]));
+        let request = pod.exclusive_request(|_| true);
+        assert_eq!(
+            request,
+            Resources::from_iter([("cpu", 2000), ("memory", 8)])
+        );
+        assert_eq!(
+            pod.exclusive_request(ResourceName::is_cpu),
+            Resources::from_iter([("cpu", 2000)])
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! Resource names with their classes, and lists of amounts.
+//!
+//! An amount is an `i64`: thousandths of a core for `cpu`, whole units (bytes, devices, pods) for everything else.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Name of the CPU resource.
+pub const CPU: &str = "cpu";
+/// Name of the memory resource.
+pub const MEMORY: &str = "memory";
+/// What the names of hugepage resources begin with.
+pub const HUGEPAGES_PREFIX: &str = "hugepages-";
+
+/// Name of a compute resource, as in a container's requests.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceName(Arc<str>);
+
+impl ResourceName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// CPUs.
+    pub fn is_cpu(&self) -> bool {
+        &*self.0 == CPU
+    }
+
+    /// Memory or hugepages of any size.
+    pub fn is_memory_like(&self) -> bool {
+        &*self.0 == MEMORY || self.0.starts_with(HUGEPAGES_PREFIX)
+    }
+
+    /// What the kubelet itself aligns for guaranteed pods only: CPUs, memory, hugepages (scheduler.md, vocabulary).
+    pub fn is_affine(&self) -> bool {
+        self.is_cpu() || self.is_memory_like()
+    }
+
+    /// Kubernetes' own names: without a slash, or in a `kubernetes.io/` domain (scheduler.md, vocabulary).
+    pub fn is_native(&self) -> bool {
+        !self.0.contains('/') || self.0.contains("kubernetes.io/")
+    }
+
+    /// May belong to the host as a whole: storage, and devices without a home zone (scheduler.md 3.4).
+    pub fn is_host_level(&self) -> bool {
+        matches!(&*self.0, "ephemeral-storage" | "storage") || !self.is_native()
+    }
+}
+
+impl From<&str> for ResourceName {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<String> for ResourceName {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl Borrow<str> for ResourceName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ResourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Amounts by resource name. A name may be listed with amount 0, which is not the same as not being listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources(BTreeMap<ResourceName, i64>);
+
+impl Resources {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The amount of a resource, if it is listed.
+    pub fn get(&self, name: &str) -> Option<i64> {
+        self.0.get(name).copied()
+    }
+
+    /// The amount of a resource, 0 if it is not listed.
+    pub fn amount(&self, name: &str) -> i64 {
+        self.get(name).unwrap_or(0)
+    }
+
+    /// Lists a resource with this amount, whatever was there.
+    pub fn set(&mut self, name: impl Into<ResourceName>, amount: i64) {
+        self.0.insert(name.into(), amount);
+    }
+
+    /// Adds every amount of `other`.
+    pub fn add(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            self.change(name, |mine| mine.saturating_add(*amount));
+        }
+    }
+
+    /// Takes every amount of `other` off the resources listed here, not below 0. What is not listed here stays so.
+    pub fn subtract_listed(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            if let Some(mine) = self.0.get_mut(name) {
+                *mine = mine.saturating_sub(*amount).max(0);
+            }
+        }
+    }
+
+    /// Raises every resource to at least its amount in `other`.
+    pub fn raise_to(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            self.change(name, |mine| mine.max(*amount));
+        }
+    }
+
+    /// All listed resources, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&ResourceName, i64)> {
+        self.0.iter().map(|(name, amount)| (name, *amount))
+    }
+
+    /// Whether nothing is listed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether nothing is listed with an amount other than 0.
+    pub fn is_zero(&self) -> bool {
+        self.0.values().all(|amount| *amount == 0)
+    }
+
+    fn change(&mut self, name: &ResourceName, by: impl FnOnce(i64) -> i64) {
+        match self.0.get_mut(name) {
+            Some(mine) => *mine = by(*mine),
+            None => {
+                self.0.insert(name.clone(), by(0));
+            }
+        }
+    }
+}
+
+impl<N: Into<ResourceName>> FromIterator<(N, i64)> for Resources {
+    fn from_iter<I: IntoIterator<Item = (N, i64)>>(items: I) -> Self {
+        Self(
+            items
+                .into_iter()
+                .map(|(name, amount)| (name.into(), amount))
+                .collect(),
+        )
+    }
+}
+
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, amount)) in self.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let unit = if name.is_cpu() { "m" } else { "" };
+            write!(f, "{comma}{name}={amount}{unit}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("cpu", true, true, false)]
+    #[case("memory", true, true, false)]
+    #[case("hugepages-2Mi", true, true, false)]
+    #[case("ephemeral-storage", false, true, true)]
+    #[case("storage", false, true, true)]
+    #[case("vendor.io/nic", false, false, true)]
+    #[case("requests.kubernetes.io/thing", false, true, false)]
+    #[case("pods", false, true, false)]
+    fn names_fall_into_classes(
+        #[case] name: &str,
+        #[case] affine: bool,
+        #[case] native: bool,
+        #[case] host_level: bool,
+    ) {
+        let name = ResourceName::from(name);
+        assert_eq!(
+            (name.is_affine(), name.is_native(), name.is_host_level()),
+            (affine, native, host_level)
+        );
+    }
+
+    #[test]
+    fn subtraction_stops_at_zero_and_lists_nothing_new() {
+        let mut have = Resources::from_iter([("cpu", 1000), ("memory", 5)]);
+        have.subtract_listed(&Resources::from_iter([("cpu", 3000), ("vendor.io/nic", 1)]));
+        assert_eq!(have, Resources::from_iter([("cpu", 0), ("memory", 5)]));
+    }
+
+    #[test]
+    fn display_is_sorted_and_shows_the_unit_of_cpu() {
+        let list = Resources::from_iter([("memory", 5), ("cpu", 1500)]);
+        assert_eq!(list.to_string(), "cpu=1500m,memory=5");
+    }
+}
