@@ -1,1 +1,31 @@
 //! The `local` lane: real etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubelets without containers.
+//!
+//! Everything of a cluster lives below one [holder](supervise) process with a PID, a mount and a network namespace of its
+//! own: when it dies, the kernel removes all of it. What stays is one directory, which the next start removes.
+//!
+//! Reading order: [`cluster`] (what callers use), [`cluster::up`] (the order of things), [`supervise`], [`net`], [`root`]
+//! and [`sysfs`] (what a node sees), [`control_plane`], [`kubelet`], [`node_handle`], [`state`]; before any of it
+//! [`privileges`] and [`assets`].
+
+pub mod assets;
+pub mod cli;
+pub mod cluster;
+pub mod control_plane;
+pub mod enter;
+pub mod kubelet;
+pub mod mounts;
+pub mod net;
+pub mod node_handle;
+pub mod pki;
+pub mod privileges;
+pub mod process;
+pub mod progress;
+pub mod root;
+pub mod state;
+pub mod supervise;
+pub mod sysfs;
+
+pub use cluster::{ClusterSpec, LocalCluster, NodePlan};
+pub use kubelet::KubeletSettings;
+pub use node_handle::NodeHandle;
+pub use progress::Progress;

@@ -1,0 +1,325 @@
+//! Where the Kubernetes programs come from: a given directory, `KUBEBUILDER_ASSETS`, `PATH`, a versioned cache, or a
+//! build from Go modules into that cache.
+
+pub mod build;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use super::privileges::find_program;
+use super::progress::{Report, note};
+
+/// The one Kubernetes version that the local lane runs.
+pub const KUBERNETES_VERSION: &str = "v1.35.4";
+/// The etcd that is built for it.
+pub const ETCD_VERSION: &str = "v3.6.8";
+/// Oldest etcd that serves this Kubernetes: older ones fail with `Too large resource version` after a while.
+const OLDEST_ETCD: (u32, u32) = (3, 5);
+
+/// The programs, by absolute path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Assets {
+    /// etcd.
+    pub etcd: PathBuf,
+    /// kube-apiserver.
+    pub kube_apiserver: PathBuf,
+    /// kube-controller-manager.
+    pub kube_controller_manager: PathBuf,
+    /// kube-scheduler.
+    pub kube_scheduler: PathBuf,
+    /// kubelet.
+    pub kubelet: PathBuf,
+    /// kubectl.
+    pub kubectl: PathBuf,
+}
+
+/// Names of the programs in the order of [`Assets`].
+pub const NAMES: [&str; 6] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kubectl",
+];
+
+impl Assets {
+    /// All programs in one directory, whether they are there or not.
+    pub fn in_dir(dir: &Path) -> Self {
+        Self::from_paths(NAMES.map(|name| dir.join(name)))
+    }
+
+    fn from_paths(paths: [PathBuf; 6]) -> Self {
+        let [
+            etcd,
+            kube_apiserver,
+            kube_controller_manager,
+            kube_scheduler,
+            kubelet,
+            kubectl,
+        ] = paths;
+        Self {
+            etcd,
+            kube_apiserver,
+            kube_controller_manager,
+            kube_scheduler,
+            kubelet,
+            kubectl,
+        }
+    }
+
+    /// Every program.
+    pub fn all(&self) -> [&Path; 6] {
+        [
+            &self.etcd,
+            &self.kube_apiserver,
+            &self.kube_controller_manager,
+            &self.kube_scheduler,
+            &self.kubelet,
+            &self.kubectl,
+        ]
+    }
+}
+
+/// Why there are no programs to run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory that the user named does not do.
+    #[error("the directory given by --assets does not do: {0}")]
+    Given(String),
+    /// Programs are missing and could not be built.
+    #[error("no usable {} for Kubernetes {KUBERNETES_VERSION}", missing.join(", "))]
+    Build {
+        /// Names of the programs.
+        missing: Vec<String>,
+        /// Why building failed.
+        #[source]
+        source: build::Error,
+    },
+}
+
+/// The places to look at; [`Places::from_environment`] for the usual ones.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Directory that the user named: it must have everything.
+    pub given: Option<PathBuf>,
+    /// `KUBEBUILDER_ASSETS`: it may have some.
+    pub kubebuilder: Option<PathBuf>,
+    /// Directory of this version in the cache.
+    pub cache: PathBuf,
+}
+
+impl Places {
+    /// The given directory, else the environment's, and the user's cache.
+    pub fn from_environment(given: Option<PathBuf>) -> Self {
+        let set =
+            |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
+        let cache = set("XDG_CACHE_HOME").map_or_else(
+            || PathBuf::from(set("HOME").unwrap_or_else(|| "/".into())).join(".cache"),
+            PathBuf::from,
+        );
+        Self {
+            given,
+            kubebuilder: set("KUBEBUILDER_ASSETS").map(PathBuf::from),
+            cache: cache
+                .join("numaresources/kubernetes")
+                .join(KUBERNETES_VERSION),
+        }
+    }
+}
+
+/// Finds every program, and builds what is missing.
+pub fn locate(places: &Places, report: Report<'_>) -> Result<Assets, Error> {
+    if let Some(dir) = &places.given {
+        return in_given_directory(dir);
+    }
+    let mut found: [Option<PathBuf>; 6] = NAMES.map(|name| find(name, places, report));
+    let missing: Vec<&str> = NAMES
+        .into_iter()
+        .zip(&found)
+        .filter(|(_, found)| found.is_none())
+        .map(|(name, _)| name)
+        .collect();
+    if !missing.is_empty() {
+        build::build(&missing, &places.cache, report).map_err(|source| Error::Build {
+            missing: missing.iter().map(|name| (*name).to_owned()).collect(),
+            source,
+        })?;
+        for (name, found) in NAMES.into_iter().zip(&mut found) {
+            found.get_or_insert_with(|| places.cache.join(name));
+        }
+    }
+    Ok(Assets::from_paths(found.map(Option::unwrap_or_default)))
+}
+
+/// The directory of `--assets` is used as it is, or not at all.
+fn in_given_directory(dir: &Path) -> Result<Assets, Error> {
+    let dir = dir
+        .canonicalize()
+        .map_err(|error| Error::Given(format!("{}: {error}", dir.display())))?;
+    let problems: Vec<String> = NAMES
+        .into_iter()
+        .filter_map(|name| {
+            let file = dir.join(name);
+            if file.is_file() {
+                check_version(name, &file).err()
+            } else {
+                Some(format!("{} is not there", file.display()))
+            }
+        })
+        .collect();
+    if problems.is_empty() {
+        Ok(Assets::in_dir(&dir))
+    } else {
+        Err(Error::Given(problems.join("; ")))
+    }
+}
+
+/// One program in the environment's directory, on `PATH` or in the cache.
+fn find(name: &str, places: &Places, report: Report<'_>) -> Option<PathBuf> {
+    let kubebuilder = places
+        .kubebuilder
+        .as_ref()
+        .map(|dir| dir.join(name))
+        .filter(|file| file.is_file());
+    for file in kubebuilder.into_iter().chain(find_program(name)) {
+        match (check_version(name, &file), file.canonicalize()) {
+            (Ok(()), Ok(file)) => return Some(file),
+            (Ok(()), Err(error)) => note(report, format!("skipped {}: {error}", file.display())),
+            (Err(reason), _) => note(report, format!("skipped {reason}")),
+        }
+    }
+    // The cache is ours: its directory names the version.
+    Some(places.cache.join(name)).filter(|file| file.is_file())
+}
+
+/// Whether a program says that it has a version that we can use; the error is for people.
+fn check_version(name: &str, file: &Path) -> Result<(), String> {
+    let arguments: &[&str] = if name == "kubectl" {
+        &["version", "--client"]
+    } else {
+        &["--version"]
+    };
+    let output = Command::new(file)
+        .args(arguments.iter().map(OsStr::new))
+        .output()
+        .map_err(|error| format!("{}: cannot be run: {error}", file.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if name == "etcd" {
+        judge_etcd(&text)
+    } else {
+        judge_kubernetes(&text)
+    }
+    .map_err(|reason| format!("{}: {reason}", file.display()))
+}
+
+fn judge_kubernetes(text: &str) -> Result<(), String> {
+    let version = text
+        .split_whitespace()
+        .find(|word| word.starts_with('v') && word[1..].starts_with(|c: char| c.is_ascii_digit()));
+    match version {
+        Some(version) if version == KUBERNETES_VERSION => Ok(()),
+        Some(version) => Err(format!("is {version}, must be {KUBERNETES_VERSION}")),
+        None => Err("does not tell its version".to_owned()),
+    }
+}
+
+fn judge_etcd(text: &str) -> Result<(), String> {
+    let version = text
+        .lines()
+        .find_map(|line| line.strip_prefix("etcd Version:"))
+        .map(str::trim)
+        .ok_or("does not tell its version")?;
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= OLDEST_ETCD => Ok(()),
+        _ => Err(format!(
+            "is {version}, must be {}.{} or newer",
+            OLDEST_ETCD.0, OLDEST_ETCD.1
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::right("Kubernetes v1.35.4\n", None)]
+    #[case::client("Client Version: v1.35.4\nKustomize Version: v5.7.1\n", None)]
+    #[case::old("Kubernetes v1.29.0\n", Some("is v1.29.0, must be v1.35.4"))]
+    #[case::template("Kubernetes $Format$\n", Some("does not tell its version"))]
+    fn kubernetes_programs_must_have_the_one_version(
+        #[case] text: &str,
+        #[case] problem: Option<&str>,
+    ) {
+        assert_eq!(judge_kubernetes(text).err().as_deref(), problem);
+    }
+
+    #[rstest]
+    #[case::built("etcd Version: 3.6.8\nGit SHA: x\n", true)]
+    #[case::oldest("etcd Version: 3.5.0\n", true)]
+    #[case::debian("etcd Version: 3.4.23\n", false)]
+    #[case::nonsense("hello\n", false)]
+    fn etcd_must_be_new_enough(#[case] text: &str, #[case] accepted: bool) {
+        assert_eq!(judge_etcd(text).is_ok(), accepted);
+    }
+
+    fn program(dir: &Path, name: &str, output: &str) {
+        let file = dir.join(name);
+        fs_err::write(&file, format!("#!/bin/sh\necho '{output}'\n")).unwrap();
+        fs_err::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn wrong_version_is_skipped_with_a_note_and_the_cache_taken() {
+        let (elsewhere, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in NAMES {
+            program(elsewhere.path(), name, "Kubernetes v1.29.0");
+            program(cache.path(), name, "unused");
+        }
+        program(elsewhere.path(), "kubelet", "Kubernetes v1.35.4");
+        let places = Places {
+            given: None,
+            kubebuilder: Some(elsewhere.path().to_owned()),
+            cache: cache.path().to_owned(),
+        };
+        let notes = std::sync::Mutex::new(Vec::new());
+        let assets = locate(&places, &|progress| {
+            notes.lock().unwrap().push(progress.to_string())
+        })
+        .unwrap();
+        assert_eq!(
+            assets.kubelet,
+            elsewhere.path().join("kubelet").canonicalize().unwrap()
+        );
+        assert_eq!(assets.kube_apiserver, cache.path().join("kube-apiserver"));
+        let notes = notes.into_inner().unwrap();
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("kube-apiserver: is v1.29.0")),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn given_directory_must_have_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        program(dir.path(), "kubelet", "Kubernetes v1.2.3");
+        let places = Places {
+            given: Some(dir.path().to_owned()),
+            ..Places::default()
+        };
+        let error = locate(&places, &|_| {}).unwrap_err().to_string();
+        assert!(error.contains("etcd is not there"), "{error}");
+        assert!(error.contains("is v1.2.3, must be v1.35.4"), "{error}");
+    }
+}

@@ -1,0 +1,207 @@
+//! `cluster up | down | status`, for any program that offers them.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use fixtures::machines::{Machine, profile};
+
+use super::assets::{self, Places};
+use super::cluster::{ClusterSpec, LocalCluster, down};
+use super::progress::Progress;
+use super::state;
+
+/// Bring a local cluster up or down, or look at it.
+#[derive(Debug, clap::Subcommand)]
+pub enum ClusterCommand {
+    /// Bring up a cluster of real Kubernetes parts that lives until `down`.
+    Up(UpArgs),
+    /// End a cluster and remove everything that it left.
+    Down(NameArgs),
+    /// Tell which clusters there are.
+    Status(RootArgs),
+}
+
+/// Where clusters are kept.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RootArgs {
+    /// Directory of all clusters [default: ~/.local/state/numaresources]
+    #[arg(long, value_name = "DIR")]
+    pub state_root: Option<PathBuf>,
+}
+
+impl RootArgs {
+    fn resolve(&self) -> PathBuf {
+        self.state_root.clone().unwrap_or_else(state::default_root)
+    }
+}
+
+/// Which cluster.
+#[derive(Clone, Debug, clap::Args)]
+pub struct NameArgs {
+    /// Name of the cluster.
+    #[arg(long, default_value = "default")]
+    pub name: String,
+    /// Where clusters are kept.
+    #[command(flatten)]
+    pub root: RootArgs,
+}
+
+/// What kind of cluster.
+#[derive(Clone, Debug, clap::Args)]
+pub struct UpArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub name: NameArgs,
+    /// What it is made of.
+    #[command(flatten)]
+    pub plan: PlanArgs,
+}
+
+/// What a cluster is made of.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PlanArgs {
+    /// Directory with the Kubernetes programs [default: `KUBEBUILDER_ASSETS`, `PATH`, a cache, or a build]
+    #[arg(long, value_name = "DIR")]
+    pub assets: Option<PathBuf>,
+    /// Number of worker nodes; the first half aligns containers, the other half pods.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub workers: u8,
+    /// Machine profile of the nodes: a YAML file, or one of two-zones, one-zone, four-zones.
+    #[arg(long, value_name = "FILE|NAME", default_value = "two-zones")]
+    pub machine: String,
+    /// Directory with the programs of the stack [default: that of this program]
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// Hide allocations from readers of the podresources socket, as a fault.
+    #[arg(long, hide = true)]
+    pub hide_allocations: bool,
+}
+
+impl PlanArgs {
+    /// The machine that the arguments name.
+    pub fn machine(&self) -> anyhow::Result<Machine> {
+        if let Some(machine) = Machine::named(&self.machine) {
+            return Ok(machine);
+        }
+        let text = fs_err::read_to_string(&self.machine).with_context(|| {
+            format!(
+                "{:?} is neither a machine profile nor a readable file",
+                self.machine
+            )
+        })?;
+        profile::from_yaml(&text).with_context(|| format!("machine profile file {}", self.machine))
+    }
+
+    /// The whole plan; finds, and if need be builds, the Kubernetes programs.
+    pub fn spec(
+        &self,
+        name: &str,
+        state_root: &Path,
+        report: super::progress::Report<'_>,
+    ) -> anyhow::Result<ClusterSpec> {
+        let machine = self.machine()?;
+        let bin_dir = match &self.bin_dir {
+            Some(dir) => dir
+                .canonicalize()
+                .with_context(|| format!("no directory {}", dir.display()))?,
+            None => own_dir()?,
+        };
+        let assets = assets::locate(&Places::from_environment(self.assets.clone()), report)?;
+        let mut spec = ClusterSpec::with_workers(
+            name,
+            state_root,
+            assets,
+            &bin_dir,
+            usize::from(self.workers),
+            &machine,
+        );
+        spec.hide_allocations = self.hide_allocations;
+        Ok(spec)
+    }
+}
+
+fn own_dir() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let dir = program.parent().context("this program has no directory")?;
+    Ok(dir.to_owned())
+}
+
+impl ClusterCommand {
+    /// Carries the command out. Facts go to standard output, progress to standard error.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Up(args) => {
+                let cluster = args.up(&print_progress).await?;
+                print(&format!(
+                    "export KUBECONFIG={}\n",
+                    cluster.kubeconfig().display()
+                ))?;
+                cluster.detach()?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Self::Down(args) => {
+                let existed = down(&args.root.resolve(), &args.name)?;
+                print(if existed {
+                    "removed\n"
+                } else {
+                    "there was no such cluster\n"
+                })?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Self::Status(args) => {
+                print(&status(&args.resolve())?)?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+impl UpArgs {
+    /// Brings the cluster up; it ends with the returned value unless that is detached.
+    pub async fn up(&self, report: super::progress::Report<'_>) -> anyhow::Result<LocalCluster> {
+        let spec = self
+            .plan
+            .spec(&self.name.name, &self.name.root.resolve(), report)?;
+        Ok(LocalCluster::up(spec, report).await?)
+    }
+}
+
+/// One line a cluster.
+fn status(root: &Path) -> Result<String, state::Error> {
+    let lines: Vec<String> = state::list(root)?
+        .into_iter()
+        .map(|(name, record, runs)| {
+            let kubeconfig = record.spec.dir().join("kubeconfig");
+            let state = if runs { "running" } else { "dead" };
+            format!(
+                "{name}\t{state}\t{} nodes\tKUBECONFIG={}\n",
+                record.spec.nodes.len(),
+                kubeconfig.display()
+            )
+        })
+        .collect();
+    Ok(if lines.is_empty() {
+        format!("no clusters below {}\n", root.display())
+    } else {
+        lines.concat()
+    })
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    std::io::stdout()
+        .lock()
+        .write_all(text.as_bytes())
+        .context("cannot write to standard output")
+}
+
+/// Writes progress to standard error, a line each.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "receivers of progress take it"
+)]
+pub fn print_progress(progress: Progress) {
+    // Nobody can be told that telling failed.
+    drop(writeln!(std::io::stderr(), "{progress}"));
+}

@@ -1,0 +1,351 @@
+//! A whole cluster as one object: up, its nodes, down.
+//!
+//! [`LocalCluster`] owns the cluster that it brought up: dropping it, like any end of the process, ends the cluster unless
+//! it was [detached](LocalCluster::detach).
+
+pub mod up;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fixtures::machines::Machine;
+use serde::{Deserialize, Serialize};
+
+use super::assets::Assets;
+use super::kubelet::{KubeletSettings, Taint, TopologyScope};
+use super::net::Subnet;
+use super::node_handle::NodeHandle;
+use super::supervise::client::{self, Client as Holder};
+use super::{process::ProcessRef, progress::Report, state};
+
+/// Label and taint key of control plane nodes.
+pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// Label of worker nodes.
+pub const WORKER: &str = "node-role.kubernetes.io/worker";
+/// Label of the workers whose kubelets align each container.
+pub const NUMA_CONTAINER: &str = "node-role.kubernetes.io/numa-container";
+/// Label of the workers whose kubelets align whole pods.
+pub const NUMA_POD: &str = "node-role.kubernetes.io/numa-pod";
+
+/// What to bring up.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ClusterSpec {
+    /// Name; also the name of its directory below the state root.
+    pub name: String,
+    /// Directory of all clusters.
+    pub state_root: PathBuf,
+    /// The Kubernetes programs.
+    pub assets: Assets,
+    /// Directory with `numaresources-testbed` and the programs of the stack.
+    pub bin_dir: PathBuf,
+    /// The nodes.
+    pub nodes: Vec<NodePlan>,
+    /// Fault: every volume that asks for the kubelet's podresources socket gets that of a proxy that hides allocations.
+    #[serde(default)]
+    pub hide_allocations: bool,
+}
+
+/// One node to bring up.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct NodePlan {
+    /// Name of the Kubernetes Node.
+    pub name: String,
+    /// Its pretend hardware.
+    pub machine: Machine,
+    /// The settings that its kubelet starts with.
+    pub kubelet: KubeletSettings,
+    /// Labels that an administrator gives it.
+    pub labels: Vec<String>,
+    /// Taints that it registers with.
+    pub taints: Vec<Taint>,
+}
+
+impl NodePlan {
+    /// The node `control-plane-0`: tainted, and its kubelet manages nothing.
+    pub fn control_plane(machine: &Machine) -> Self {
+        Self {
+            name: "control-plane-0".to_owned(),
+            machine: machine.clone(),
+            kubelet: KubeletSettings::unmanaged(),
+            labels: vec![CONTROL_PLANE.to_owned()],
+            taints: vec![Taint {
+                key: CONTROL_PLANE.to_owned(),
+                effect: "NoSchedule".to_owned(),
+            }],
+        }
+    }
+
+    /// A worker with single-numa-node alignment of this scope, in the pool of that scope.
+    pub fn worker(index: usize, scope: TopologyScope, machine: &Machine) -> Self {
+        let pool = match scope {
+            TopologyScope::Container => NUMA_CONTAINER,
+            TopologyScope::Pod => NUMA_POD,
+        };
+        Self {
+            name: format!("worker-{index}"),
+            machine: machine.clone(),
+            kubelet: KubeletSettings::with_scope(scope),
+            labels: vec![WORKER.to_owned(), pool.to_owned()],
+            taints: Vec::new(),
+        }
+    }
+}
+
+impl ClusterSpec {
+    /// The default cluster: one control plane node and four workers, two of each scope, on the default machine.
+    pub fn default_workers(name: &str, state_root: &Path, assets: Assets, bin_dir: &Path) -> Self {
+        Self::with_workers(
+            name,
+            state_root,
+            assets,
+            bin_dir,
+            4,
+            &Machine::default_profile(),
+        )
+    }
+
+    /// As the default cluster with another number of workers and another machine; the first half of the workers (rounded
+    /// up) has container scope.
+    pub fn with_workers(
+        name: &str,
+        state_root: &Path,
+        assets: Assets,
+        bin_dir: &Path,
+        workers: usize,
+        machine: &Machine,
+    ) -> Self {
+        let scope = |index: usize| {
+            if index < workers.div_ceil(2) {
+                TopologyScope::Container
+            } else {
+                TopologyScope::Pod
+            }
+        };
+        let mut nodes = vec![NodePlan::control_plane(machine)];
+        nodes.extend((0..workers).map(|index| NodePlan::worker(index, scope(index), machine)));
+        Self {
+            name: name.to_owned(),
+            state_root: state_root.to_owned(),
+            assets,
+            bin_dir: bin_dir.to_owned(),
+            nodes,
+            hide_allocations: false,
+        }
+    }
+
+    /// Directory of the cluster.
+    pub fn dir(&self) -> PathBuf {
+        state::dir(&self.state_root, &self.name)
+    }
+}
+
+/// A running cluster.
+pub struct LocalCluster {
+    spec: ClusterSpec,
+    dir: PathBuf,
+    subnet: Subnet,
+    client: kube::Client,
+    nodes: Vec<NodeHandle>,
+    /// What ties the cluster to this process; none when it was attached to.
+    owned: Option<Owned>,
+}
+
+/// The launcher of the holder, and the pipe whose end tells the holder that we are gone.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    launcher: Child,
+    _lifeline: ChildStdin,
+}
+
+/// Why an operation on a running cluster failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The record of the cluster.
+    #[error(transparent)]
+    State(#[from] state::Error),
+    /// The holder of the cluster.
+    #[error(transparent)]
+    Holder(#[from] client::Error),
+    /// The cluster was not up when its owner died, or is not ours.
+    #[error("cluster {0:?} never came up completely: remove it with `cluster down`")]
+    Incomplete(String),
+    /// The kubeconfig could not be used.
+    #[error("cannot use the kubeconfig of the cluster")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    /// No client could be made.
+    #[error("cannot make a client for the cluster")]
+    Client(#[from] kube::Error),
+}
+
+impl LocalCluster {
+    /// Brings a cluster up to all nodes Ready and labelled, and all devices allocatable.
+    ///
+    /// The cluster ends with this value or this process unless it is detached. When bringing it up fails, its processes are
+    /// gone and its directory stays until the next start, for the logs.
+    pub async fn up(spec: ClusterSpec, report: Report<'_>) -> Result<Self, up::Error> {
+        up::up(spec, report).await
+    }
+
+    /// A cluster that another process brought up and that still runs. It does not end with this value.
+    pub async fn attach(state_root: &Path, name: &str) -> Result<Self, Error> {
+        let record = state::find(state_root, name)?;
+        let subnet = record
+            .subnet
+            .ok_or_else(|| Error::Incomplete(name.to_owned()))?;
+        let client = client_from(&record.spec.dir().join("kubeconfig")).await?;
+        Ok(Self::assemble(record.spec, subnet, client, None))
+    }
+
+    pub(crate) fn assemble(
+        spec: ClusterSpec,
+        subnet: Subnet,
+        client: kube::Client,
+        owned: Option<Owned>,
+    ) -> Self {
+        let dir = spec.dir();
+        let shared = Arc::new(spec.clone());
+        let nodes = (0..spec.nodes.len())
+            .map(|index| NodeHandle::new(Arc::clone(&shared), index, subnet, client.clone()))
+            .collect();
+        Self {
+            spec,
+            dir,
+            subnet,
+            client,
+            nodes,
+            owned,
+        }
+    }
+
+    /// Kubeconfig of the administrator.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("kubeconfig")
+    }
+
+    /// A client with the administrator's rights.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// What it was brought up from.
+    pub fn spec(&self) -> &ClusterSpec {
+        &self.spec
+    }
+
+    /// Directory with everything that the cluster keeps; logs are below `logs`.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its network.
+    pub fn subnet(&self) -> Subnet {
+        self.subnet
+    }
+
+    /// All nodes, the control plane's first.
+    pub fn nodes(&self) -> &[NodeHandle] {
+        &self.nodes
+    }
+
+    /// The node with this name.
+    pub fn node(&self, name: &str) -> Option<&NodeHandle> {
+        self.nodes.iter().find(|node| node.name() == name)
+    }
+
+    /// Requests to the holder, e.g. to stop a component of the control plane.
+    pub fn holder(&self) -> Holder {
+        Holder::new(&self.dir)
+    }
+
+    /// The holder's process.
+    pub fn holder_process(&self) -> Option<ProcessRef> {
+        state::find(&self.spec.state_root, &self.spec.name)
+            .ok()?
+            .holder
+    }
+
+    /// Lets the cluster outlive this value and this process.
+    pub fn detach(mut self) -> Result<(), Error> {
+        self.holder().detach()?;
+        state::update(&self.spec.state_root, &self.spec.name, |record| {
+            record.detached = true
+        })?;
+        if let Some(owned) = self.owned.take() {
+            // Its launcher goes on waiting for the holder; nobody waits for the launcher but init.
+            drop(owned);
+        }
+        Ok(())
+    }
+
+    /// Ends every process of the cluster and removes its directory.
+    pub fn down(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        let outcome = state::remove(&self.spec.state_root, &self.spec.name);
+        if let Some(owned) = self.owned.take() {
+            owned.wait();
+        }
+        outcome?;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for LocalCluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalCluster")
+            .field("dir", &self.dir)
+            .field("subnet", &self.subnet)
+            .field("owned", &self.owned.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for LocalCluster {
+    fn drop(&mut self) {
+        if self.owned.is_some()
+            && let Err(error) = self.end()
+        {
+            tracing::warn!(%error, cluster = %self.spec.name, "Could not remove the cluster; the next start will");
+        }
+    }
+}
+
+impl Owned {
+    pub(crate) fn new(launcher: Child, lifeline: ChildStdin) -> Self {
+        Self {
+            launcher,
+            _lifeline: lifeline,
+        }
+    }
+
+    /// Waits for the launcher, whose holder was ended, so that no corpse of it is left.
+    pub(crate) fn wait(mut self) {
+        drop(self.launcher.wait());
+    }
+}
+
+/// Ends a cluster by name, whoever brought it up; whether there was one.
+pub fn down(state_root: &Path, name: &str) -> Result<bool, state::Error> {
+    state::remove(state_root, name)
+}
+
+/// A client from a kubeconfig file.
+pub(crate) async fn client_from(kubeconfig: &Path) -> Result<kube::Client, Error> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
+    let mut config = kube::Config::from_custom_kubeconfig(
+        kubeconfig,
+        &kube::config::KubeConfigOptions::default(),
+    )
+    .await?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// Name of the process of a node's runtime.
+pub(crate) fn runtime_process(node: &str) -> String {
+    format!("node/{node}")
+}

@@ -1,0 +1,343 @@
+//! The kubelet of one node: settings, configuration file and process.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use fixtures::machines::{GIB, MIB, Machine, format_cpu_list};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::control_plane::{process, text};
+use super::net::DNS_SERVICE;
+use super::supervise::protocol::Start;
+
+/// Hard eviction threshold of memory, a part of the reservation.
+const EVICTION: u64 = 100 * MIB;
+/// State that a kubelet refuses to start with after a change of policy or reservation (kubelet-node.md section 11).
+pub const STATE_FILES: [&str; 2] = ["cpu_manager_state", "memory_manager_state"];
+
+/// Topology manager policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopologyPolicy {
+    /// No alignment.
+    None,
+    /// Align where possible.
+    BestEffort,
+    /// Refuse pods whose preferred alignment is impossible.
+    Restricted,
+    /// Refuse pods that do not fit one zone.
+    #[default]
+    SingleNumaNode,
+}
+
+/// Topology manager scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopologyScope {
+    /// Each container is aligned for itself.
+    #[default]
+    Container,
+    /// All containers of a pod are aligned together.
+    Pod,
+}
+
+/// CPU manager policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuPolicy {
+    /// No exclusive CPUs.
+    None,
+    /// Exclusive CPUs for Guaranteed containers with whole CPUs.
+    #[default]
+    Static,
+}
+
+/// Memory manager policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum MemoryPolicy {
+    /// No pinned memory.
+    None,
+    /// Memory of Guaranteed pods is pinned to zones.
+    #[default]
+    Static,
+}
+
+/// What a kubelet is told, beyond what follows from its place in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct KubeletSettings {
+    /// Topology manager policy.
+    pub topology_manager_policy: TopologyPolicy,
+    /// Topology manager scope.
+    pub topology_manager_scope: TopologyScope,
+    /// Topology manager policy options.
+    pub topology_manager_policy_options: BTreeMap<String, String>,
+    /// CPU manager policy.
+    pub cpu_manager_policy: CpuPolicy,
+    /// CPU manager policy options.
+    pub cpu_manager_policy_options: BTreeMap<String, String>,
+    /// CPUs kept for the system; the first core of every zone when not given.
+    pub reserved_cpus: Option<Vec<u32>>,
+    /// Memory manager policy.
+    pub memory_manager_policy: MemoryPolicy,
+    /// Memory in bytes kept for the system in each zone; together at least 100 MiB.
+    pub reserved_memory_per_zone: u64,
+    /// Any other field of a `KubeletConfiguration`; wins over what is rendered.
+    pub extra: BTreeMap<String, Value>,
+}
+
+impl Default for KubeletSettings {
+    /// What a NUMA-aware worker has: single-numa-node, static CPU and memory managers, one core and 1 GiB a zone reserved.
+    fn default() -> Self {
+        Self {
+            topology_manager_policy: TopologyPolicy::default(),
+            topology_manager_scope: TopologyScope::default(),
+            topology_manager_policy_options: BTreeMap::new(),
+            cpu_manager_policy: CpuPolicy::default(),
+            cpu_manager_policy_options: BTreeMap::new(),
+            reserved_cpus: None,
+            memory_manager_policy: MemoryPolicy::default(),
+            reserved_memory_per_zone: GIB,
+            extra: BTreeMap::new(),
+        }
+    }
+}
+
+impl KubeletSettings {
+    /// The default with another scope.
+    pub fn with_scope(scope: TopologyScope) -> Self {
+        Self {
+            topology_manager_scope: scope,
+            ..Self::default()
+        }
+    }
+
+    /// A kubelet that manages nothing: what a control plane node has.
+    pub fn unmanaged() -> Self {
+        Self {
+            topology_manager_policy: TopologyPolicy::None,
+            cpu_manager_policy: CpuPolicy::None,
+            memory_manager_policy: MemoryPolicy::None,
+            ..Self::default()
+        }
+    }
+
+    /// CPUs kept for the system on this machine.
+    pub fn reserved_cpus_of(&self, machine: &Machine) -> Vec<u32> {
+        self.reserved_cpus
+            .clone()
+            .unwrap_or_else(|| machine.first_core_of_each_zone())
+    }
+}
+
+/// Places of one kubelet; all paths are the same on the host and in the node, unless said otherwise.
+#[derive(Clone, Debug)]
+pub(crate) struct Kubelet<'a> {
+    pub(crate) cluster_dir: PathBuf,
+    pub(crate) node_dir: PathBuf,
+    pub(crate) program: &'a Path,
+    pub(crate) node: &'a str,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) client_ca: PathBuf,
+    pub(crate) cri_socket: PathBuf,
+    pub(crate) taints: &'a [Taint],
+}
+
+/// A taint that a node registers with.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Taint {
+    /// Key.
+    pub key: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+/// Name of the kubelet's process of a node.
+pub(crate) fn process_name(node: &str) -> String {
+    format!("kubelet/{node}")
+}
+
+impl Kubelet<'_> {
+    /// Writes the configuration file.
+    pub(crate) fn write_config(
+        &self,
+        settings: &KubeletSettings,
+        machine: &Machine,
+    ) -> std::io::Result<()> {
+        let config = self.config(settings, machine);
+        let text = serde_yaml::to_string(&config).map_err(std::io::Error::other)?;
+        fs_err::write(self.config_file(), text)
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.node_dir.join("kubelet.yaml")
+    }
+
+    /// The process; it joins the namespaces of the node's runtime.
+    pub(crate) fn start(&self) -> Start {
+        let flags = [
+            ("config", text(&self.config_file())),
+            ("kubeconfig", text(&self.kubeconfig)),
+            ("hostname-override", self.node.to_owned()),
+            ("node-ip", self.address.to_string()),
+            ("v", "2".to_owned()),
+        ];
+        let mut argv = vec![text(self.program)];
+        argv.extend(
+            flags
+                .into_iter()
+                .map(|(flag, value)| format!("--{flag}={value}")),
+        );
+        let mut start = process(&self.cluster_dir, &process_name(self.node), argv);
+        start.join = Some(super::cluster::runtime_process(self.node));
+        start
+    }
+
+    /// The whole `KubeletConfiguration` (local-cluster.md, "A real kubelet on pretend NUMA hardware").
+    fn config(&self, settings: &KubeletSettings, machine: &Machine) -> Value {
+        let endpoint = format!("unix://{}", self.cri_socket.display());
+        let zones = machine.zones().len() as u64;
+        let reserved = settings.reserved_memory_per_zone * zones;
+        let mut config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "containerRuntimeEndpoint": endpoint,
+            "imageServiceEndpoint": endpoint,
+            "authentication": {
+                "anonymous": { "enabled": false },
+                "webhook": { "enabled": true },
+                "x509": { "clientCAFile": text(&self.client_ca) },
+            },
+            "authorization": { "mode": "Webhook" },
+            "clusterDomain": "cluster.local",
+            "clusterDNS": [DNS_SERVICE.to_string()],
+            "resolvConf": "/etc/resolv.conf",
+            // No control groups of our own: the host's stay untouched, and every kernel will do.
+            "failCgroupV1": false,
+            "cgroupDriver": "cgroupfs",
+            "cgroupsPerQOS": false,
+            "enforceNodeAllocatable": [],
+            "failSwapOn": false,
+            "makeIPTablesUtilChains": false,
+            "healthzPort": 0,
+            "readOnlyPort": 0,
+            // Device resources reach the node's status with this period.
+            "nodeStatusUpdateFrequency": "2s",
+            "nodeStatusReportFrequency": "1m0s",
+            "registryPullQPS": 0,
+            "eventRecordQPS": 0,
+            "serializeImagePulls": false,
+            "registerWithTaints": self.taints.iter().map(|taint| json!({ "key": taint.key, "effect": taint.effect })).collect::<Vec<_>>(),
+            // Only memory: the host's disk may be as full as it likes.
+            "evictionHard": { "memory.available": bytes(EVICTION) },
+            "systemReserved": { "memory": bytes(reserved.saturating_sub(EVICTION)) },
+            "reservedSystemCPUs": format_cpu_list(&settings.reserved_cpus_of(machine)),
+            "topologyManagerPolicy": settings.topology_manager_policy,
+            "topologyManagerScope": settings.topology_manager_scope,
+            "cpuManagerPolicy": settings.cpu_manager_policy,
+            "memoryManagerPolicy": settings.memory_manager_policy,
+        });
+        if let Some(fields) = config.as_object_mut() {
+            add_conditional_fields(fields, settings, machine);
+            for (key, value) in &settings.extra {
+                fields.insert(key.clone(), value.clone());
+            }
+        }
+        config
+    }
+}
+
+/// Fields that a kubelet refuses, or judges, when they are there without their policy.
+fn add_conditional_fields(
+    fields: &mut Map<String, Value>,
+    settings: &KubeletSettings,
+    machine: &Machine,
+) {
+    if settings.memory_manager_policy == MemoryPolicy::Static {
+        let reserved: Vec<Value> = (0..machine.zones().len())
+            .map(|zone| json!({ "numaNode": zone, "limits": { "memory": bytes(settings.reserved_memory_per_zone) } }))
+            .collect();
+        fields.insert("reservedMemory".to_owned(), Value::Array(reserved));
+    }
+    for (key, options) in [
+        (
+            "topologyManagerPolicyOptions",
+            &settings.topology_manager_policy_options,
+        ),
+        (
+            "cpuManagerPolicyOptions",
+            &settings.cpu_manager_policy_options,
+        ),
+    ] {
+        if !options.is_empty() {
+            fields.insert(key.to_owned(), json!(options));
+        }
+    }
+}
+
+/// A byte count as the shortest binary quantity.
+fn bytes(count: u64) -> String {
+    if count.is_multiple_of(MIB) {
+        format!("{}Mi", count / MIB)
+    } else {
+        count.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(settings: &KubeletSettings) -> Value {
+        let kubelet = Kubelet {
+            cluster_dir: PathBuf::from("/c"),
+            node_dir: PathBuf::from("/c/nodes/n"),
+            program: Path::new("/assets/kubelet"),
+            node: "n",
+            address: Ipv4Addr::new(198, 18, 0, 10),
+            kubeconfig: PathBuf::from("/c/kubeconfigs/n"),
+            client_ca: PathBuf::from("/c/pki/ca.crt"),
+            cri_socket: PathBuf::from("/c/nodes/n/cri.sock"),
+            taints: &[],
+        };
+        kubelet.config(settings, &Machine::default_profile())
+    }
+
+    #[test]
+    fn memory_reserved_in_zones_equals_system_reservation_and_eviction() {
+        let config = rendered(&KubeletSettings::default());
+        assert_eq!(config["systemReserved"]["memory"], "1948Mi");
+        assert_eq!(config["evictionHard"]["memory.available"], "100Mi");
+        assert_eq!(
+            config["reservedMemory"][1],
+            json!({ "numaNode": 1, "limits": { "memory": "1024Mi" } })
+        );
+        assert_eq!(config["reservedSystemCPUs"], "0,12,24,36");
+        assert_eq!(config["topologyManagerPolicy"], "single-numa-node");
+        assert_eq!(config["memoryManagerPolicy"], "Static");
+    }
+
+    #[test]
+    fn unmanaged_kubelet_has_no_zone_reservations() {
+        let config = rendered(&KubeletSettings::unmanaged());
+        assert!(config.get("reservedMemory").is_none());
+        assert_eq!(config["cpuManagerPolicy"], "none");
+        assert_eq!(config["memoryManagerPolicy"], "None");
+    }
+
+    #[test]
+    fn extra_fields_win() {
+        let mut settings = KubeletSettings::with_scope(TopologyScope::Pod);
+        settings.extra.insert("maxPods".to_owned(), json!(7));
+        settings
+            .extra
+            .insert("readOnlyPort".to_owned(), json!(10255));
+        let config = rendered(&settings);
+        assert_eq!(config["topologyManagerScope"], "pod");
+        assert_eq!(config["maxPods"], 7);
+        assert_eq!(config["readOnlyPort"], 10255);
+    }
+}

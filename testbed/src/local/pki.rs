@@ -1,0 +1,167 @@
+//! Keys, certificates and tokens of one cluster, made anew each time.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+
+use super::net::{KUBERNETES_SERVICE, Subnet};
+
+/// Why keys could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A certificate could not be made.
+    #[error("cannot make a certificate")]
+    Certificate(#[from] rcgen::Error),
+    /// A file could not be written.
+    #[error("cannot write the keys of the cluster")]
+    Write(#[from] std::io::Error),
+}
+
+/// The files of a cluster's keys, all below one directory.
+#[derive(Clone, Debug)]
+pub struct Pki {
+    dir: PathBuf,
+    /// Certificate of the authority as PEM, for kubeconfigs.
+    pub ca_pem: String,
+}
+
+impl Pki {
+    /// Certificate of the authority.
+    pub fn ca(&self) -> PathBuf {
+        self.dir.join("ca.crt")
+    }
+
+    /// Serving certificate of the API server.
+    pub fn serving(&self) -> Pair {
+        self.pair("apiserver")
+    }
+
+    /// Client certificate of the API server towards kubelets.
+    pub fn kubelet_client(&self) -> Pair {
+        self.pair("apiserver-kubelet-client")
+    }
+
+    /// Key that signs service account tokens, and its public half.
+    pub fn service_account(&self) -> Pair {
+        Pair {
+            cert: self.dir.join("service-account.pub"),
+            key: self.dir.join("service-account.key"),
+        }
+    }
+
+    fn pair(&self, name: &str) -> Pair {
+        Pair {
+            cert: self.dir.join(format!("{name}.crt")),
+            key: self.dir.join(format!("{name}.key")),
+        }
+    }
+}
+
+/// A certificate (or public key) and its private key.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Public half.
+    pub cert: PathBuf,
+    /// Private half.
+    pub key: PathBuf,
+}
+
+/// Makes every key of a cluster in a new directory.
+pub fn create(dir: &Path, subnet: Subnet) -> Result<Pki, Error> {
+    fs_err::create_dir_all(dir)?;
+    let ca_key = KeyPair::generate()?;
+    let mut ca = params("numaresources-testbed-ca", None);
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    let ca_pem = ca.self_signed(&ca_key)?.pem();
+    let issuer = Issuer::new(ca, ca_key);
+    let pki = Pki {
+        dir: dir.to_owned(),
+        ca_pem,
+    };
+    fs_err::write(pki.ca(), &pki.ca_pem)?;
+
+    let mut serving = params("kube-apiserver", None);
+    serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    serving.subject_alt_names = serving_names(subnet)?;
+    sign(&serving, &issuer, &pki.serving())?;
+
+    let mut client = params("kube-apiserver-kubelet-client", Some("system:masters"));
+    client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    sign(&client, &issuer, &pki.kubelet_client())?;
+
+    let accounts = KeyPair::generate()?;
+    write_private(&pki.service_account().key, &accounts.serialize_pem())?;
+    fs_err::write(pki.service_account().cert, accounts.public_key_pem())?;
+    Ok(pki)
+}
+
+fn serving_names(subnet: Subnet) -> Result<Vec<SanType>, rcgen::Error> {
+    let addresses = [
+        KUBERNETES_SERVICE,
+        subnet.gateway(),
+        std::net::Ipv4Addr::LOCALHOST,
+    ];
+    let names = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
+    let mut list: Vec<SanType> = addresses
+        .into_iter()
+        .map(|address| SanType::IpAddress(IpAddr::V4(address)))
+        .collect();
+    for name in names {
+        list.push(SanType::DnsName(name.try_into()?));
+    }
+    Ok(list)
+}
+
+fn params(common_name: &str, organization: Option<&str>) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, common_name);
+    if let Some(organization) = organization {
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, organization);
+    }
+    params
+}
+
+fn sign(
+    params: &CertificateParams,
+    issuer: &Issuer<'_, KeyPair>,
+    pair: &Pair,
+) -> Result<(), Error> {
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, issuer)?;
+    fs_err::write(&pair.cert, certificate.pem())?;
+    write_private(&pair.key, &key.serialize_pem())?;
+    Ok(())
+}
+
+/// Writes a secret that only the owner may read.
+pub(crate) fn write_private(path: &Path, content: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).write(true).truncate(true).mode(0o600);
+    options.open(path)?.write_all(content.as_bytes())
+}
+
+/// A token that nobody guesses.
+pub(crate) fn token() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}

@@ -1,0 +1,223 @@
+//! What a machine must allow before a local cluster can start: a pure check of given facts.
+//!
+//! Nothing is started or changed to find the facts, and the check itself looks at nothing but them.
+
+use std::path::Path;
+
+/// Capabilities that the local lane uses: number (`linux/capability.h`), name, what for.
+const CAPABILITIES: [(u32, &str, &str); 9] = [
+    (0, "CAP_CHOWN", "files of containers"),
+    (1, "CAP_DAC_OVERRIDE", "files of containers"),
+    (5, "CAP_KILL", "stopping containers of other users"),
+    (6, "CAP_SETGID", "users of containers"),
+    (7, "CAP_SETUID", "users of containers"),
+    (10, "CAP_NET_BIND_SERVICE", "the API server's port 443"),
+    (12, "CAP_NET_ADMIN", "the network of the cluster"),
+    (18, "CAP_SYS_CHROOT", "roots of nodes and containers"),
+    (21, "CAP_SYS_ADMIN", "namespaces and mounts"),
+];
+
+/// Namespaces by their names under `/proc/self/ns`.
+const NAMESPACES: [&str; 5] = ["mnt", "net", "pid", "ipc", "uts"];
+
+/// Places that must exist because pretend hardware is bound over them, and the kernel option behind each.
+const MOUNT_POINTS: [(&str, &str); 3] = [
+    ("/sys/devices/system/cpu", "sysfs mounted on /sys"),
+    ("/sys/devices/system/node", "a kernel with CONFIG_NUMA"),
+    ("/sys/kernel/mm/hugepages", "a kernel with CONFIG_HUGETLBFS"),
+];
+
+/// What is known about the machine and the calling process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Operating system as in `std::env::consts::OS`.
+    pub os: String,
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective capabilities as a bit set.
+    pub capabilities: u64,
+    /// Kinds of namespaces that the kernel offers.
+    pub namespaces: Vec<String>,
+    /// Which of the places that pretend hardware needs are there.
+    pub mount_points: Vec<String>,
+    /// Whether the `ip` program of iproute2 was found on `PATH`.
+    pub ip: bool,
+    /// Whether the `mount` program of util-linux was found on `PATH` (the kubelet calls it).
+    pub mount: bool,
+}
+
+/// One thing that is missing and the way to get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What is missing, in words for the user.
+    pub what: String,
+    /// How to get it.
+    pub remedy: String,
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.what, self.remedy)
+    }
+}
+
+impl Facts {
+    /// Looks at the machine that we run on.
+    pub fn gather() -> Self {
+        let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
+        let existing = |paths: &mut dyn Iterator<Item = (String, String)>| -> Vec<String> {
+            paths
+                .filter(|(_, path)| Path::new(path).exists())
+                .map(|(name, _)| name)
+                .collect()
+        };
+        Self {
+            os: std::env::consts::OS.to_owned(),
+            uid: nix::unistd::geteuid().as_raw(),
+            capabilities: effective_capabilities(&status),
+            namespaces: existing(
+                &mut NAMESPACES
+                    .iter()
+                    .map(|name| ((*name).to_owned(), format!("/proc/self/ns/{name}"))),
+            ),
+            mount_points: existing(
+                &mut MOUNT_POINTS
+                    .iter()
+                    .map(|(path, _)| ((*path).to_owned(), (*path).to_owned())),
+            ),
+            ip: find_program("ip").is_some(),
+            mount: find_program("mount").is_some(),
+        }
+    }
+}
+
+/// Everything that the facts lack for a local cluster; empty when it can start.
+pub fn missing(facts: &Facts) -> Vec<Missing> {
+    let item = |what: String, remedy: &str| Missing {
+        what,
+        remedy: remedy.to_owned(),
+    };
+    if facts.os != "linux" {
+        return vec![item(
+            format!("the local lane needs Linux, this is {}", facts.os),
+            "run it in a Linux virtual machine or container, or give a cluster by KUBECONFIG",
+        )];
+    }
+    let mut list = Vec::new();
+    if facts.uid != 0 {
+        list.push(item(
+            format!("root, this is user {}", facts.uid),
+            "run it with sudo, or give a cluster by KUBECONFIG",
+        ));
+    }
+    for (bit, name, purpose) in CAPABILITIES {
+        if facts.capabilities & (1 << bit) == 0 {
+            list.push(item(
+                format!("capability {name} for {purpose}"),
+                "in a container: start it with --privileged or add the capability",
+            ));
+        }
+    }
+    for name in NAMESPACES {
+        if !facts.namespaces.iter().any(|have| have == name) {
+            list.push(item(
+                format!("{name} namespaces"),
+                "use a kernel that is built with them",
+            ));
+        }
+    }
+    for (path, purpose) in MOUNT_POINTS {
+        if !facts.mount_points.iter().any(|have| have == path) {
+            list.push(item(
+                format!("{path}, over which pretend hardware is bound"),
+                &format!("use {purpose}"),
+            ));
+        }
+    }
+    if !facts.ip {
+        list.push(item(
+            "the program ip".to_owned(),
+            "install the package iproute2 (iproute on Fedora)",
+        ));
+    }
+    if !facts.mount {
+        list.push(item(
+            "the program mount".to_owned(),
+            "install the package util-linux or mount",
+        ));
+    }
+    list
+}
+
+/// The `CapEff` line of `/proc/PID/status`; no capabilities where it cannot be read.
+fn effective_capabilities(status: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or_default()
+}
+
+/// First executable file of this name on `PATH`.
+pub(crate) fn find_program(name: &str) -> Option<std::path::PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| {
+            fs_err::metadata(file)
+                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn sufficient() -> Facts {
+        Facts {
+            os: "linux".to_owned(),
+            uid: 0,
+            capabilities: 0x1ff_feff_ffff,
+            namespaces: NAMESPACES.map(str::to_owned).to_vec(),
+            mount_points: MOUNT_POINTS.map(|(path, _)| path.to_owned()).to_vec(),
+            ip: true,
+            mount: true,
+        }
+    }
+
+    #[test]
+    fn root_without_resource_capability_is_enough() {
+        assert_eq!(missing(&sufficient()), []);
+    }
+
+    #[rstest]
+    #[case::macos(Facts { os: "macos".to_owned(), uid: 501, capabilities: 0, ..sufficient() }, &["needs Linux, this is macos"])]
+    #[case::user(Facts { uid: 1000, ..sufficient() }, &["root, this is user 1000"])]
+    #[case::no_sys_admin(Facts { capabilities: 0x1ff_feff_ffff & !(1 << 21), ..sufficient() }, &["CAP_SYS_ADMIN"])]
+    #[case::no_network(Facts { capabilities: 0x1ff_feff_ffff & !(1 << 12), ip: false, ..sufficient() }, &["CAP_NET_ADMIN", "program ip"])]
+    #[case::no_pid_namespaces(Facts { namespaces: vec!["mnt".into(), "net".into(), "ipc".into(), "uts".into()], ..sufficient() }, &["pid namespaces"])]
+    #[case::no_numa(Facts { mount_points: vec!["/sys/devices/system/cpu".into(), "/sys/kernel/mm/hugepages".into()], ..sufficient() }, &["/sys/devices/system/node"])]
+    #[case::no_mount(Facts { mount: false, ..sufficient() }, &["program mount"])]
+    fn each_missing_fact_is_named_with_a_remedy(#[case] facts: Facts, #[case] expected: &[&str]) {
+        let list = missing(&facts);
+        assert_eq!(list.len(), expected.len(), "{list:?}");
+        for (missing, expected) in list.iter().zip(expected) {
+            assert!(missing.what.contains(expected), "{missing}");
+            assert!(!missing.remedy.is_empty());
+        }
+    }
+
+    #[rstest]
+    #[case::plain("Name:\tx\nCapEff:\t000001fffeffffff\n", 0x1ff_feff_ffff)]
+    #[case::none("Name:\tx\nCapEff:\t0000000000000000\n", 0)]
+    #[case::absent("Name:\tx\n", 0)]
+    fn effective_capabilities_come_from_the_status_file(
+        #[case] status: &str,
+        #[case] expected: u64,
+    ) {
+        assert_eq!(effective_capabilities(status), expected);
+    }
+}

@@ -1,0 +1,71 @@
+//! What a long operation tells while it runs.
+
+use std::time::Duration;
+
+/// One thing that happened while a cluster came up (or a binary was built). `Display` is one line for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A step begins.
+    Started {
+        /// What is being done.
+        step: String,
+    },
+    /// The step that began last under this name is done.
+    Finished {
+        /// What was done.
+        step: String,
+        /// How long it took.
+        took: Duration,
+    },
+    /// Something worth knowing that changes nothing.
+    Note(String),
+    /// How far the running step is.
+    Advanced(String),
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Started { step } => write!(f, "{step} ..."),
+            Self::Finished { step, took } => {
+                write!(f, "{step}: done in {:.1} s", took.as_secs_f64())
+            }
+            Self::Note(note) => write!(f, "note: {note}"),
+            Self::Advanced(text) => write!(f, "  {text}"),
+        }
+    }
+}
+
+/// Receiver of progress.
+pub type Report<'a> = &'a (dyn Fn(Progress) + Send + Sync);
+
+/// Reports a note.
+pub(crate) fn note(report: Report<'_>, text: impl Into<String>) {
+    report(Progress::Note(text.into()));
+}
+
+/// A step that reports its begin, and its end when it is [finished](Step::finish).
+pub(crate) struct Step<'a> {
+    report: Report<'a>,
+    name: String,
+    begun: std::time::Instant,
+}
+
+impl<'a> Step<'a> {
+    pub(crate) fn begin(report: Report<'a>, name: impl Into<String>) -> Self {
+        let name = name.into();
+        report(Progress::Started { step: name.clone() });
+        Self {
+            report,
+            name,
+            begun: std::time::Instant::now(),
+        }
+    }
+
+    pub(crate) fn finish(self) {
+        (self.report)(Progress::Finished {
+            step: self.name,
+            took: self.begun.elapsed(),
+        });
+    }
+}

@@ -1,0 +1,446 @@
+//! Which clusters exist: one directory each below the state root, with a record that names its processes.
+//!
+//! All changes happen under an exclusive lock on `ROOT/lock`. Processes are recognised by id and start time, never by
+//! name, so foreign processes are never touched. A directory without a record of ours is never removed.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::cluster::ClusterSpec;
+use super::net::Subnet;
+use super::process::ProcessRef;
+
+const RECORD: &str = "cluster.json";
+const LOCK: &str = "lock";
+/// Longest time for the kernel to end all processes of a cluster.
+const END: Duration = Duration::from_secs(20);
+/// Longest path that fits into the address of a unix socket, its end included.
+const SOCKET_PATH: usize = 108;
+
+/// What is written down about a cluster.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Record {
+    /// The process that brought it up.
+    pub owner: ProcessRef,
+    /// The process that all others are children of; none before it was started.
+    pub holder: Option<ProcessRef>,
+    /// Whether the cluster is to survive its owner.
+    pub detached: bool,
+    /// Its network.
+    pub subnet: Option<Subnet>,
+    /// What it was brought up from.
+    pub spec: ClusterSpec,
+}
+
+impl Record {
+    fn holder_runs(&self) -> bool {
+        self.holder.as_ref().is_some_and(ProcessRef::is_alive)
+    }
+
+    /// Nobody will use the cluster again: what is left of it may go.
+    fn is_stale(&self) -> bool {
+        if self.detached {
+            !self.holder_runs()
+        } else {
+            !self.owner.is_alive()
+        }
+    }
+}
+
+/// Why the state of clusters could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory could not be used.
+    #[error("cannot use the state directory")]
+    Io(#[from] std::io::Error),
+    /// The name cannot be a directory's and a cluster's.
+    #[error("cluster name {0:?} must be 1 to 32 lower-case letters, digits and hyphens")]
+    Name(String),
+    /// Sockets below the directory would have names that the kernel refuses.
+    #[error("the state directory {} is {excess} characters too long for unix sockets: choose a shorter one", dir.display())]
+    TooLong {
+        /// Directory of the cluster.
+        dir: PathBuf,
+        /// By how much.
+        excess: usize,
+    },
+    /// A cluster of this name is in use.
+    #[error("cluster {name:?} exists already and belongs to process {pid}")]
+    Exists {
+        /// Name of the cluster.
+        name: String,
+        /// Holder, or owner if the holder does not run.
+        pid: i32,
+    },
+    /// No cluster of this name.
+    #[error("no cluster {name:?} below {}", root.display())]
+    Absent {
+        /// Name of the cluster.
+        name: String,
+        /// The state root.
+        root: PathBuf,
+    },
+    /// A directory of this name is there, but no cluster.
+    #[error("{} exists and is not a cluster's directory: remove it or choose another name", .0.display())]
+    Foreign(PathBuf),
+    /// A record could not be understood.
+    #[error("the record {} is damaged", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Processes of a cluster did not end.
+    #[error("the holder of the cluster, process {0}, does not end")]
+    Undead(i32),
+}
+
+/// The default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`.
+pub fn default_root() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
+    std::env::var_os("XDG_STATE_HOME")
+        .filter(|dir| !dir.is_empty())
+        .map_or_else(|| home().join(".local/state"), PathBuf::from)
+        .join("numaresources")
+}
+
+/// Directory of a cluster.
+pub fn dir(root: &Path, name: &str) -> PathBuf {
+    root.join(name)
+}
+
+/// Takes the name for a cluster of this process; whatever is left of dead clusters below the root is removed.
+///
+/// Returns the new directory and the names of the dead clusters that were removed.
+pub fn claim(spec: &ClusterSpec) -> Result<(PathBuf, Vec<String>), Error> {
+    check_name(&spec.name)?;
+    let root = &spec.state_root;
+    let dir = dir(root, &spec.name);
+    check_length(&dir, spec)?;
+    fs_err::create_dir_all(root)?;
+    let _lock = lock(root)?;
+    let swept = sweep(root)?;
+    if let Some(record) = read(&dir)? {
+        let process = record
+            .holder
+            .filter(ProcessRef::is_alive)
+            .unwrap_or(record.owner);
+        return Err(Error::Exists {
+            name: spec.name.clone(),
+            pid: process.pid,
+        });
+    }
+    match fs_err::create_dir(&dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            // Left by a start that was killed before it wrote its record.
+            fs_err::remove_dir(&dir).map_err(|_| Error::Foreign(dir.clone()))?;
+            fs_err::create_dir(&dir)?;
+        }
+        outcome => outcome?,
+    }
+    let owner = ProcessRef::current().ok_or_else(|| std::io::Error::other("cannot read /proc"))?;
+    let record = Record {
+        owner,
+        holder: None,
+        detached: false,
+        subnet: None,
+        spec: spec.clone(),
+    };
+    write(&dir, &record)?;
+    Ok((dir, swept))
+}
+
+/// Changes the record of a cluster.
+pub fn update(root: &Path, name: &str, change: impl FnOnce(&mut Record)) -> Result<(), Error> {
+    let _lock = lock(root)?;
+    let dir = dir(root, name);
+    let mut record = read(&dir)?.ok_or_else(|| absent(root, name))?;
+    change(&mut record);
+    write(&dir, &record)
+}
+
+/// The record of a cluster whose holder runs.
+pub fn find(root: &Path, name: &str) -> Result<Record, Error> {
+    check_name(name)?;
+    match read(&dir(root, name))? {
+        Some(record) if record.holder_runs() => Ok(record),
+        _ => Err(absent(root, name)),
+    }
+}
+
+/// Names and records of all clusters below the root, dead ones too.
+pub fn list(root: &Path) -> Result<Vec<(String, Record, bool)>, Error> {
+    let mut clusters = Vec::new();
+    for (name, dir) in directories(root)? {
+        if let Some(record) = read(&dir)? {
+            let runs = record.holder_runs();
+            clusters.push((name, record, runs));
+        }
+    }
+    clusters.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(clusters)
+}
+
+/// Ends all processes of a cluster and removes its directory; whether there was one.
+pub fn remove(root: &Path, name: &str) -> Result<bool, Error> {
+    check_name(name)?;
+    if !root.exists() {
+        return Ok(false);
+    }
+    let _lock = lock(root)?;
+    let dir = dir(root, name);
+    let Some(record) = read(&dir)? else {
+        return Ok(false);
+    };
+    destroy(&dir, &record)?;
+    Ok(true)
+}
+
+/// Ends all processes of a cluster and keeps its directory, so that the logs can be read.
+pub fn kill_processes(root: &Path, name: &str) -> Result<(), Error> {
+    let _lock = lock(root)?;
+    match read(&dir(root, name))? {
+        Some(record) => kill_holder(&record),
+        None => Ok(()),
+    }
+}
+
+/// Removes what is left of dead clusters.
+fn sweep(root: &Path) -> Result<Vec<String>, Error> {
+    let mut swept = Vec::new();
+    for (name, dir) in directories(root)? {
+        // A damaged record of another cluster must not keep this one from starting.
+        if let Ok(Some(record)) = read(&dir)
+            && record.is_stale()
+        {
+            destroy(&dir, &record)?;
+            swept.push(name);
+        }
+    }
+    Ok(swept)
+}
+
+fn destroy(dir: &Path, record: &Record) -> Result<(), Error> {
+    kill_holder(record)?;
+    // The record goes last: while it is there, an interrupted removal is finished by the next start.
+    for entry in fs_err::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name() == RECORD {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs_err::remove_dir_all(entry.path())?;
+        } else {
+            fs_err::remove_file(entry.path())?;
+        }
+    }
+    fs_err::remove_dir_all(dir)?;
+    Ok(())
+}
+
+fn kill_holder(record: &Record) -> Result<(), Error> {
+    let Some(holder) = record.holder.as_ref().filter(|holder| holder.is_alive()) else {
+        return Ok(());
+    };
+    // Failing means that it ended meanwhile, which the loop sees.
+    let _ = kill(Pid::from_raw(holder.pid), Signal::SIGKILL);
+    let deadline = Instant::now() + END;
+    while holder.is_alive() {
+        if Instant::now() > deadline {
+            return Err(Error::Undead(holder.pid));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn directories(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+    if !root.exists() {
+        return Ok(Vec::new());
+    }
+    let mut list = Vec::new();
+    for entry in fs_err::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            list.push((
+                entry.file_name().to_string_lossy().into_owned(),
+                entry.path(),
+            ));
+        }
+    }
+    Ok(list)
+}
+
+fn lock(root: &Path) -> Result<std::fs::File, Error> {
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(root.join(LOCK))?;
+    file.lock()?;
+    Ok(file)
+}
+
+fn read(dir: &Path) -> Result<Option<Record>, Error> {
+    let path = dir.join(RECORD);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|source| Error::Damaged { path, source }),
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn write(dir: &Path, record: &Record) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(record).map_err(std::io::Error::other)?;
+    let draft = dir.join(format!("{RECORD}.new"));
+    fs_err::write(&draft, text)?;
+    fs_err::rename(draft, dir.join(RECORD))?;
+    Ok(())
+}
+
+fn absent(root: &Path, name: &str) -> Error {
+    Error::Absent {
+        name: name.to_owned(),
+        root: root.to_owned(),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    let valid = (1..=32).contains(&name.len())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && name != LOCK;
+    if valid {
+        Ok(())
+    } else {
+        Err(Error::Name(name.to_owned()))
+    }
+}
+
+fn check_length(dir: &Path, spec: &ClusterSpec) -> Result<(), Error> {
+    let longest_node = spec
+        .nodes
+        .iter()
+        .map(|node| node.name.len())
+        .max()
+        .unwrap_or_default();
+    let length = dir.as_os_str().len() + "/nodes/".len() + longest_node + "/control.sock".len() + 1;
+    match length.checked_sub(SOCKET_PATH) {
+        None | Some(0) => Ok(()),
+        Some(excess) => Err(Error::TooLong {
+            dir: dir.to_owned(),
+            excess,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::assets::Assets;
+
+    fn spec(root: &Path, name: &str) -> ClusterSpec {
+        ClusterSpec::default_workers(
+            name,
+            root,
+            Assets::in_dir(Path::new("/assets")),
+            Path::new("/bin"),
+        )
+    }
+
+    /// A process that no longer exists.
+    fn dead() -> ProcessRef {
+        let mut process = ProcessRef::current().unwrap();
+        process.start_ticks += 1;
+        process
+    }
+
+    #[test]
+    fn name_in_use_is_refused_until_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let spec = spec(root.path(), "one");
+        claim(&spec).unwrap();
+        assert!(
+            matches!(claim(&spec), Err(Error::Exists { pid, .. }) if pid.cast_unsigned() == std::process::id())
+        );
+        assert!(remove(root.path(), "one").unwrap());
+        assert!(!remove(root.path(), "one").unwrap());
+        claim(&spec).unwrap();
+    }
+
+    #[test]
+    fn dead_clusters_are_swept_and_living_ones_and_strangers_stay() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["killed", "ended", "living", "kept"] {
+            claim(&spec(root.path(), name)).unwrap();
+        }
+        fs_err::create_dir(root.path().join("stranger")).unwrap();
+        fs_err::write(root.path().join("stranger/data"), "x").unwrap();
+        update(root.path(), "killed", |record| record.owner = dead()).unwrap();
+        update(root.path(), "ended", |record| {
+            record.detached = true;
+            record.holder = Some(dead());
+        })
+        .unwrap();
+        update(root.path(), "kept", |record| {
+            record.owner = dead();
+            record.detached = true;
+            record.holder = ProcessRef::current();
+        })
+        .unwrap();
+        let (_, mut swept) = claim(&spec(root.path(), "next")).unwrap();
+        swept.sort();
+        assert_eq!(swept, ["ended", "killed"]);
+        let names: Vec<String> = list(root.path())
+            .unwrap()
+            .into_iter()
+            .map(|(name, ..)| name)
+            .collect();
+        assert_eq!(names, ["kept", "living", "next"]);
+        assert!(root.path().join("stranger/data").exists());
+        assert!(matches!(
+            claim(&spec(root.path(), "stranger")),
+            Err(Error::Foreign(_))
+        ));
+    }
+
+    #[test]
+    fn holder_id_that_another_process_has_now_is_not_killed() {
+        let root = tempfile::tempdir().unwrap();
+        claim(&spec(root.path(), "one")).unwrap();
+        // Our own id with another start time: killing by id alone would end this test.
+        update(root.path(), "one", |record| record.holder = Some(dead())).unwrap();
+        assert!(remove(root.path(), "one").unwrap());
+    }
+
+    #[test]
+    fn names_that_are_no_directory_names_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["", "..", "a/b", "Upper", "lock"] {
+            assert!(
+                matches!(claim(&spec(root.path(), name)), Err(Error::Name(_))),
+                "{name}"
+            );
+        }
+        let deep = root.path().join("d".repeat(100));
+        assert!(matches!(
+            claim(&spec(&deep, "one")),
+            Err(Error::TooLong { .. })
+        ));
+    }
+}

@@ -1,0 +1,207 @@
+//! The holder: PID 1 of a cluster's own PID namespace, with a mount and a network namespace of its own.
+//!
+//! Every process of the cluster is a child of the holder. When the holder ends, however it ends, the kernel ends all of
+//! them and removes their mounts, namespaces and links. It ends
+//! - when it is told to, or killed;
+//! - when its launcher dies (parent death signal);
+//! - when its owner dies (end of file on its standard input), unless it was detached.
+//!
+//! Reading order: [`protocol`] is what it understands, [`client`] how to talk to it, [`children`] how it keeps processes.
+
+pub mod children;
+pub mod client;
+pub mod protocol;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, PoisonError};
+
+use anyhow::Context;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::Signal;
+
+use super::net;
+use children::Children;
+use protocol::{Announcement, Reply, Request};
+
+/// Name of the holder's control socket in the cluster's directory.
+pub const SOCKET: &str = "holder.sock";
+
+/// Arguments of the launcher (`supervise`) and of the holder itself (`hold`).
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory of the cluster.
+    #[arg(long)]
+    pub state_dir: PathBuf,
+}
+
+/// The launcher: makes the PID namespace, starts the holder in it and waits, so that the holder leaves no corpse.
+///
+/// Writes one [`Announcement::Launched`] line to standard output; the holder writes the next.
+pub fn launch(args: &Args) -> anyhow::Result<ExitCode> {
+    // Ctrl-C in the owner's terminal is the owner's business.
+    nix::unistd::setsid().context("cannot leave the session")?;
+    unshare(CloneFlags::CLONE_NEWPID).context("cannot make a PID namespace")?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut holder = Command::new(program)
+        .arg("hold")
+        .arg("--state-dir")
+        .arg(&args.state_dir)
+        .spawn()
+        .context("cannot start the holder")?;
+    announce(&Announcement::Launched { pid: holder.id() })?;
+    let status = holder.wait().context("cannot wait for the holder")?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The holder. Writes one [`Announcement::Ready`] or [`Announcement::Failed`] line to standard output.
+pub fn hold(args: &Args) -> anyhow::Result<ExitCode> {
+    match prepare(&args.state_dir) {
+        Ok((subnet, listener)) => {
+            announce(&Announcement::Ready { subnet })?;
+            serve(listener)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            announce(&Announcement::Failed {
+                error: format!("{error:#}"),
+            })?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn announce(announcement: &Announcement) -> anyhow::Result<()> {
+    let line = serde_json::to_string(announcement).context("cannot write an announcement")?;
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .context("cannot announce to the owner")
+}
+
+/// Everything that has to happen while there is one thread only.
+fn prepare(state_dir: &Path) -> anyhow::Result<(net::Subnet, UnixListener)> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+        .context("cannot tie the holder to its launcher")?;
+    nix::unistd::setsid().context("cannot leave the session")?;
+    let boundary = net::Boundary::cross(
+        CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS,
+    )?;
+    let none: Option<&Path> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .context("cannot make the mounts private")?;
+    mount(
+        Some("proc"),
+        "/proc",
+        Some("proc"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
+        none,
+    )
+    .context("cannot mount /proc of the new PID namespace")?;
+    let subnet = net::set_up_cluster(&boundary)?;
+    let listener =
+        UnixListener::bind(state_dir.join(SOCKET)).context("cannot listen for commands")?;
+    Ok((subnet, listener))
+}
+
+/// Serves until somebody or something ends the cluster.
+fn serve(listener: UnixListener) -> anyhow::Result<()> {
+    let children = Arc::new(Children::default());
+    let detached = Arc::new(AtomicBool::new(false));
+    let (quit, ended) = channel::<()>();
+
+    let reaper = Arc::clone(&children);
+    std::thread::spawn(move || reaper.reap_forever());
+
+    let owner_quit = quit.clone();
+    let owner_detached = Arc::clone(&detached);
+    std::thread::spawn(move || {
+        // The owner never writes: this returns when the other end is closed, by whatever ended the owner.
+        let mut sink = [0_u8; 64];
+        while matches!(std::io::stdin().read(&mut sink), Ok(count) if count > 0) {}
+        if !owner_detached.load(Ordering::SeqCst) {
+            // The main thread is gone only when the process is.
+            let _ = owner_quit.send(());
+        }
+    });
+
+    std::thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let children = Arc::clone(&children);
+            let detached = Arc::clone(&detached);
+            let quit = quit.clone();
+            std::thread::spawn(move || {
+                if let Err(error) = converse(&connection, &children, &detached, &quit) {
+                    tracing::debug!(%error, "Connection ended");
+                }
+            });
+        }
+    });
+
+    ended
+        .recv()
+        .context("lost every thread that could end the cluster")
+}
+
+/// Answers the requests of one connection.
+fn converse(
+    connection: &UnixStream,
+    children: &Children,
+    detached: &AtomicBool,
+    quit: &Sender<()>,
+) -> std::io::Result<()> {
+    let mut output = connection.try_clone()?;
+    for line in BufReader::new(connection).lines() {
+        let reply = match serde_json::from_str::<Request>(&line?) {
+            Ok(request) => answer(request, children, detached, quit),
+            Err(error) => Reply::error(format!("cannot read the request: {error}")),
+        };
+        let text = serde_json::to_string(&reply).map_err(std::io::Error::other)?;
+        writeln!(output, "{text}")?;
+    }
+    Ok(())
+}
+
+fn answer(
+    request: Request,
+    children: &Children,
+    detached: &AtomicBool,
+    quit: &Sender<()>,
+) -> Reply {
+    let outcome = match request {
+        Request::Start(start) => children.start(&start).map(|_| ()),
+        Request::Stop {
+            name,
+            signal,
+            patience_ms,
+        } => children.stop(&name, signal, std::time::Duration::from_millis(patience_ms)),
+        Request::Signal { name, signal } => children.signal(&name, signal),
+        Request::List => Ok(()),
+        Request::Detach => {
+            detached.store(true, Ordering::SeqCst);
+            Ok(())
+        }
+        Request::Quit => quit.send(()).map_err(|_| "the holder is ending".to_owned()),
+    };
+    match outcome {
+        Ok(()) => Reply {
+            error: None,
+            processes: children.list(),
+        },
+        Err(error) => Reply::error(error),
+    }
+}
+
+/// A lock whose data stays usable when a thread died holding it: each change of it is a single step.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

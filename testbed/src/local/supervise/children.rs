@@ -1,0 +1,256 @@
+//! The processes of a cluster: started, stopped and reaped by name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::Pid;
+
+use super::lock;
+use super::protocol::{ProcessStatus, Start};
+
+/// All children of the holder, named ones and the orphans that the kernel hands to PID 1.
+#[derive(Debug, Default)]
+pub struct Children {
+    /// Held over every spawn, so that no child is reaped before it is known (see [`Children::reap_forever`]).
+    known: Mutex<BTreeMap<String, Child>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Child {
+    pid: Pid,
+    log: PathBuf,
+    ended: Option<String>,
+}
+
+impl Children {
+    /// Starts a process; the error is a text for the one who asked.
+    pub fn start(&self, start: &Start) -> Result<Pid, String> {
+        let mut known = lock(&self.known);
+        if known
+            .get(&start.name)
+            .is_some_and(|child| child.ended.is_none())
+        {
+            return Err(format!("{} runs already", start.name));
+        }
+        let joined = start
+            .join
+            .as_ref()
+            .map(|other| match known.get(other) {
+                Some(child) if child.ended.is_none() => Ok(child.pid),
+                _ => Err(format!(
+                    "{other}, which {} was to join, does not run",
+                    start.name
+                )),
+            })
+            .transpose()?;
+        let pid = spawn(start, joined)
+            .map_err(|error| format!("cannot start {}: {error}", start.name))?;
+        let child = Child {
+            pid,
+            log: start.log.clone(),
+            ended: None,
+        };
+        known.insert(start.name.clone(), child);
+        self.changed.notify_all();
+        Ok(pid)
+    }
+
+    /// Sends a signal to a running process.
+    pub fn signal(&self, name: &str, signal: i32) -> Result<(), String> {
+        let signal =
+            Signal::try_from(signal).map_err(|_| format!("no signal has the number {signal}"))?;
+        let known = lock(&self.known);
+        match known.get(name) {
+            Some(child) if child.ended.is_none() => {
+                kill(child.pid, signal).map_err(|error| format!("cannot signal {name}: {error}"))
+            }
+            _ => Err(format!("{name} does not run")),
+        }
+    }
+
+    /// Sends a signal, waits and kills; a process that does not run is stopped already.
+    pub fn stop(&self, name: &str, signal: i32, patience: Duration) -> Result<(), String> {
+        let signal =
+            Signal::try_from(signal).map_err(|_| format!("no signal has the number {signal}"))?;
+        let mut known = lock(&self.known);
+        let mut deadline = Instant::now() + patience;
+        let mut next = Some(signal);
+        loop {
+            let Some(child) = known.get(name).filter(|child| child.ended.is_none()) else {
+                return Ok(());
+            };
+            if let Some(signal) = next.take() {
+                kill(child.pid, signal)
+                    .map_err(|error| format!("cannot signal {name}: {error}"))?;
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                next = Some(Signal::SIGKILL);
+                deadline = now + Duration::from_secs(5);
+                continue;
+            }
+            known = self
+                .changed
+                .wait_timeout(known, deadline - now)
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard);
+        }
+    }
+
+    /// All processes by name.
+    pub fn list(&self) -> Vec<ProcessStatus> {
+        lock(&self.known)
+            .iter()
+            .map(|(name, child)| ProcessStatus {
+                name: name.clone(),
+                pid: child.pid.as_raw(),
+                ended: child.ended.clone(),
+                log: child.log.clone(),
+            })
+            .collect()
+    }
+
+    /// Reaps whatever ends. Only looks at first, and takes corpses with the lock held: a failed `exec` inside
+    /// [`Command::spawn`] must find its own child still there.
+    pub fn reap_forever(&self) {
+        loop {
+            match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+                Ok(_) => self.reap_ended(),
+                Err(Errno::ECHILD) => {
+                    let known = lock(&self.known);
+                    // Woken by the next start; the limit covers orphans, which come without notice.
+                    drop(self.changed.wait_timeout(known, Duration::from_millis(200)));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn reap_ended(&self) {
+        let mut known = lock(&self.known);
+        while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            let (pid, text) = match status {
+                WaitStatus::Exited(pid, code) => (pid, format!("exit status: {code}")),
+                WaitStatus::Signaled(pid, signal, _) => (pid, format!("signal: {signal}")),
+                WaitStatus::StillAlive => break,
+                _ => continue,
+            };
+            let child = known
+                .values_mut()
+                .find(|child| child.pid == pid && child.ended.is_none());
+            if let Some(child) = child {
+                child.ended = Some(text);
+            }
+        }
+        self.changed.notify_all();
+    }
+}
+
+fn spawn(start: &Start, joined: Option<Pid>) -> std::io::Result<Pid> {
+    let log = fs_err::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&start.log)?;
+    let mut argv = start.argv.clone();
+    if let Some(pid) = joined {
+        let mut shim = vec![
+            std::env::current_exe()?.to_string_lossy().into_owned(),
+            "join".to_owned(),
+            "--pid".to_owned(),
+            pid.to_string(),
+            "--".to_owned(),
+        ];
+        shim.append(&mut argv);
+        argv = shim;
+    }
+    let (program, arguments) = argv
+        .split_first()
+        .ok_or_else(|| std::io::Error::other("no program given"))?;
+    let child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(&start.env)
+        .current_dir(&start.cwd)
+        .stdin(Stdio::null())
+        .stdout(log.file().try_clone()?)
+        .stderr(log.into_file())
+        .spawn()?;
+    // The handle is dropped without waiting: the reaper waits for every child.
+    Ok(Pid::from_raw(child.id().cast_signed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn start(dir: &std::path::Path, name: &str, script: &str) -> Start {
+        Start {
+            name: name.to_owned(),
+            argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned()],
+            log: dir.join("log"),
+            cwd: dir.to_owned(),
+            ..Start::default()
+        }
+    }
+
+    // One test only: reaping takes every child of the test process.
+    #[test]
+    fn children_are_started_listed_and_stopped_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let children = Arc::new(Children::default());
+        let reaper = Arc::clone(&children);
+        std::thread::spawn(move || reaper.reap_forever());
+
+        children
+            .start(&start(
+                dir.path(),
+                "deaf",
+                "trap '' TERM; echo up; while :; do sleep 1; done",
+            ))
+            .unwrap();
+        let twice = children
+            .start(&start(dir.path(), "deaf", "true"))
+            .unwrap_err();
+        assert_eq!(twice, "deaf runs already");
+        let mut orphan = start(dir.path(), "orphan", "true");
+        orphan.join = Some("absent".to_owned());
+        assert!(children.start(&orphan).unwrap_err().contains("absent"));
+        let mut unknown = start(dir.path(), "unknown", "true");
+        unknown.argv = vec!["/does/not/exist".to_owned()];
+        assert!(
+            children
+                .start(&unknown)
+                .unwrap_err()
+                .contains("cannot start unknown")
+        );
+
+        while std::fs::read_to_string(dir.path().join("log")).unwrap() != "up\n" {
+            std::thread::yield_now();
+        }
+        children
+            .stop("deaf", 15, Duration::from_millis(50))
+            .unwrap();
+        assert_eq!(children.list()[0].ended.as_deref(), Some("signal: SIGKILL"));
+        children.stop("deaf", 15, Duration::from_secs(5)).unwrap();
+        assert_eq!(
+            children.signal("deaf", 15).unwrap_err(),
+            "deaf does not run"
+        );
+
+        children
+            .start(&start(dir.path(), "short", "exit 3"))
+            .unwrap();
+        while children.list()[1].ended.is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(children.list()[1].ended.as_deref(), Some("exit status: 3"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Talking to the holder of a cluster (blocking; every request but a stop is answered at once).
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::SOCKET;
+use super::protocol::{ProcessStatus, Reply, Request, Start};
+
+/// Longest time that a request other than a stop may take.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Why a request to the holder failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket could not be used: the cluster is gone, or not ours.
+    #[error("cannot talk to the cluster's holder at {}", socket.display())]
+    Connection {
+        /// The socket.
+        socket: PathBuf,
+        /// What went wrong.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The holder answered with an error.
+    #[error("the cluster's holder refused: {0}")]
+    Refused(String),
+}
+
+/// A client of one holder; each request uses a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// A client of the holder of the cluster in this directory.
+    pub fn new(state_dir: &Path) -> Self {
+        Self {
+            socket: state_dir.join(SOCKET),
+        }
+    }
+
+    /// Starts a process.
+    pub fn start(&self, start: Start) -> Result<(), Error> {
+        self.request(&Request::Start(start), ANSWER).map(drop)
+    }
+
+    /// Stops a process: signal, patience, `SIGKILL`. Returns when it is gone.
+    pub fn stop(&self, name: &str, signal: i32, patience: Duration) -> Result<(), Error> {
+        let request = Request::Stop {
+            name: name.to_owned(),
+            signal,
+            patience_ms: u64::try_from(patience.as_millis()).unwrap_or(u64::MAX),
+        };
+        self.request(&request, patience + ANSWER).map(drop)
+    }
+
+    /// Sends a signal to a process.
+    pub fn signal(&self, name: &str, signal: i32) -> Result<(), Error> {
+        let request = Request::Signal {
+            name: name.to_owned(),
+            signal,
+        };
+        self.request(&request, ANSWER).map(drop)
+    }
+
+    /// All processes that were started by name.
+    pub fn list(&self) -> Result<Vec<ProcessStatus>, Error> {
+        self.request(&Request::List, ANSWER)
+            .map(|reply| reply.processes)
+    }
+
+    /// Lets the cluster survive this process.
+    pub fn detach(&self) -> Result<(), Error> {
+        self.request(&Request::Detach, ANSWER).map(drop)
+    }
+
+    fn request(&self, request: &Request, patience: Duration) -> Result<Reply, Error> {
+        let reply = self
+            .exchange(request, patience)
+            .map_err(|source| Error::Connection {
+                socket: self.socket.clone(),
+                source,
+            })?;
+        match reply.error {
+            Some(error) => Err(Error::Refused(error)),
+            None => Ok(reply),
+        }
+    }
+
+    fn exchange(&self, request: &Request, patience: Duration) -> std::io::Result<Reply> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(patience))?;
+        let text = serde_json::to_string(request).map_err(std::io::Error::other)?;
+        writeln!(stream, "{text}")?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        serde_json::from_str(&line).map_err(std::io::Error::other)
+    }
+}
