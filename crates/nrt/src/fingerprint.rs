@@ -65,16 +65,22 @@ impl FromStr for Fingerprint {
 
 /// Fingerprint of the pods given as (namespace, name). The order does not matter; a pod given twice counts twice.
 pub fn compute<'a>(pods: impl IntoIterator<Item = (&'a str, &'a str)>) -> Fingerprint {
-    let mut hashes: Vec<u64> = pods
-        .into_iter()
-        .map(|(namespace, name)| pod_hash(namespace, name))
-        .collect();
+    compute_from_hashes(
+        pods.into_iter()
+            .map(|(namespace, name)| pod_hash(namespace, name))
+            .collect(),
+    )
+}
+
+/// Fingerprint of the pods given by their [`pod_hash`], for those who compute it over and over from the same pods.
+pub fn compute_from_hashes(mut hashes: Vec<u64>) -> Fingerprint {
     hashes.sort_unstable();
     let bytes: Vec<u8> = hashes.iter().flat_map(|hash| hash.to_le_bytes()).collect();
     Fingerprint(XxHash64::oneshot(0, &bytes))
 }
 
-fn pod_hash(namespace: &str, name: &str) -> u64 {
+/// What one pod contributes to a fingerprint.
+pub fn pod_hash(namespace: &str, name: &str) -> u64 {
     XxHash64::oneshot(XxHash64::oneshot(0, namespace.as_bytes()), name.as_bytes())
 }
 
