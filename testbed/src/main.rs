@@ -1,10 +1,12 @@
 //! The multi-call helper of the testbed: inner processes of the local lane and the small programs of its image.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 use testbed::local::cli::ClusterCommand;
 use testbed::local::{enter, supervise};
+use testbed::node;
 
 /// Inner processes of local test clusters; `cluster` is for people.
 #[derive(Debug, Parser)]
@@ -25,11 +27,24 @@ enum Command {
     /// Run a program in the namespaces of another process.
     #[command(hide = true)]
     Join(enter::JoinArgs),
+    #[command(flatten)]
+    Node(node::cli::Command),
 }
 
 // No runtime is started here: most of these must change namespaces while they have one thread.
-fn main() -> anyhow::Result<ExitCode> {
-    match Command::parse() {
+fn main() -> ExitCode {
+    let argv: Vec<_> = std::env::args_os().collect();
+    let outcome =
+        node::cli::run_as_program(&argv).unwrap_or_else(|| run(Command::parse_from(&argv)));
+    outcome.unwrap_or_else(|error| {
+        // Nobody can be told that telling failed.
+        drop(writeln!(std::io::stderr(), "error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Cluster(command) => tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?
@@ -38,5 +53,6 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Hold(args) => supervise::hold(&args),
         Command::Enter(args) => enter::enter(&args),
         Command::Join(args) => enter::join(&args),
+        Command::Node(command) => command.run(),
     }
 }

@@ -35,7 +35,7 @@ pub struct NodeSpec {
 }
 
 /// What an image reference resolves to: programs of the host under the paths that the image would have them at.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Image {
     /// Path inside the container → program on the host.
     pub programs: BTreeMap<PathBuf, PathBuf>,

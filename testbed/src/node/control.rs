@@ -1,0 +1,350 @@
+//! The control protocol of a node: what a harness does to containers behind the kubelet's back.
+//!
+//! Over a unix socket, one JSON object a line each way, any number of requests on a connection:
+//!
+//! | request | answer |
+//! |---|---|
+//! | `{"op":"containers"}` | `{"ok":"containers","containers":[{"namespace":…,"pod":…,"container":…,"id":…,"attempt":0,"state":"running","pid":…,"cpus":"2-3","mems":"0"}]}` |
+//! | `{"op":"signal","namespace":N,"pod":P,"container":C,"signal":"STOP"}` | `{"ok":"done"}` |
+//! | `{"op":"exec","namespace":N,"pod":P,"container":C,"command":["cat","/etc/hosts"],"timeout_seconds":5}` | `{"ok":"output","exit_code":0,"stdout":…,"stderr":…}` |
+//!
+//! An error is `{"error":"…"}`. Signals are `STOP`, `CONT`, `TERM` and `KILL`; the first two reach every process of the
+//! container. Output that is not UTF-8 is shown with replacement characters.
+
+pub mod server;
+
+use std::fmt;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Seconds that a command may take unless told otherwise.
+const DEFAULT_EXEC_LIMIT: u64 = 30;
+/// How long an answer may take beyond what the request itself allows.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// A container by the names that Kubernetes has for it. The newest attempt is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+}
+
+impl Target {
+    /// The container `container` of pod `namespace/pod`.
+    pub fn new(namespace: &str, pod: &str, container: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            container: container.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.namespace, self.pod, self.container)
+    }
+}
+
+/// The signals that can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Signal {
+    /// Freeze every process.
+    Stop,
+    /// Let them go on.
+    Cont,
+    /// End at once.
+    Kill,
+    /// Please end.
+    Term,
+}
+
+impl FromStr for Signal {
+    type Err = UnknownSignal;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSignal> {
+        match text.strip_prefix("SIG").unwrap_or(text) {
+            "STOP" => Ok(Self::Stop),
+            "CONT" => Ok(Self::Cont),
+            "KILL" => Ok(Self::Kill),
+            "TERM" => Ok(Self::Term),
+            _ => Err(UnknownSignal(text.to_owned())),
+        }
+    }
+}
+
+/// A name that is none of the signals.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown signal {0:?}: STOP, CONT, KILL or TERM")]
+pub struct UnknownSignal(String);
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Request {
+    /// What is there?
+    Containers,
+    /// Send a signal.
+    Signal {
+        /// To which container.
+        #[serde(flatten)]
+        target: Target,
+        /// Which one.
+        signal: Signal,
+    },
+    /// Run a command.
+    Exec {
+        /// In which container.
+        #[serde(flatten)]
+        target: Target,
+        /// Program and arguments.
+        command: Vec<String>,
+        /// How long it may take.
+        #[serde(default = "default_exec_limit")]
+        timeout_seconds: u64,
+    },
+}
+
+fn default_exec_limit() -> u64 {
+    DEFAULT_EXEC_LIMIT
+}
+
+/// State of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Not started yet.
+    Created,
+    /// Running (also while frozen).
+    Running,
+    /// Ended.
+    Exited,
+}
+
+/// A container as the runtime knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerFacts {
+    /// Its names.
+    #[serde(flatten)]
+    pub target: Target,
+    /// Uid of the pod.
+    pub pod_uid: String,
+    /// Id in the runtime.
+    pub id: String,
+    /// How often it was restarted.
+    pub attempt: u32,
+    /// Where it is in its life.
+    pub state: State,
+    /// Id of its first process in the PID namespace of the node's runtime, while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// Exit code, once it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Recorded CPU set; empty when none was.
+    pub cpus: String,
+    /// Recorded memory nodes; empty when none were.
+    pub mems: String,
+}
+
+/// What a command did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecOutput {
+    /// Exit code, 128 + signal for a signal.
+    pub exit_code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// What is answered when it worked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ok", rename_all = "lowercase")]
+enum Answer {
+    Done,
+    Containers { containers: Vec<ContainerFacts> },
+    Output(ExecOutput),
+}
+
+/// What is answered when it did not work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Refusal {
+    error: String,
+}
+
+/// Why a request was not answered as hoped.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket cannot be talked to.
+    #[error("cannot talk to {}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// What came back is not the protocol.
+    #[error("cannot understand the answer of {}", path.display())]
+    Garbled {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The node refused.
+    #[error("{0}")]
+    Refused(String),
+    /// The answer belongs to another request.
+    #[error("unexpected answer")]
+    Unexpected,
+}
+
+/// A client that blocks. It connects anew for each request, so it survives a restart of the node.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// A client of the control socket at `socket`.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+        }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Every container that the runtime remembers.
+    pub fn containers(&self) -> Result<Vec<ContainerFacts>, Error> {
+        match self.ask(&Request::Containers, Duration::ZERO)? {
+            Answer::Containers { containers } => Ok(containers),
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    /// Sends a signal to a running container.
+    pub fn signal(&self, target: &Target, signal: Signal) -> Result<(), Error> {
+        let request = Request::Signal {
+            target: target.clone(),
+            signal,
+        };
+        match self.ask(&request, Duration::ZERO)? {
+            Answer::Done => Ok(()),
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    /// Runs a command in a running container; `limit` is rounded up to whole seconds.
+    pub fn exec(
+        &self,
+        target: &Target,
+        command: &[&str],
+        limit: Duration,
+    ) -> Result<ExecOutput, Error> {
+        let request = Request::Exec {
+            target: target.clone(),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            timeout_seconds: limit.as_secs() + u64::from(limit.subsec_nanos() > 0),
+        };
+        match self.ask(&request, limit)? {
+            Answer::Output(output) => Ok(output),
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    fn ask(&self, request: &Request, extra: Duration) -> Result<Answer, Error> {
+        let exchange = || {
+            let mut line = serde_json::to_vec(request)?;
+            line.push(b'\n');
+            let mut socket = UnixStream::connect(&self.socket)?;
+            socket.set_read_timeout(Some(ANSWER_LIMIT + extra))?;
+            socket.write_all(&line)?;
+            let mut answer = String::new();
+            BufReader::new(socket).read_line(&mut answer)?;
+            io::Result::Ok(answer)
+        };
+        let answer = exchange().map_err(|source| Error::Socket {
+            path: self.socket.clone(),
+            source,
+        })?;
+        if let Ok(refusal) = serde_json::from_str::<Refusal>(&answer) {
+            return Err(Error::Refused(refusal.error));
+        }
+        serde_json::from_str(&answer).map_err(|source| Error::Garbled {
+            path: self.socket.clone(),
+            source,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::containers(json!({"op": "containers"}), Request::Containers)]
+    #[case::signal(
+        json!({"op": "signal", "namespace": "n", "pod": "p", "container": "c", "signal": "STOP"}),
+        Request::Signal { target: Target::new("n", "p", "c"), signal: Signal::Stop }
+    )]
+    #[case::exec_with_the_default_limit(
+        json!({"op": "exec", "namespace": "n", "pod": "p", "container": "c", "command": ["true"]}),
+        Request::Exec { target: Target::new("n", "p", "c"), command: vec!["true".to_owned()], timeout_seconds: 30 }
+    )]
+    fn requests_are_as_documented(#[case] json: serde_json::Value, #[case] expected: Request) {
+        let request: Request = serde_json::from_value(json).unwrap();
+        assert_eq!(request, expected);
+    }
+
+    #[test]
+    fn answers_are_as_documented() {
+        let done = serde_json::to_value(Answer::Done).unwrap();
+        assert_eq!(done, json!({"ok": "done"}));
+        let output = serde_json::to_value(Answer::Output(ExecOutput {
+            exit_code: 0,
+            stdout: "a".to_owned(),
+            stderr: String::new(),
+        }))
+        .unwrap();
+        assert_eq!(
+            output,
+            json!({"ok": "output", "exit_code": 0, "stdout": "a", "stderr": ""})
+        );
+    }
+
+    #[rstest]
+    #[case::short("STOP", Ok(Signal::Stop))]
+    #[case::long("SIGKILL", Ok(Signal::Kill))]
+    #[case::other("HUP", Err(UnknownSignal("HUP".to_owned())))]
+    fn names_of_signals(#[case] text: &str, #[case] expected: Result<Signal, UnknownSignal>) {
+        assert_eq!(text.parse(), expected);
+    }
+
+    #[test]
+    fn client_without_a_server_names_the_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control.sock");
+        let error = Client::new(&socket).containers().unwrap_err();
+        assert!(error.to_string().contains("control.sock"), "{error}");
+    }
+}

@@ -1,0 +1,279 @@
+//! The helper processes: `container-init` becomes the first process of a container, `container-exec` a further one.
+//!
+//! Both have one thread, take their request from standard input ([`super::handoff`]) and end by executing the program.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Gid, Uid, chdir, setgroups, setresgid, setresuid, setsid};
+use serde::{Deserialize, Serialize};
+
+use super::handoff::{self, Reply};
+use super::programs::pause;
+use super::rootfs::{Step, apply};
+
+/// Exit code when the program could not be started, as with real runtimes.
+pub const START_ERROR: u8 = 128;
+
+/// A program with everything it is started with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Program and arguments; the program is looked up in `PATH` unless it has a slash.
+    pub argv: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// Working directory; made when missing.
+    pub directory: PathBuf,
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// Supplemental groups.
+    pub groups: Vec<u32>,
+    /// Whether set-user-id programs stay powerless.
+    pub no_new_privileges: bool,
+}
+
+/// Kinds of namespaces that are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Network.
+    Net,
+    /// System V and POSIX message queues, shared memory.
+    Ipc,
+    /// Host name.
+    Uts,
+    /// Mounts.
+    Mount,
+}
+
+impl Kind {
+    fn flag(self) -> CloneFlags {
+        match self {
+            Self::Net => CloneFlags::CLONE_NEWNET,
+            Self::Ipc => CloneFlags::CLONE_NEWIPC,
+            Self::Uts => CloneFlags::CLONE_NEWUTS,
+            Self::Mount => CloneFlags::CLONE_NEWNS,
+        }
+    }
+
+    /// Name of its file below `/proc/PID/ns`.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::Net => "net",
+            Self::Ipc => "ipc",
+            Self::Uts => "uts",
+            Self::Mount => "mnt",
+        }
+    }
+}
+
+/// What `container-init` is asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InitRequest {
+    /// Namespaces of the sandbox: kind and a path that leads there.
+    pub namespaces: Vec<(Kind, PathBuf)>,
+    /// What to become.
+    pub role: Role,
+}
+
+/// What the first process of a PID namespace becomes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Role {
+    /// A container.
+    Container {
+        /// An existing directory that the root is made over.
+        root: PathBuf,
+        /// How the root is made.
+        steps: Vec<Step>,
+        /// Whether the root is read-only in the end.
+        read_only: bool,
+        /// The program.
+        program: Program,
+    },
+    /// The holder of a PID namespace that the containers of a pod share.
+    Pause,
+}
+
+/// What `container-exec` is asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExecRequest {
+    /// Namespaces of the container: kind and a path that leads there.
+    pub namespaces: Vec<(Kind, PathBuf)>,
+    /// The program.
+    pub program: Program,
+}
+
+/// Runs `container-init`; returns only if it could not become a program.
+pub fn container_init() -> anyhow::Result<ExitCode> {
+    let (request, mut reply) = handoff::receive::<InitRequest>()?;
+    let outcome = become_init(request, &mut reply);
+    Ok(finish(outcome, &mut reply))
+}
+
+/// Runs `container-exec`; returns only if it could not become the program.
+pub fn container_exec() -> anyhow::Result<ExitCode> {
+    let (request, mut reply) = handoff::receive::<ExecRequest>()?;
+    let outcome = join(&request.namespaces).and_then(|()| {
+        let ExecRequest { program, .. } = request;
+        execute(&program, &mut reply).map(|never| match never {})
+    });
+    Ok(finish(outcome, &mut reply))
+}
+
+fn finish(outcome: anyhow::Result<ExitCode>, reply: &mut Reply) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        reply.refuse(&error);
+        ExitCode::from(START_ERROR)
+    })
+}
+
+fn become_init(request: InitRequest, reply: &mut Reply) -> anyhow::Result<ExitCode> {
+    join(&request.namespaces)?;
+    match request.role {
+        Role::Container {
+            root,
+            steps,
+            read_only,
+            program,
+        } => {
+            unshare(CloneFlags::CLONE_NEWNS).context("cannot have a mount namespace")?;
+            apply::enter(&root, &steps, read_only)?;
+            execute(&program, reply).map(|never| match never {})
+        }
+        Role::Pause => {
+            prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
+            reply.ready().context("cannot answer")?;
+            // Nothing is executed that would close it.
+            reply.end().context("cannot answer")?;
+            pause::run().context("cannot wait for signals")
+        }
+    }
+}
+
+fn join(namespaces: &[(Kind, PathBuf)]) -> anyhow::Result<()> {
+    let opened: Vec<(Kind, File)> = namespaces
+        .iter()
+        .map(|(kind, path)| {
+            let file =
+                File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+            Ok((*kind, file))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    for (kind, file) in opened {
+        setns(&file, kind.flag())
+            .with_context(|| format!("cannot join the {} namespace", kind.file_name()))?;
+    }
+    Ok(())
+}
+
+/// Replaces the process by the program; the texts of the last failures are those of real runtimes.
+fn execute(program: &Program, reply: &mut Reply) -> anyhow::Result<Infallible> {
+    let name = program.argv.first().context("no command specified")?;
+    // A session of its own: no signal of a terminal arrives. Fails only where that is so already.
+    let _ = setsid();
+    std::fs::create_dir_all(&program.directory)
+        .and_then(|()| chdir(&program.directory).map_err(Into::into))
+        .with_context(|| format!("cannot change into {}", program.directory.display()))?;
+    let path = find_program(name, &program.env)?;
+    let groups: Vec<Gid> = program.groups.iter().copied().map(Gid::from_raw).collect();
+    setgroups(&groups).context("cannot set the groups")?;
+    let gid = Gid::from_raw(program.gid);
+    setresgid(gid, gid, gid).context("cannot become the group")?;
+    let uid = Uid::from_raw(program.uid);
+    setresuid(uid, uid, uid).context("cannot become the user")?;
+    if program.no_new_privileges {
+        prctl::set_no_new_privs().context("cannot give up new privileges")?;
+    }
+    // After the change of the user, which would take it off.
+    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
+    reply.ready().context("cannot answer")?;
+    let error = Command::new(&path)
+        .arg0(name)
+        .args(&program.argv[1..])
+        .env_clear()
+        .envs(program.env.iter().map(|(key, value)| (key, value)))
+        .exec();
+    Err(anyhow::anyhow!("exec {name:?}: {error}"))
+}
+
+/// Why there is no such program.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum FindError {
+    #[error("exec: {0:?}: executable file not found in $PATH")]
+    NotInPath(String),
+    #[error("exec: {0:?}: stat {0}: no such file or directory")]
+    Missing(String),
+    #[error("exec: {0:?}: permission denied")]
+    Denied(String),
+}
+
+fn find_program(name: &str, env: &[(String, String)]) -> Result<PathBuf, FindError> {
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return match std::fs::metadata(&path) {
+            Err(_) => Err(FindError::Missing(name.to_owned())),
+            Ok(_) if is_executable(&path) => Ok(path),
+            Ok(_) => Err(FindError::Denied(name.to_owned())),
+        };
+    }
+    env.iter()
+        .find(|(key, _)| key == "PATH")
+        .into_iter()
+        .flat_map(|(_, path)| path.split(':'))
+        .map(|directory| Path::new(directory).join(name))
+        .find(|path| is_executable(path))
+        .ok_or_else(|| FindError::NotInPath(name.to_owned()))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_env(path: &str) -> Vec<(String, String)> {
+        vec![("PATH".to_owned(), path.to_owned())]
+    }
+
+    #[test]
+    fn program_is_looked_up_in_the_path_of_the_container() {
+        let found = find_program("sh", &mk_env("/nowhere:/usr/bin"));
+        assert_eq!(found, Ok("/usr/bin/sh".into()));
+    }
+
+    #[test]
+    fn unknown_program_is_reported_as_by_a_real_runtime() {
+        let error = find_program("no-such", &mk_env("/usr/bin")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#"exec: "no-such": executable file not found in $PATH"#
+        );
+    }
+
+    #[test]
+    fn missing_path_is_reported_as_by_a_real_runtime() {
+        let error = find_program("/no/such", &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#"exec: "/no/such": stat /no/such: no such file or directory"#
+        );
+    }
+
+    #[test]
+    fn file_that_is_no_program_is_denied() {
+        let error = find_program("/etc/passwd", &[]).unwrap_err();
+        assert_eq!(error, FindError::Denied("/etc/passwd".to_owned()));
+    }
+}

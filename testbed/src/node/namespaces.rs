@@ -1,0 +1,113 @@
+//! The namespaces of a sandbox: network, host name and IPC.
+//!
+//! They are kept alive by open files of this process, without a process inside: when this process ends, however it ends, the
+//! kernel removes them with the links in them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::sethostname;
+use tokio::sync::oneshot;
+
+use super::helper::Kind;
+use super::network::Link;
+
+/// What a sandbox has for itself; the rest is the node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// A network of its own (not `hostNetwork`), and with it a host name of its own.
+    pub network: bool,
+    /// IPC objects of its own (not `hostIPC`).
+    pub ipc: bool,
+}
+
+/// Why there are no namespaces.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused.
+    #[error("cannot {action} for a sandbox")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The thread that makes them is gone.
+    #[error("the thread that makes namespaces panicked")]
+    Thread,
+}
+
+/// The namespaces of one sandbox.
+#[derive(Debug)]
+pub struct Namespaces {
+    held: Vec<(Kind, OwnedFd)>,
+}
+
+impl Namespaces {
+    /// Makes namespaces in a thread that ends afterwards, with a netlink connection into the network if there is one.
+    pub async fn create(wanted: Wanted, hostname: String) -> Result<(Self, Option<Link>), Error> {
+        let runtime = tokio::runtime::Handle::current();
+        let (done, outcome) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("namespaces".to_owned())
+            .spawn(move || {
+                let _entered = runtime.enter();
+                // The caller may have given up.
+                let _ = done.send(create(wanted, &hostname));
+            })
+            .map_err(system("start a thread"))?;
+        outcome.await.map_err(|_| Error::Thread)?
+    }
+
+    /// Kind of each namespace and a path that leads there, for any process that sees this one.
+    pub fn paths(&self) -> Vec<(Kind, PathBuf)> {
+        let pid = std::process::id();
+        self.held
+            .iter()
+            .map(|(kind, fd)| (*kind, format!("/proc/{pid}/fd/{}", fd.as_raw_fd()).into()))
+            .collect()
+    }
+
+    /// The network, unless it is the node's.
+    pub fn network(&self) -> Option<&OwnedFd> {
+        self.held
+            .iter()
+            .find(|(kind, _)| *kind == Kind::Net)
+            .map(|(_, fd)| fd)
+    }
+}
+
+fn create(wanted: Wanted, hostname: &str) -> Result<(Namespaces, Option<Link>), Error> {
+    let kinds = [
+        (Kind::Net, CloneFlags::CLONE_NEWNET, wanted.network),
+        (Kind::Uts, CloneFlags::CLONE_NEWUTS, wanted.network),
+        (Kind::Ipc, CloneFlags::CLONE_NEWIPC, wanted.ipc),
+    ];
+    let mut held = Vec::new();
+    for (kind, flag, wanted) in kinds {
+        if wanted {
+            unshare(flag).map_err(system("make a namespace"))?;
+            let path = format!("/proc/thread-self/ns/{}", kind.file_name());
+            let file = File::open(path).map_err(system("hold a namespace"))?;
+            held.push((kind, OwnedFd::from(file)));
+        }
+    }
+    let link = if wanted.network {
+        sethostname(hostname).map_err(system("set the host name"))?;
+        Some(Link::open().map_err(system("open a netlink socket"))?)
+    } else {
+        None
+    };
+    Ok((Namespaces { held }, link))
+}
+
+fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Error {
+    move |source| Error::System {
+        action,
+        source: source.into(),
+    }
+}

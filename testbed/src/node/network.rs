@@ -1,0 +1,238 @@
+//! The pod network of a node: a bridge in the node's network namespace, and a pair of links from it into each sandbox.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use futures::TryStreamExt as _;
+use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::{
+    Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
+};
+use tokio::task::JoinHandle;
+
+use super::addresses::{self, AddressPool};
+
+/// The bridge of the sandboxes in the node's network namespace.
+const BRIDGE: &str = "pods0";
+/// The sandbox's end of its link.
+const INSIDE: &str = "eth0";
+/// Index of the loopback device in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Why a link could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No address left, or no room for any.
+    #[error("no address for a sandbox")]
+    Address(#[from] addresses::Error),
+    /// The kernel refused.
+    #[error("cannot {action}")]
+    Netlink {
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: rtnetlink::Error,
+    },
+    /// No netlink socket.
+    #[error("cannot open a netlink socket")]
+    Socket(#[source] io::Error),
+    /// A link that was just made is not there.
+    #[error("link {0} does not exist")]
+    NoLink(String),
+}
+
+fn netlink(action: &'static str) -> impl FnOnce(rtnetlink::Error) -> Error {
+    move |source| Error::Netlink { action, source }
+}
+
+/// A netlink connection into the network namespace of the thread that opened it. It holds that namespace.
+#[derive(Debug)]
+pub struct Link {
+    handle: Handle,
+    task: JoinHandle<()>,
+}
+
+impl Link {
+    /// Opens a connection; needs a runtime.
+    pub fn open() -> io::Result<Self> {
+        let (connection, handle, _) = rtnetlink::new_connection()?;
+        let task = tokio::runtime::Handle::current().spawn(connection);
+        Ok(Self { handle, task })
+    }
+
+    async fn index(&self, name: &str) -> Result<Option<u32>, Error> {
+        let mut links = self.handle.link().get().match_name(name).execute();
+        match links.try_next().await {
+            Ok(link) => Ok(link.map(|link| link.header.index)),
+            // The kernel says so by an error.
+            Err(rtnetlink::Error::NetlinkError(error))
+                if error.raw_code() == -(nix::errno::Errno::ENODEV as i32) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(netlink("look for a link")(error)),
+        }
+    }
+
+    async fn up(&self, index: u32) -> Result<(), Error> {
+        let message = LinkUnspec::new_with_index(index)
+            .up()
+            .build();
+        self.handle
+            .link()
+            .set(message)
+            .execute()
+            .await
+            .map_err(netlink("bring a link up"))
+    }
+
+    async fn add_address(&self, index: u32, address: Ipv4Addr, prefix: u8) -> Result<(), Error> {
+        self.handle
+            .address()
+            .add(index, IpAddr::V4(address), prefix)
+            .execute()
+            .await
+            .map_err(netlink("add an address"))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The task would otherwise keep the socket, and the socket the namespace.
+        self.task.abort();
+    }
+}
+
+/// The pod network of this node.
+#[derive(Debug)]
+pub struct Network {
+    link: Link,
+    bridge: u32,
+    pool: Mutex<AddressPool>,
+}
+
+impl Network {
+    /// Makes the bridge with `gateway` as its address in the network namespace of the calling thread.
+    pub async fn start(gateway: Ipv4Addr, prefix: u8) -> Result<Self, Error> {
+        let pool = AddressPool::new(gateway, prefix)?;
+        let link = Link::open().map_err(Error::Socket)?;
+        let bridge = match link.index(BRIDGE).await? {
+            Some(left_by_a_predecessor) => left_by_a_predecessor,
+            None => make_bridge(&link, gateway, prefix).await?,
+        };
+        Ok(Self {
+            link,
+            bridge,
+            pool: Mutex::new(pool),
+        })
+    }
+
+    /// Connects the sandbox whose network is `namespace`, reached through `inside`, and returns its address.
+    pub async fn attach(
+        &self,
+        sandbox: &str,
+        namespace: &OwnedFd,
+        inside: &Link,
+    ) -> Result<Ipv4Addr, Error> {
+        let address = self.pool().allocate()?;
+        let outcome = self.connect(sandbox, namespace, inside, address).await;
+        if outcome.is_err() {
+            self.detach(sandbox, address).await;
+        }
+        outcome.map(|()| address)
+    }
+
+    async fn connect(
+        &self,
+        sandbox: &str,
+        namespace: &OwnedFd,
+        inside: &Link,
+        address: Ipv4Addr,
+    ) -> Result<(), Error> {
+        let peer = LinkMessageBuilder::<LinkUnspec>::new()
+            .name(INSIDE)
+            .setns_by_fd(namespace.as_raw_fd())
+            .build();
+        let pair = LinkMessageBuilder::<LinkVeth>::new(&outside_name(sandbox), INSIDE)
+            .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
+            .controller(self.bridge)
+            .up()
+            .build();
+        self.link
+            .handle
+            .link()
+            .add(pair)
+            .execute()
+            .await
+            .map_err(netlink("add the link of a sandbox"))?;
+        let index = inside
+            .index(INSIDE)
+            .await?
+            .ok_or_else(|| Error::NoLink(INSIDE.to_owned()))?;
+        let (gateway, prefix) = {
+            let pool = self.pool();
+            (pool.gateway(), pool.prefix())
+        };
+        inside.up(LOOPBACK).await?;
+        inside.add_address(index, address, prefix).await?;
+        inside.up(index).await?;
+        let route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .gateway(gateway)
+            .build();
+        inside
+            .handle
+            .route()
+            .add(route)
+            .execute()
+            .await
+            .map_err(netlink("add the default route of a sandbox"))
+    }
+
+    /// Removes the sandbox's link, if it is still there, and frees its address.
+    pub async fn detach(&self, sandbox: &str, address: Ipv4Addr) {
+        let name = outside_name(sandbox);
+        match self.link.index(&name).await {
+            Ok(Some(index)) => {
+                if let Err(error) = self.link.handle.link().del(index).execute().await {
+                    // It goes with the namespace as well.
+                    tracing::debug!(link = name, %error, "Link is gone already");
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(link = name, %error, "Link cannot be looked for"),
+        }
+        self.pool().release(address);
+    }
+
+    fn pool(&self) -> std::sync::MutexGuard<'_, AddressPool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn make_bridge(link: &Link, gateway: Ipv4Addr, prefix: u8) -> Result<u32, Error> {
+    // A bridge without an address of its own takes that of the newest port, and neighbours would go on with the old one.
+    let mut hardware_address = vec![0x02, 0x42];
+    hardware_address.extend_from_slice(&gateway.octets());
+    let bridge = LinkBridge::new(BRIDGE).address(hardware_address).build();
+    link.handle
+        .link()
+        .add(bridge)
+        .execute()
+        .await
+        .map_err(netlink("add the bridge of the sandboxes"))?;
+    let index = link
+        .index(BRIDGE)
+        .await?
+        .ok_or_else(|| Error::NoLink(BRIDGE.to_owned()))?;
+    link.add_address(index, gateway, prefix).await?;
+    link.up(index).await?;
+    Ok(index)
+}
+
+/// The node's end of a sandbox's link; names of links have at most 15 bytes.
+fn outside_name(sandbox: &str) -> String {
+    format!("pod{}", sandbox.get(..12).unwrap_or(sandbox))
+}

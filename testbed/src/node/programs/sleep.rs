@@ -1,0 +1,131 @@
+//! `sleep` with the duration forms of GNU coreutils, and a prompt end on `SIGTERM`.
+
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// Why the arguments of `sleep` were refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// No argument at all.
+    #[error("missing operand")]
+    Missing,
+    /// An argument that is no duration.
+    #[error("invalid time interval '{0}'")]
+    Invalid(String),
+}
+
+/// The duration meant by the arguments: their sum; `None` is forever (`infinity`).
+///
+/// Each is a decimal number with an optional unit: `s` (the default), `m`, `h` or `d`.
+pub fn parse<'a>(
+    arguments: impl IntoIterator<Item = &'a str>,
+) -> Result<Option<Duration>, ParseError> {
+    let mut total = Some(Duration::ZERO);
+    let mut seen = false;
+    for argument in arguments {
+        seen = true;
+        let one = parse_one(argument).ok_or_else(|| ParseError::Invalid(argument.to_owned()))?;
+        total = total.zip(one).and_then(|(sum, one)| sum.checked_add(one));
+    }
+    if seen {
+        Ok(total)
+    } else {
+        Err(ParseError::Missing)
+    }
+}
+
+/// Outer `None`: not a duration. Inner `None`: forever.
+fn parse_one(argument: &str) -> Option<Option<Duration>> {
+    let (number, unit) = match argument.char_indices().next_back()? {
+        (at, 's') => (&argument[..at], 1.0),
+        (at, 'm') => (&argument[..at], 60.0),
+        (at, 'h') => (&argument[..at], 3600.0),
+        (at, 'd') => (&argument[..at], 86400.0),
+        _ => (argument, 1.0),
+    };
+    if matches!(number, "inf" | "infinity") {
+        return Some(None);
+    }
+    if !number.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    let seconds = number.parse::<f64>().ok()? * unit;
+    // What does not fit is longer than any machine runs.
+    Some(Duration::try_from_secs_f64(seconds).ok())
+}
+
+/// Sleeps for `duration`; `SIGTERM` and `SIGINT` end it at once with 128 + the signal, as a shell would see it.
+pub fn run(duration: Option<Duration>) -> Result<ExitCode, Errno> {
+    let deadline = duration.and_then(|duration| Instant::now().checked_add(duration));
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    // Blocked, so that they reach also the first process of a PID namespace.
+    signals.thread_block()?;
+    let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
+    loop {
+        let timeout = match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
+            None => PollTimeout::NONE,
+            Some(Duration::ZERO) => return Ok(ExitCode::SUCCESS),
+            // Rounded up, and in slices where it exceeds what poll can express (24 days).
+            Some(left) => PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX),
+        };
+        let mut fds = [PollFd::new(signal_fd.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => {
+                let signal = signal_fd.read_signal()?.map_or(0, |info| info.ssi_signo);
+                return Ok(ExitCode::from(
+                    u8::try_from(128 + signal).unwrap_or(u8::MAX),
+                ));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::plain_seconds(&["5"], Some(Duration::from_secs(5)))]
+    #[case::seconds_unit(&["1s"], Some(Duration::from_secs(1)))]
+    #[case::minutes(&["2m"], Some(Duration::from_secs(120)))]
+    #[case::days(&["42d"], Some(Duration::from_secs(42 * 86400)))]
+    #[case::fraction(&["0.25"], Some(Duration::from_millis(250)))]
+    #[case::sum(&["1h", "30m"], Some(Duration::from_secs(5400)))]
+    #[case::infinity(&["infinity"], None)]
+    #[case::short_infinity(&["inf"], None)]
+    #[case::infinity_in_a_sum(&["1", "infinity"], None)]
+    #[case::beyond_the_clock(&["1e30d"], None)]
+    fn durations_of_gnu_forms(#[case] arguments: &[&str], #[case] expected: Option<Duration>) {
+        assert_eq!(parse(arguments.iter().copied()), Ok(expected));
+    }
+
+    #[rstest]
+    #[case::word("soon")]
+    #[case::empty("")]
+    #[case::negative("-1")]
+    #[case::unit_alone("m")]
+    #[case::not_a_number("nan")]
+    fn other_words_are_refused(#[case] argument: &str) {
+        assert_eq!(
+            parse([argument]),
+            Err(ParseError::Invalid(argument.to_owned()))
+        );
+    }
+
+    #[test]
+    fn no_operand_is_refused() {
+        assert_eq!(parse([]), Err(ParseError::Missing));
+    }
+}

@@ -1,0 +1,319 @@
+//! Making the root of a container in the calling process's own mount namespace.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::unistd::{chdir, pivot_root};
+
+use super::{Access, Bind, Missing, Step};
+
+/// Size limit of a container's writable layer.
+const ROOT_OPTIONS: &str = "mode=0755,size=1g";
+
+/// Why a root could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}", path.display())]
+pub struct Error {
+    /// What was tried.
+    action: &'static str,
+    /// On which path.
+    path: PathBuf,
+    /// What the system said.
+    #[source]
+    source: io::Error,
+}
+
+/// Names the action and the path of a failed system call.
+fn at<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Error {
+    let path = path.to_owned();
+    move |source| Error {
+        action,
+        path,
+        source: source.into(),
+    }
+}
+
+/// Makes the root at `root` (an existing directory, covered by a tmpfs) and moves into it.
+///
+/// The calling process must have a mount namespace of its own and one thread. After an error its view of the file system is
+/// undefined: it should end.
+pub fn enter(root: &Path, steps: &[Step], read_only: bool) -> Result<(), Error> {
+    const NONE: Option<&str> = None;
+    // Nothing that is mounted from here on may reach the node, but what the node mounts may arrive.
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SLAVE, NONE)
+        .map_err(at("keep mounts private below", Path::new("/")))?;
+    mount(
+        Some("tmpfs"),
+        root,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some(ROOT_OPTIONS),
+    )
+    .map_err(at("mount a file system in memory on", root))?;
+    for step in steps {
+        make(root, step)?;
+    }
+    chdir(root).map_err(at("change into", root))?;
+    pivot_root(".", ".").map_err(at("make the root of", root))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(at("let go of the node's root in", root))?;
+    chdir("/").map_err(at("change into", Path::new("/")))?;
+    if read_only {
+        remount_read_only(Path::new("/"), MsFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn make(root: &Path, step: &Step) -> Result<(), Error> {
+    const NONE: Option<&str> = None;
+    match step {
+        Step::Directory(path, mode) => {
+            let path = inside(root, path);
+            create_directory(&path)?;
+            std::fs::set_permissions(&path, Permissions::from_mode(*mode))
+                .map_err(at("set the permissions of", &path))
+        }
+        Step::File(path, content) => {
+            let path = inside(root, path);
+            create_parent(&path)?;
+            std::fs::write(&path, content).map_err(at("write", &path))
+        }
+        Step::Link(path, target) => {
+            let path = inside(root, path);
+            create_parent(&path)?;
+            std::os::unix::fs::symlink(target, &path).map_err(at("link", &path))
+        }
+        Step::Tmpfs(path, mode) => {
+            let path = inside(root, path);
+            create_directory(&path)?;
+            let options = format!("mode={mode:o},size=256m");
+            mount(
+                Some("tmpfs"),
+                &path,
+                Some("tmpfs"),
+                MsFlags::MS_NOSUID,
+                Some(options.as_str()),
+            )
+            .map_err(at("mount a file system in memory on", &path))
+        }
+        Step::Proc(path) => {
+            let path = inside(root, path);
+            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+            mount(Some("proc"), &path, Some("proc"), flags, NONE)
+                .map_err(at("mount the processes on", &path))
+        }
+        Step::Devpts(path) => {
+            let path = inside(root, path);
+            create_directory(&path)?;
+            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+            let options = Some("newinstance,ptmxmode=0666,mode=0620");
+            mount(Some("devpts"), &path, Some("devpts"), flags, options)
+                .map_err(at("mount the terminals on", &path))
+        }
+        Step::Bind(bind) => make_bind(root, bind),
+        Step::Protect(path) => {
+            let path = inside(root, path);
+            if !path.exists() {
+                return Ok(());
+            }
+            mount(
+                Some(&path),
+                &path,
+                NONE,
+                MsFlags::MS_BIND | MsFlags::MS_REC,
+                NONE,
+            )
+            .map_err(at("mount onto itself", &path))?;
+            remount_read_only(&path, mount_flags(&path)?)
+        }
+        Step::Mask(path) => {
+            let path = inside(root, path);
+            if path.is_dir() {
+                let flags = MsFlags::MS_RDONLY;
+                mount(Some("tmpfs"), &path, Some("tmpfs"), flags, Some("size=0"))
+                    .map_err(at("hide", &path))
+            } else if path.exists() {
+                mount(Some("/dev/null"), &path, NONE, MsFlags::MS_BIND, NONE)
+                    .map_err(at("hide", &path))
+            } else {
+                Ok(())
+            }
+        }
+    }
+}
+
+fn make_bind(root: &Path, bind: &Bind) -> Result<(), Error> {
+    const NONE: Option<&str> = None;
+    let source = bind.source.as_path();
+    let target = inside(root, &bind.target);
+    if !source.exists() {
+        match bind.missing {
+            Missing::Skip => return Ok(()),
+            Missing::Fail => {
+                let error = io::Error::from(io::ErrorKind::NotFound);
+                return Err(at("mount", source)(error));
+            }
+            Missing::CreateDirectory => create_directory(source)?,
+        }
+    }
+    if source.is_dir() {
+        create_directory(&target)?;
+    } else {
+        create_file(&target)?;
+    }
+    mount(
+        Some(source),
+        &target,
+        NONE,
+        MsFlags::MS_BIND | MsFlags::MS_REC,
+        NONE,
+    )
+    .map_err(at("mount", source))?;
+    let propagation = if bind.follow_node {
+        MsFlags::MS_SLAVE
+    } else {
+        MsFlags::MS_PRIVATE
+    };
+    mount(NONE, &target, NONE, propagation | MsFlags::MS_REC, NONE)
+        .map_err(at("set the propagation of", &target))?;
+    match bind.access {
+        Access::ReadWrite => Ok(()),
+        Access::ReadOnly => remount_read_only(&target, mount_flags(&target)?),
+        Access::ReadOnlyRecursive => mounts()?
+            .iter()
+            .filter(|(path, _)| path.starts_with(&target))
+            .try_for_each(|(path, flags)| remount_read_only(path, *flags)),
+    }
+}
+
+/// Flags that a mount has already must be given again, or they are taken off.
+fn remount_read_only(path: &Path, flags: MsFlags) -> Result<(), Error> {
+    const NONE: Option<&str> = None;
+    let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(NONE, path, NONE, flags, NONE).map_err(at("make read-only", path))
+}
+
+/// Flags of the topmost mount at `path`; none when it is no mount point.
+fn mount_flags(path: &Path) -> Result<MsFlags, Error> {
+    let flags = mounts()?
+        .into_iter()
+        .rev()
+        .find(|(mount_point, _)| mount_point == path);
+    Ok(flags.map_or(MsFlags::empty(), |(_, flags)| flags))
+}
+
+/// Every mount point that the process sees with its flags, in the order of mounting.
+fn mounts() -> Result<Vec<(PathBuf, MsFlags)>, Error> {
+    let path = Path::new("/proc/self/mountinfo");
+    let text = std::fs::read_to_string(path).map_err(at("read", path))?;
+    Ok(text.lines().filter_map(parse_mount).collect())
+}
+
+/// Mount point and flags of a line of `/proc/self/mountinfo` (fields 5 and 6).
+fn parse_mount(line: &str) -> Option<(PathBuf, MsFlags)> {
+    let mut fields = line.split(' ').skip(4);
+    let mount_point = unescape(fields.next()?);
+    let flags = fields
+        .next()?
+        .split(',')
+        .map(|option| match option {
+            "nosuid" => MsFlags::MS_NOSUID,
+            "nodev" => MsFlags::MS_NODEV,
+            "noexec" => MsFlags::MS_NOEXEC,
+            "noatime" => MsFlags::MS_NOATIME,
+            "nodiratime" => MsFlags::MS_NODIRATIME,
+            "relatime" => MsFlags::MS_RELATIME,
+            _ => MsFlags::empty(),
+        })
+        .collect();
+    Some((mount_point.into(), flags))
+}
+
+/// The kernel writes blanks and backslashes in paths as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut pieces = text.split('\\');
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let code = piece.get(..3).map(|code| u8::from_str_radix(code, 8));
+        if let Some(Ok(code)) = code {
+            plain.push(char::from(code));
+            plain.push_str(&piece[3..]);
+        } else {
+            plain.push('\\');
+            plain.push_str(piece);
+        }
+    }
+    plain
+}
+
+/// Where a path of the container is while its root is being made. `..` does not lead out.
+fn inside(root: &Path, path: &Path) -> PathBuf {
+    let mut result = root.to_owned();
+    let mut depth = 0;
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => {
+                result.push(name);
+                depth += 1;
+            }
+            Component::ParentDir if depth > 0 => {
+                result.pop();
+                depth -= 1;
+            }
+            _ => {}
+        }
+    }
+    result
+}
+
+fn create_directory(path: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(path).map_err(at("create the directory", path))
+}
+
+fn create_parent(path: &Path) -> Result<(), Error> {
+    path.parent().map_or(Ok(()), create_directory)
+}
+
+/// Makes sure that there is a file to mount on. A link would lead the mount out of the root: it gives way.
+fn create_file(path: &Path) -> Result<(), Error> {
+    create_parent(path)?;
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_symlink() => {
+            std::fs::remove_file(path).map_err(at("replace the link", path))?;
+        }
+        Ok(_) => return Ok(()),
+        Err(_) => {}
+    }
+    std::fs::write(path, "").map_err(at("create the file", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::plain("/etc/hosts", "/r/etc/hosts")]
+    #[case::root("/", "/r")]
+    #[case::relative("etc", "/r/etc")]
+    #[case::up_inside("/a/../b", "/r/b")]
+    #[case::up_and_out("/../../etc", "/r/etc")]
+    fn paths_stay_inside_the_root(#[case] path: &str, #[case] expected: &str) {
+        assert_eq!(
+            inside(Path::new("/r"), Path::new(path)),
+            Path::new(expected)
+        );
+    }
+
+    #[test]
+    fn mount_point_and_flags_are_read() {
+        let line = r"36 35 98:0 /mnt1 /mnt\040two rw,nosuid,relatime master:1 - ext3 /dev/root rw";
+        assert_eq!(
+            parse_mount(line),
+            Some(("/mnt two".into(), MsFlags::MS_NOSUID | MsFlags::MS_RELATIME))
+        );
+    }
+}

@@ -1,0 +1,256 @@
+//! What the runtime remembers of sandboxes and containers.
+
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::unistd::Pid;
+use podresources::cri::v1 as cri;
+use tokio::process::Child;
+use tokio::sync::watch;
+
+use crate::node::helper::Program;
+use crate::node::identity::Identity;
+use crate::node::images::Resolved;
+use crate::node::logs::LogFile;
+use crate::node::namespaces::Namespaces;
+use crate::node::processes::{self, Usage};
+
+/// A pod's sandbox.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// Its id.
+    pub id: String,
+    /// As the kubelet asked for it.
+    pub config: cri::PodSandboxConfig,
+    /// The runtime class's handler.
+    pub runtime_handler: String,
+    /// When it was made, in nanoseconds since 1970.
+    pub created_at: i64,
+    /// Whether it uses the node's network.
+    pub host_network: bool,
+    /// Address of the pod; the node's on the node's network.
+    pub address: Ipv4Addr,
+    /// What is there while it is ready.
+    pub(super) ready: Mutex<Option<Ready>>,
+}
+
+/// What a ready sandbox holds.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) namespaces: Arc<Namespaces>,
+    /// The holder of the PID namespace that the containers share, if they share one.
+    pub(super) shared_pids: Option<SharedPids>,
+}
+
+/// A PID namespace and the process that holds it; the process ends with this.
+#[derive(Debug)]
+pub(super) struct SharedPids {
+    pub(super) namespace: Arc<OwnedFd>,
+    #[expect(dead_code, reason = "held: the process is killed when this is dropped")]
+    pub(super) holder: Child,
+}
+
+impl Sandbox {
+    /// Whether it is ready.
+    pub fn is_ready(&self) -> bool {
+        self.ready_state().is_some()
+    }
+
+    pub(super) fn ready_state(&self) -> MutexGuard<'_, Option<Ready>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Name, namespace, uid and attempt of the pod.
+    pub fn metadata(&self) -> cri::PodSandboxMetadata {
+        self.config.metadata.clone().unwrap_or_default()
+    }
+
+    /// Who shares which namespace with whom.
+    pub fn namespace_options(&self) -> cri::NamespaceOption {
+        self.config
+            .linux
+            .as_ref()
+            .and_then(|linux| linux.security_context.as_ref())
+            .and_then(|security| security.namespace_options.clone())
+            .unwrap_or_else(|| cri::NamespaceOption {
+                pid: cri::NamespaceMode::Container.into(),
+                ..Default::default()
+            })
+    }
+}
+
+/// Where a container is in its life; times in nanoseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not started yet.
+    Created,
+    /// A start is under way.
+    Starting,
+    /// Its first process runs.
+    Running {
+        /// Since when.
+        started_at: i64,
+    },
+    /// It ended, or could not start.
+    Exited {
+        /// When it was started; 0 if it never ran.
+        started_at: i64,
+        /// When it ended.
+        finished_at: i64,
+        /// Exit code, 128 + signal for a signal.
+        exit_code: i32,
+        /// `Completed`, `Error` or `StartError`.
+        reason: &'static str,
+        /// More about it, for a person.
+        message: String,
+    },
+}
+
+impl Phase {
+    /// As the CRI names it.
+    pub fn to_cri(&self) -> cri::ContainerState {
+        match self {
+            Self::Created | Self::Starting => cri::ContainerState::ContainerCreated,
+            Self::Running { .. } => cri::ContainerState::ContainerRunning,
+            Self::Exited { .. } => cri::ContainerState::ContainerExited,
+        }
+    }
+
+    /// A word for messages.
+    pub fn name(&self) -> &'static str {
+        self.to_cri().as_str_name()
+    }
+}
+
+/// The first process of a running container.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its id in this process's PID namespace.
+    pub pid: Pid,
+    /// Its PID namespace.
+    pub namespace: Arc<OwnedFd>,
+    /// Whether it shares that with others than its own descendants.
+    pub shared: bool,
+}
+
+/// A container.
+#[derive(Debug)]
+pub struct Container {
+    /// Its id.
+    pub id: String,
+    /// Its pod.
+    pub sandbox: Arc<Sandbox>,
+    /// As the kubelet asked for it.
+    pub config: cri::ContainerConfig,
+    /// The image.
+    pub image: Resolved,
+    /// Who it runs as.
+    pub identity: Identity,
+    /// When it was made, in nanoseconds since 1970.
+    pub created_at: i64,
+    /// Where its log goes; `None` when the kubelet wants none.
+    pub log_path: Option<PathBuf>,
+    /// Its own directory in the runtime's state.
+    pub(super) directory: PathBuf,
+    pub(super) program: Program,
+    pub(super) phase: watch::Sender<Phase>,
+    pub(super) process: Mutex<Option<Process>>,
+    pub(super) log: Mutex<Option<Arc<LogFile>>>,
+    pub(super) resources: Mutex<cri::LinuxContainerResources>,
+    /// Time and CPU time of the last reading, to tell a rate.
+    last_reading: Mutex<Option<(i64, Usage)>>,
+}
+
+/// What a container is made from.
+#[derive(Debug)]
+pub(super) struct NewContainer {
+    pub(super) id: String,
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) config: cri::ContainerConfig,
+    pub(super) image: Resolved,
+    pub(super) identity: Identity,
+    pub(super) log_path: Option<PathBuf>,
+    pub(super) directory: PathBuf,
+    pub(super) program: Program,
+    pub(super) created_at: i64,
+}
+
+impl From<NewContainer> for Container {
+    fn from(new: NewContainer) -> Self {
+        let resources = new
+            .config
+            .linux
+            .as_ref()
+            .and_then(|linux| linux.resources.clone())
+            .unwrap_or_default();
+        Self {
+            id: new.id,
+            sandbox: new.sandbox,
+            config: new.config,
+            image: new.image,
+            identity: new.identity,
+            created_at: new.created_at,
+            log_path: new.log_path,
+            directory: new.directory,
+            program: new.program,
+            phase: watch::Sender::new(Phase::Created),
+            process: Mutex::default(),
+            log: Mutex::default(),
+            resources: Mutex::new(resources),
+            last_reading: Mutex::default(),
+        }
+    }
+}
+
+impl Container {
+    /// Where it is in its life.
+    pub fn phase(&self) -> Phase {
+        self.phase.borrow().clone()
+    }
+
+    /// Name and attempt.
+    pub fn metadata(&self) -> cri::ContainerMetadata {
+        self.config.metadata.clone().unwrap_or_default()
+    }
+
+    /// Its first process, while it runs.
+    pub fn process(&self) -> Option<Process> {
+        self.process
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The recorded CPU set and limits.
+    pub fn resources(&self) -> cri::LinuxContainerResources {
+        self.resources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Every process of it.
+    pub fn processes(&self) -> Vec<Pid> {
+        self.process().map_or_else(Vec::new, |process| {
+            processes::members(process.pid, process.shared)
+        })
+    }
+
+    /// What its processes used until `at`, and how many nanoseconds of CPU time a second since the last reading.
+    pub fn usage(&self, at: i64) -> (Usage, u64) {
+        let usage = processes::usage(&self.processes());
+        let mut last = self
+            .last_reading
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let rate = last.map_or(0, |(then, before)| {
+            let elapsed = at.saturating_sub(then).max(1) as u128;
+            let used = usage.cpu.saturating_sub(before.cpu).as_nanos();
+            (used * 1_000_000_000 / elapsed) as u64
+        });
+        *last = Some((at, usage));
+        (usage, rate)
+    }
+}
