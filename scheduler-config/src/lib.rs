@@ -1,1 +1,15 @@
-//! KubeSchedulerConfiguration and NodeResourceTopologyMatchArgs: parse, default, validate, render
+//! KubeSchedulerConfiguration v1 and NodeResourceTopologyMatchArgs: parse, default, validate.
+//!
+//! Strict, as kube-scheduler is: an unknown or repeated field is an error, so that a misspelt setting never passes in silence.
+//! The result has every default filled in and every plugin list resolved. No I/O: the caller reads the file.
+//!
+//! Reading order: [`configuration`] (the file), [`plugins`] (which plugin runs at which point), [`args`] (the arguments of
+//! NodeResourceTopologyMatch).
+
+pub mod args;
+pub mod configuration;
+pub mod duration;
+pub mod plugins;
+
+pub use args::NodeResourceTopologyMatchArgs;
+pub use configuration::{Configuration, Profile, parse};
