@@ -27,6 +27,7 @@ enum Command {
     /// Run a program in the namespaces of another process.
     #[command(hide = true)]
     Join(enter::JoinArgs),
+    /// What runs inside a node.
     #[command(flatten)]
     Node(node::cli::Command),
 }

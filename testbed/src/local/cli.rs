@@ -12,11 +12,16 @@ use super::cluster::{ClusterSpec, LocalCluster, down};
 use super::progress::Progress;
 use super::state;
 
+/// Exit status after an interrupt.
+const INTERRUPTED: u8 = 130;
+
 /// Bring a local cluster up or down, or look at it.
 #[derive(Debug, clap::Subcommand)]
 pub enum ClusterCommand {
     /// Bring up a cluster of real Kubernetes parts that lives until `down`.
     Up(UpArgs),
+    /// Bring up a cluster for the time of one command, which finds it by KUBECONFIG.
+    Run(RunArgs),
     /// End a cluster and remove everything that it left.
     Down(NameArgs),
     /// Tell which clusters there are.
@@ -57,6 +62,17 @@ pub struct UpArgs {
     /// What it is made of.
     #[command(flatten)]
     pub plan: PlanArgs,
+}
+
+/// A cluster for one command.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    /// The cluster.
+    #[command(flatten)]
+    pub up: UpArgs,
+    /// Program and arguments; its exit status becomes ours.
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
 }
 
 /// What a cluster is made of.
@@ -133,7 +149,11 @@ impl ClusterCommand {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Up(args) => {
-                let cluster = args.up(&print_progress).await?;
+                // Dropped at an interrupt, the half of a cluster removes itself.
+                let cluster = tokio::select! {
+                    cluster = args.up(&print_progress) => cluster?,
+                    () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
+                };
                 print(&format!(
                     "export KUBECONFIG={}\n",
                     cluster.kubeconfig().display()
@@ -141,6 +161,10 @@ impl ClusterCommand {
                 cluster.detach()?;
                 Ok(ExitCode::SUCCESS)
             }
+            Self::Run(args) => tokio::select! {
+                code = args.run() => code,
+                () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
+            },
             Self::Down(args) => {
                 let existed = down(&args.root.resolve(), &args.name)?;
                 print(if existed {
@@ -165,6 +189,41 @@ impl UpArgs {
             .plan
             .spec(&self.name.name, &self.name.root.resolve(), report)?;
         Ok(LocalCluster::up(spec, report).await?)
+    }
+}
+
+impl RunArgs {
+    async fn run(&self) -> anyhow::Result<ExitCode> {
+        let cluster = self.up.up(&print_progress).await?;
+        let (program, arguments) = self.command.split_first().context("no program given")?;
+        let status = tokio::process::Command::new(program)
+            .args(arguments)
+            .env("KUBECONFIG", cluster.kubeconfig())
+            .kill_on_drop(true)
+            .status()
+            .await
+            .with_context(|| format!("cannot run {program}"))?;
+        cluster.down()?;
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    }
+}
+
+/// Returns at the first interrupt from the terminal or the first request to end.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) {
+        (Ok(mut interrupt), Ok(mut terminate)) => {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        // Without handlers the signals end this process, and the kernel the cluster.
+        _ => std::future::pending().await,
     }
 }
 

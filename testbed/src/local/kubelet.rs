@@ -227,6 +227,8 @@ impl Kubelet<'_> {
             // Device resources reach the node's status with this period.
             "nodeStatusUpdateFrequency": "2s",
             "nodeStatusReportFrequency": "1m0s",
+            // The default is below /usr, which is read-only in a node.
+            "volumePluginDir": "/var/lib/kubelet/volume-plugins",
             "registryPullQPS": 0,
             "eventRecordQPS": 0,
             "serializeImagePulls": false,

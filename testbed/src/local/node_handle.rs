@@ -15,6 +15,7 @@ use super::net::Subnet;
 use super::pki;
 use super::supervise::client::{self, Client as Holder};
 use super::supervise::protocol::Start;
+use crate::node::control::{self, Signal, Target};
 
 /// Time for a kubelet to stop before it is killed.
 const STOP: Duration = Duration::from_secs(10);
@@ -59,6 +60,15 @@ pub enum Error {
         /// What went wrong.
         #[source]
         source: Box<kube::Error>,
+    },
+    /// The runtime of the node refused.
+    #[error("the runtime of node {node} refused")]
+    Runtime {
+        /// Name of the node.
+        node: String,
+        /// What went wrong.
+        #[source]
+        source: crate::node::control::Error,
     },
     /// The kubelet ended, or did not get ready in time.
     #[error("the kubelet of node {node} {problem}; its log is {}:\n{tail}", log.display())]
@@ -142,6 +152,31 @@ impl NodeHandle {
         let text = fs_err::read_to_string(self.settings_file())
             .map_err(|source| self.file_error(source))?;
         serde_json::from_str(&text).map_err(|error| self.file_error(error.into()))
+    }
+
+    /// Sends a signal to a running container, `STOP` and `CONT` to each of its processes.
+    pub fn signal(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        signal: Signal,
+    ) -> Result<(), Error> {
+        self.runtime()
+            .signal(&Target::new(namespace, pod, container), signal)
+            .map_err(|source| Error::Runtime {
+                node: self.name().to_owned(),
+                source,
+            })
+    }
+
+    /// Client of the node's runtime: signals, commands and facts about containers (blocking).
+    pub fn runtime(&self) -> control::Client {
+        control::Client::new(self.control_socket())
+    }
+
+    pub(crate) fn control_socket(&self) -> PathBuf {
+        self.dir().join("control.sock")
     }
 
     /// Stops the kubelet; containers live on. Done when it is gone.

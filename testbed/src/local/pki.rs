@@ -30,6 +30,14 @@ pub struct Pki {
 }
 
 impl Pki {
+    /// The keys that [`create`] made in this directory.
+    pub fn in_dir(dir: &Path) -> std::io::Result<Self> {
+        Ok(Self {
+            dir: dir.to_owned(),
+            ca_pem: fs_err::read_to_string(dir.join("ca.crt"))?,
+        })
+    }
+
     /// Certificate of the authority.
     pub fn ca(&self) -> PathBuf {
         self.dir.join("ca.crt")

@@ -16,7 +16,7 @@ use crate::local::net::{self, POD_PREFIX, Subnet};
 use crate::local::node_handle::{
     self, LOOK, NodeHandle, POD_RESOURCES, POD_RESOURCES_HIDDEN, tail,
 };
-use crate::local::pki;
+use crate::local::pki::{self, Pki};
 use crate::local::privileges::{self, Facts, Missing};
 use crate::local::process::ProcessRef;
 use crate::local::progress::{Report, Step, note};
@@ -107,12 +107,14 @@ pub(super) async fn up(spec: ClusterSpec, report: Report<'_>) -> Result<LocalClu
             format!("removed what was left of the dead cluster {name}"),
         );
     }
-    let guard = Cleanup {
-        spec: &spec,
-        armed: true,
-    };
-    let cluster = bring_up(&spec, &dir, report).await?;
-    guard.disarm();
+    let cluster = prepare(&spec, &dir, report).await?;
+    match start(&cluster, report).await {
+        Ok(()) => {}
+        Err(error) => {
+            cluster.abandon();
+            return Err(error);
+        }
+    }
     whole.finish();
     Ok(cluster)
 }
@@ -142,29 +144,8 @@ fn check(spec: &ClusterSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends the processes of a cluster that did not come up, and keeps its logs.
-struct Cleanup<'a> {
-    spec: &'a ClusterSpec,
-    armed: bool,
-}
-
-impl Cleanup<'_> {
-    fn disarm(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for Cleanup<'_> {
-    fn drop(&mut self) {
-        if self.armed
-            && let Err(error) = state::kill_processes(&self.spec.state_root, &self.spec.name)
-        {
-            tracing::warn!(%error, cluster = %self.spec.name, "Could not end a cluster that did not come up");
-        }
-    }
-}
-
-async fn bring_up(
+/// Starts the holder and makes the keys of its cluster.
+async fn prepare(
     spec: &ClusterSpec,
     dir: &Path,
     report: Report<'_>,
@@ -188,24 +169,39 @@ async fn bring_up(
     };
     plane.write_credentials(spec.nodes.iter().map(|node| node.name.as_str()))?;
     let client = client_from(&plane.admin_kubeconfig()).await?;
-    let cluster = LocalCluster::assemble(spec.clone(), subnet, client, Some(owned));
-    let holder = cluster.holder();
+    Ok(LocalCluster::assemble(
+        spec.clone(),
+        subnet,
+        client,
+        Some(owned),
+    ))
+}
 
+/// Starts everything and waits for it.
+async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> {
+    let spec = cluster.spec();
+    let holder = cluster.holder();
+    let plane = ControlPlane {
+        dir: cluster.dir(),
+        assets: &spec.assets,
+        subnet: cluster.subnet(),
+        pki: &Pki::in_dir(&cluster.dir().join("pki"))?,
+    };
     let step = Step::begin(report, "control plane");
     holder.start(plane.etcd())?;
     holder.start(plane.api_server())?;
-    prepare_nodes(&cluster)?;
+    prepare_nodes(cluster)?;
     for node in cluster.nodes() {
-        holder.start(runtime(&cluster, node))?;
+        holder.start(runtime(cluster, node))?;
     }
     for node in cluster.nodes() {
-        wait_for_runtime(&cluster, node).await?;
+        wait_for_runtime(cluster, node).await?;
         node.write_kubelet(&node.plan().kubelet)?;
         if spec.hide_allocations {
             node.spawn_hiding_proxy()?;
         }
     }
-    wait_for_api(&cluster).await?;
+    wait_for_api(cluster).await?;
     step.finish();
 
     let step = Step::begin(report, "nodes");
@@ -217,9 +213,9 @@ async fn bring_up(
     for node in cluster.nodes() {
         node.spawn_device_plugins()?;
     }
-    wait_for_nodes(&cluster, report).await?;
+    wait_for_nodes(cluster, report).await?;
     step.finish();
-    Ok(cluster)
+    Ok(())
 }
 
 /// Starts the holder; returns what ties it to us and the network that it found.
@@ -330,7 +326,7 @@ fn node_spec(spec: &ClusterSpec, node: &NodeHandle, index: usize) -> NodeSpec {
     NodeSpec {
         node: node.name().to_owned(),
         cri_socket: node.cri_socket(),
-        control_socket: node.dir().join("control.sock"),
+        control_socket: node.control_socket(),
         state_dir: node.dir().join("runtime"),
         pod_gateway: net::pod_gateway(index),
         pod_prefix: POD_PREFIX,
