@@ -78,9 +78,7 @@ impl Link {
     }
 
     async fn up(&self, index: u32) -> Result<(), Error> {
-        let message = LinkUnspec::new_with_index(index)
-            .up()
-            .build();
+        let message = LinkUnspec::new_with_index(index).up().build();
         self.handle
             .link()
             .set(message)

@@ -1,0 +1,263 @@
+//! A node in namespaces of its own, and a CRI client to it.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podresources::cri::v1 as cri;
+use podresources::cri::v1::image_service_client::ImageServiceClient;
+use podresources::cri::v1::runtime_service_client::RuntimeServiceClient;
+use podresources::socket::Socket;
+use testbed::node::control::Client;
+use testbed::node::spec::{Image, NodeSpec};
+use tonic::transport::Channel;
+
+/// The image that the node knows.
+pub(super) const IMAGE: &str = "localhost/numaresources/stack:dev";
+/// The node's own address.
+pub(super) const NODE_ADDRESS: &str = "198.18.0.10";
+/// Longest that anything may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running node; everything of it ends when this is dropped.
+pub(super) struct Node {
+    /// Root of everything that the node writes.
+    pub(super) directory: tempfile::TempDir,
+    pub(super) runtime: RuntimeServiceClient<Channel>,
+    pub(super) images: ImageServiceClient<Channel>,
+    pub(super) control: Client,
+    child: Child,
+}
+
+impl Node {
+    /// Starts a node and waits until it answers.
+    pub(super) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// The same with a changed specification.
+    pub(super) async fn start_with(change: impl FnOnce(&mut NodeSpec)) -> Self {
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "this test makes namespaces and mounts: it must run as root"
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let program = Path::new(env!("CARGO_BIN_EXE_numaresources-testbed"));
+        let image = Image {
+            programs: ["/pause", "/bin/sleep", "/bin/numacell"]
+                .map(|path| (path.into(), program.to_owned()))
+                .into(),
+            user: None,
+            entrypoint: vec!["/pause".to_owned()],
+        };
+        let mut spec = NodeSpec {
+            node: "worker-0".to_owned(),
+            cri_socket: directory.path().join("cri.sock"),
+            control_socket: directory.path().join("control.sock"),
+            state_dir: directory.path().join("state"),
+            pod_gateway: "10.244.7.1".parse().unwrap(),
+            pod_prefix: 24,
+            node_address: NODE_ADDRESS.parse().unwrap(),
+            images: [("localhost/numaresources/stack".to_owned(), image)].into(),
+            host_path_overrides: BTreeMap::new(),
+        };
+        change(&mut spec);
+        let spec_file = directory.path().join("node.json");
+        fs_err::write(&spec_file, serde_json::to_vec(&spec).unwrap()).unwrap();
+        let log = fs_err::File::create(directory.path().join("node.log")).unwrap();
+        let child = Command::new("unshare")
+            .args(["--mount", "--net", "--pid", "--fork", "--kill-child"])
+            .args(["--mount-proc", "--propagation", "private", "--"])
+            .arg(program)
+            .args(["node", "--spec"])
+            .arg(&spec_file)
+            .stdin(Stdio::null())
+            .stderr(Stdio::from(log.into_parts().0))
+            .process_group(0)
+            .spawn()
+            .expect("unshare of util-linux starts");
+        let channel = Socket::new(&spec.cri_socket).unwrap().channel();
+        let mut node = Self {
+            runtime: RuntimeServiceClient::new(channel.clone()),
+            images: ImageServiceClient::new(channel),
+            control: Client::new(&spec.control_socket),
+            directory,
+            child,
+        };
+        let start = Instant::now();
+        while node.runtime.version(cri::VersionRequest::default()).await.is_err() {
+            let ended = node.child.try_wait().unwrap();
+            assert!(
+                ended.is_none() && start.elapsed() < DEADLINE,
+                "the node does not answer ({ended:?}):\n{}",
+                node.log()
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        node
+    }
+
+    /// What the node logged.
+    pub(super) fn log(&self) -> String {
+        fs_err::read_to_string(self.directory.path().join("node.log")).unwrap()
+    }
+
+    /// The node's process as the test sees it.
+    pub(super) fn pid(&self) -> i32 {
+        children_of(self.child.id() as i32)[0]
+    }
+
+    /// Kills the node's process, and nothing else, at once.
+    pub(super) fn kill(&self) {
+        kill(Pid::from_raw(self.pid()), Signal::SIGKILL).unwrap();
+    }
+
+    /// Makes a sandbox.
+    pub(super) async fn sandbox(&mut self, config: cri::PodSandboxConfig) -> String {
+        let request = cri::RunPodSandboxRequest {
+            config: Some(config),
+            runtime_handler: String::new(),
+        };
+        let answer = self.runtime.run_pod_sandbox(request).await;
+        answer.unwrap().into_inner().pod_sandbox_id
+    }
+
+    /// Makes a container.
+    pub(super) async fn create(&mut self, sandbox: &str, config: cri::ContainerConfig) -> String {
+        let request = cri::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(config),
+            sandbox_config: None,
+        };
+        let answer = self.runtime.create_container(request).await;
+        answer.unwrap().into_inner().container_id
+    }
+
+    /// Starts a container.
+    pub(super) async fn start_container(&mut self, id: &str) -> Result<(), tonic::Status> {
+        let request = cri::StartContainerRequest {
+            container_id: id.to_owned(),
+        };
+        self.runtime.start_container(request).await.map(|_| ())
+    }
+
+    /// Makes and starts a container that runs `command`.
+    pub(super) async fn run(&mut self, sandbox: &str, command: &[&str]) -> String {
+        let id = self.create(sandbox, mk_container("main", command)).await;
+        self.start_container(&id).await.unwrap();
+        id
+    }
+
+    /// Status of a container.
+    pub(super) async fn status(&mut self, id: &str) -> cri::ContainerStatus {
+        let request = cri::ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
+        let answer = self.runtime.container_status(request).await;
+        answer.unwrap().into_inner().status.unwrap()
+    }
+
+    /// Status of a container once it ended.
+    pub(super) async fn ended(&mut self, id: &str) -> cri::ContainerStatus {
+        let start = Instant::now();
+        loop {
+            let status = self.status(id).await;
+            if status.state() == cri::ContainerState::ContainerExited {
+                return status;
+            }
+            assert!(start.elapsed() < DEADLINE, "still {status:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Status of a sandbox.
+    pub(super) async fn sandbox_status(&mut self, id: &str) -> cri::PodSandboxStatus {
+        let request = cri::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
+        let answer = self.runtime.pod_sandbox_status(request).await;
+        answer.unwrap().into_inner().status.unwrap()
+    }
+
+    /// Runs a command in a container.
+    pub(super) async fn exec(&mut self, id: &str, command: &[&str]) -> (i32, String) {
+        let request = cri::ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: mk_words(command),
+            timeout: 10,
+        };
+        let answer = self.runtime.exec_sync(request).await.unwrap().into_inner();
+        let mut text = String::from_utf8(answer.stdout).unwrap();
+        text.push_str(&String::from_utf8(answer.stderr).unwrap());
+        (answer.exit_code, text)
+    }
+
+    /// Log file of container `main`.
+    pub(super) fn container_log(&self) -> String {
+        fs_err::read_to_string(self.directory.path().join("logs/main.log")).unwrap()
+    }
+
+    /// Sandbox for pod `ns/pod`.
+    pub(super) fn mk_sandbox(&self, pod: &str) -> cri::PodSandboxConfig {
+        cri::PodSandboxConfig {
+            metadata: Some(cri::PodSandboxMetadata {
+                name: pod.to_owned(),
+                uid: format!("uid-{pod}"),
+                namespace: "ns".to_owned(),
+                attempt: 0,
+            }),
+            hostname: pod.to_owned(),
+            log_directory: self.directory.path().join("logs").display().to_string(),
+            ..Default::default()
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Gone already in some tests.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Container `main` or another, of the image that the node knows.
+pub(super) fn mk_container(name: &str, command: &[&str]) -> cri::ContainerConfig {
+    cri::ContainerConfig {
+        metadata: Some(cri::ContainerMetadata {
+            name: name.to_owned(),
+            attempt: 0,
+        }),
+        image: Some(cri::ImageSpec {
+            image: IMAGE.to_owned(),
+            ..Default::default()
+        }),
+        command: mk_words(command),
+        log_path: format!("{name}.log"),
+        linux: Some(cri::LinuxContainerConfig {
+            security_context: Some(cri::LinuxContainerSecurityContext::default()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+pub(super) fn mk_words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Direct children of a process.
+pub(super) fn children_of(pid: i32) -> Vec<i32> {
+    let mut children = Vec::new();
+    for task in fs_err::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let text = fs_err::read_to_string(task.unwrap().path().join("children")).unwrap();
+        children.extend(text.split_whitespace().map(|pid| pid.parse::<i32>().unwrap()));
+    }
+    children
+}
