@@ -1,1 +1,149 @@
-//! Resource topology exporter: publishes the NUMA zones of a node as a NodeResourceTopology
+//! Resource topology exporter: publishes the NUMA zones of a node as a `NodeResourceTopology`.
+//!
+//! It asks the kubelet what its containers hold (podresources), reads the machine from sysfs, puts both together and writes the
+//! object when it changed: at its start, on a period, and when a file is touched. It never decides about pods and never speaks to
+//! another node.
+//!
+//! Reading order: [`run`] (all parts, in the order in which they start), [`observation`] and [`monitor`] (the pure core: from
+//! answers to zones), [`publish`] (how the object is written), [`config`] (what can be set, and from where).
+//!
+//! [`entry`] is the whole program; the operator's binary calls it when it is started as the exporter.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+pub mod args;
+pub mod config;
+pub mod glob;
+pub mod kubelet_config;
+pub mod limiter;
+pub mod locality;
+pub mod merge_patch;
+pub mod metrics;
+pub mod metrics_server;
+pub mod monitor;
+pub mod notify;
+pub mod observation;
+pub mod publish;
+pub mod readiness;
+pub mod run;
+pub mod scan;
+pub mod status_dump;
+pub mod sysinfo;
+
+/// Name of the program, whatever its file is called.
+const PROGRAM: &str = "resource-topology-exporter";
+/// Exit code after a command line that was not understood.
+const USAGE_ERROR: u8 = 2;
+/// Exit code after any other error.
+const FATAL: u8 = 255;
+
+/// The exporter as a program: takes the command line, the program's own name first, and returns what the process is to exit with
+/// (rte.md 2.1): 0 after SIGTERM, SIGINT, `--version` and the like, 2 after a usage error, 255 after an error at start.
+///
+/// Sets up logging and TLS for the whole process and starts its own runtime, so it must be called once, from outside of any.
+pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let words = args.skip(1).map(|word| word.to_string_lossy().into_owned());
+    let args = match args::parse(config::SPECS, words) {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
+    let has = |name: &str| args.flags.iter().rev().find(|(flag, _)| *flag == name);
+    if has("version").is_some_and(|(_, value)| {
+        !matches!(
+            value.as_str(),
+            "false" | "0" | "f" | "F" | "FALSE" | "False"
+        )
+    }) {
+        return show(&format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION")));
+    }
+    let variable = |name: &str| std::env::var(name).ok();
+    let os_hostname = nix::unistd::gethostname()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let loaded = config::load(&config::Sources {
+        args: &args,
+        variable: &variable,
+        uid: nix::unistd::getuid().as_raw(),
+        os_hostname: &os_hostname,
+    });
+    let verbose = loaded
+        .as_ref()
+        .map_or(config::Global::default().verbose, |loaded| {
+            loaded.config.global.verbose
+        });
+    if let Err(config::Error::Flag(error)) = &loaded {
+        return usage(error);
+    }
+    if let Err(error) = daemon::log::init(daemon::log::Format::Json, verbose) {
+        tracing::debug!(%error, "Logging was set up before");
+    }
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return fatal(&format!("failed to parse args: {}", publish::chain(&error))),
+    };
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let dump = loaded.config.dump();
+    if loaded.config.global.debug {
+        tracing::info!(configuration = dump, "Configuration");
+    }
+    match has("dump-config").map(|(_, value)| value.as_str()) {
+        Some(".andexit") => return show(&dump),
+        Some(".log") => tracing::info!(configuration = dump, "Configuration"),
+        Some(_) => drop(show(&dump)),
+        None => {}
+    }
+    let identity = run::Identity {
+        node: variable(api::names::ENV_NODE_NAME).unwrap_or(os_hostname),
+        namespace: variable("REFERENCE_NAMESPACE").filter(|value| !value.is_empty()),
+        pod: variable("REFERENCE_POD_NAME").filter(|value| !value.is_empty()),
+        status_dump: variable(api::names::ENV_PFP_STATUS_DUMP)
+            .filter(|value| !value.is_empty())
+            .map(Into::into),
+    };
+    match serve(loaded.config, identity) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fatal(&format!("failed to execute: {error:#}")),
+    }
+}
+
+fn serve(config: config::Config, identity: run::Identity) -> anyhow::Result<()> {
+    daemon::client::install_crypto_provider();
+    // One thread: the exporter waits nearly all the time, and its node's memory is for others.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let stop = daemon::shutdown::token()?;
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %identity.node, "Starting");
+        run::run(config, identity, stop).await
+    })
+}
+
+fn usage(error: &args::Error) -> ExitCode {
+    let mut text = args::usage(PROGRAM, config::SPECS);
+    let code = if *error == args::Error::Help {
+        0
+    } else {
+        text = format!("{error}\n{text}");
+        USAGE_ERROR
+    };
+    // Whether anybody reads it does not change the outcome.
+    drop(io::stderr().write_all(text.as_bytes()));
+    ExitCode::from(code)
+}
+
+fn show(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(FATAL),
+    }
+}
+
+fn fatal(message: &str) -> ExitCode {
+    tracing::error!("{message}");
+    ExitCode::from(FATAL)
+}

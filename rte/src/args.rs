@@ -1,0 +1,177 @@
+//! The command line, by the rules of Go's `flag` package (rte.md 2.1): `-x` is `--x`, a boolean takes `=value` or nothing, and
+//! parsing stops at the first word that is no flag.
+//!
+//! Parsing only splits; what a value means is decided where it is used ([`crate::config::set_flag`]).
+
+use std::fmt::Write as _;
+
+/// What follows a flag's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing or `=true`, `=false`.
+    Bool,
+    /// A value, after `=` or as the next word.
+    Value,
+}
+
+/// A flag that is understood.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Name without dashes.
+    pub name: &'static str,
+    /// What follows it.
+    pub kind: Kind,
+    /// One line for the usage text.
+    pub usage: &'static str,
+}
+
+/// The command line, split.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Args {
+    /// Flags in the order given, with their values; a boolean without value has `true`.
+    pub flags: Vec<(&'static str, String)>,
+    /// Everything after the flags.
+    pub positional: Vec<String>,
+}
+
+/// Why a command line was not understood; the texts are those of Go.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// `-h` or `--help`, unless such a flag is defined.
+    #[error("help requested")]
+    Help,
+    /// No such flag.
+    #[error("flag provided but not defined: -{0}")]
+    Undefined(String),
+    /// The last word is a flag that needs a value.
+    #[error("flag needs an argument: -{0}")]
+    NoValue(&'static str),
+    /// `---x`, `-=x` and the like.
+    #[error("bad flag syntax: {0}")]
+    Syntax(String),
+    /// A value that the flag cannot have.
+    #[error("invalid value \"{value}\" for flag -{flag}: {reason}")]
+    Value {
+        /// The flag.
+        flag: &'static str,
+        /// The value given.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Splits `words`, the program's name not included.
+pub fn parse(specs: &[Spec], words: impl IntoIterator<Item = String>) -> Result<Args, Error> {
+    let mut args = Args::default();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let Some(body) = word.strip_prefix('-').filter(|body| !body.is_empty()) else {
+            args.positional.push(word);
+            break;
+        };
+        let body = match body.strip_prefix('-') {
+            Some("") => break,
+            Some(body) => body,
+            None => body,
+        };
+        if body.starts_with(['-', '=']) {
+            return Err(Error::Syntax(word));
+        }
+        let (name, value) = match body.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (body, None),
+        };
+        let Some(spec) = specs.iter().find(|spec| spec.name == name) else {
+            return Err(match name {
+                "h" | "help" => Error::Help,
+                _ => Error::Undefined(name.to_owned()),
+            });
+        };
+        let value = match (spec.kind, value) {
+            (_, Some(value)) => value,
+            (Kind::Bool, None) => "true".to_owned(),
+            (Kind::Value, None) => words.next().ok_or(Error::NoValue(spec.name))?,
+        };
+        args.flags.push((spec.name, value));
+    }
+    args.positional.extend(words);
+    Ok(args)
+}
+
+/// The text that explains all flags.
+pub fn usage(program: &str, specs: &[Spec]) -> String {
+    let mut text = format!("Usage of {program}:\n");
+    for spec in specs {
+        let value = match spec.kind {
+            Kind::Bool => "",
+            Kind::Value => " value",
+        };
+        writeln!(text, "  -{}{value}\n    \t{}", spec.name, spec.usage)
+            .expect("writing to a string cannot fail");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const SPECS: &[Spec] = &[
+        Spec {
+            name: "debug",
+            kind: Kind::Bool,
+            usage: "",
+        },
+        Spec {
+            name: "sysfs",
+            kind: Kind::Value,
+            usage: "",
+        },
+    ];
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[rstest]
+    #[case::one_dash("-sysfs /x", &[("sysfs", "/x")], &[])]
+    #[case::two_dashes("--sysfs=/x=y", &[("sysfs", "/x=y")], &[])]
+    #[case::empty_value("--sysfs=", &[("sysfs", "")], &[])]
+    #[case::value_like_a_flag("--sysfs --debug", &[("sysfs", "--debug")], &[])]
+    #[case::bool_alone("-debug --sysfs x", &[("debug", "true"), ("sysfs", "x")], &[])]
+    #[case::bool_with_value("--debug=false", &[("debug", "false")], &[])]
+    #[case::bool_does_not_take_the_next_word("--debug false", &[("debug", "true")], &["false"])]
+    #[case::flags_end_at_the_first_word("--debug /etc/rte --sysfs x", &[("debug", "true")], &["/etc/rte", "--sysfs", "x"])]
+    #[case::terminator("-- --debug", &[], &["--debug"])]
+    #[case::lone_dash("- -debug", &[], &["-", "-debug"])]
+    fn command_line_splits_as_in_go(
+        #[case] line: &str,
+        #[case] flags: &[(&'static str, &str)],
+        #[case] positional: &[&str],
+    ) {
+        let args = parse(SPECS, words(line)).unwrap();
+        let expected: Vec<_> = flags
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect();
+        assert_eq!(args.flags, expected);
+        assert_eq!(args.positional, positional);
+    }
+
+    #[rstest]
+    #[case::unknown("--nope=1", "flag provided but not defined: -nope")]
+    #[case::gone(
+        "--kubelet-state-dir=/x",
+        "flag provided but not defined: -kubelet-state-dir"
+    )]
+    #[case::no_value("--debug --sysfs", "flag needs an argument: -sysfs")]
+    #[case::three_dashes("---debug", "bad flag syntax: ---debug")]
+    #[case::no_name("--=x", "bad flag syntax: --=x")]
+    #[case::help("-h", "help requested")]
+    fn other_command_lines_are_refused(#[case] line: &str, #[case] expected: &str) {
+        assert_eq!(parse(SPECS, words(line)).unwrap_err().to_string(), expected);
+    }
+}

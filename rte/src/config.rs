@@ -1,0 +1,340 @@
+//! What the exporter was told to do: defaults, files, environment and flags, from weak to strong (rte.md 2.5).
+//!
+//! Durations in a dump are nanoseconds, and fields that are empty, zero or false are left out, as upstream's test suites expect
+//! them.
+
+use std::collections::BTreeMap;
+
+use api::duration::GoDuration;
+use nrt::fingerprint::Method;
+use serde::{Serialize, Serializer};
+
+mod daemon_file;
+mod environment;
+mod extra_file;
+mod flags;
+mod guard;
+mod load;
+
+pub use flags::{SPECS, set_flag};
+pub use load::{Error, Loaded, Sources, load};
+
+/// Everything that can be configured. Fields are in the order of their names: so a dump is sorted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Config {
+    /// What concerns the process.
+    pub global: Global,
+    /// What concerns the object that is written.
+    pub nrt_updater: NrtUpdater,
+    /// What concerns the reading of the node.
+    pub resource_monitor: ResourceMonitor,
+    /// What concerns the loop around both.
+    pub topology_exporter: TopologyExporter,
+}
+
+/// What concerns the process.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Global {
+    /// Log the configuration at each stage.
+    #[serde(skip_serializing_if = "is_default")]
+    pub debug: bool,
+    /// Path of a kubeconfig; empty means the pod's environment.
+    #[serde(rename = "kubeConfig", skip_serializing_if = "String::is_empty")]
+    pub kubeconfig: String,
+    /// Verbosity as klog counts it.
+    pub verbose: i32,
+}
+
+impl Default for Global {
+    fn default() -> Self {
+        Self {
+            debug: false,
+            kubeconfig: String::new(),
+            verbose: 2,
+        }
+    }
+}
+
+/// What concerns the object that is written.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NrtUpdater {
+    /// Name of the object.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hostname: String,
+    /// Scan, but never write to the API server.
+    #[serde(skip_serializing_if = "is_default")]
+    pub no_publish: bool,
+    /// Publish once and exit.
+    #[serde(skip_serializing_if = "is_default")]
+    pub one_shot: bool,
+    /// Send merge patches instead of whole objects.
+    #[serde(skip_serializing_if = "is_default")]
+    pub patch_mode: bool,
+    /// Read and update the whole object after so many patches; 0 or less: never.
+    #[serde(skip_serializing_if = "is_default")]
+    pub patch_resync: i64,
+}
+
+impl Default for NrtUpdater {
+    fn default() -> Self {
+        Self {
+            hostname: String::new(),
+            no_publish: false,
+            one_shot: false,
+            patch_mode: true,
+            patch_resync: 10,
+        }
+    }
+}
+
+/// What concerns the reading of the node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one for each switch that users have"
+)]
+pub struct ResourceMonitor {
+    /// Do not account for pods that have finished.
+    #[serde(skip_serializing_if = "is_default")]
+    pub exclude_terminal_pods: bool,
+    /// Write the two timing annotations.
+    #[serde(skip_serializing_if = "is_default")]
+    pub expose_timing: bool,
+    /// Only account for this namespace; empty means all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Pods that are treated as if they were not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pod_exclude: Vec<PodPattern>,
+    /// Publish the fingerprint of the pods that were accounted for.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pod_set_fingerprint: bool,
+    /// Which pods the fingerprint covers.
+    #[serde(serialize_with = "method")]
+    pub pod_set_fingerprint_method: Method,
+    /// Where to write the fingerprint and its pods after each scan; empty means nowhere.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pod_set_fingerprint_status_file: String,
+    /// Read the machine anew at each scan.
+    #[serde(skip_serializing_if = "is_default")]
+    pub refresh_node_resources: bool,
+    /// Node name, or `*`, to the names of resources that are not published.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub resource_exclude: BTreeMap<String, Vec<String>>,
+    /// Root of the sysfs to read.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sysfs_root: String,
+}
+
+impl Default for ResourceMonitor {
+    fn default() -> Self {
+        Self {
+            exclude_terminal_pods: false,
+            expose_timing: false,
+            namespace: String::new(),
+            pod_exclude: Vec::new(),
+            pod_set_fingerprint: true,
+            pod_set_fingerprint_method: Method::WithExclusiveResources,
+            pod_set_fingerprint_status_file: String::new(),
+            refresh_node_resources: false,
+            resource_exclude: BTreeMap::new(),
+            sysfs_root: "/sys".to_owned(),
+        }
+    }
+}
+
+/// Pods by shell patterns of their namespace and name; both must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodPattern {
+    /// Pattern of the name.
+    pub name_pattern: String,
+    /// Pattern of the namespace.
+    pub namespace_pattern: String,
+}
+
+/// What concerns the loop around reading and writing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologyExporter {
+    /// Make the Node the owner of the object.
+    #[serde(rename = "addNRTOwnerEnable", skip_serializing_if = "is_default")]
+    pub add_nrt_owner_enable: bool,
+    /// A `KubeletConfiguration` to read the topology manager's settings from.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kubelet_config_file: String,
+    /// How many events a [`time_unit_to_limit_events`](Self::time_unit_to_limit_events) may cause scans; 0 or less: any number.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_event_per_time_unit: i64,
+    /// Address to serve metrics on.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub metrics_address: String,
+    /// Whether and how to serve metrics.
+    pub metrics_mode: MetricsMode,
+    /// Port to serve metrics on.
+    #[serde(skip_serializing_if = "is_default")]
+    pub metrics_port: i64,
+    /// Certificates and limits of the metrics endpoint.
+    #[serde(rename = "metricsTLS")]
+    pub metrics_tls: MetricsTls,
+    /// A file whose writes and touches cause a scan; empty means none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub notify_file_path: String,
+    /// Report on the conditions of the own pod.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pod_readiness_enable: bool,
+    /// The kubelet's socket.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pod_resources_socket_path: String,
+    /// A container that runs on the shared CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference_container: Option<ContainerId>,
+    /// Time between two scans; 0: no scans without an event.
+    #[serde(serialize_with = "nanos", skip_serializing_if = "is_default")]
+    pub sleep_interval: GoDuration,
+    /// See [`max_event_per_time_unit`](Self::max_event_per_time_unit).
+    #[serde(serialize_with = "nanos", skip_serializing_if = "is_default")]
+    pub time_unit_to_limit_events: GoDuration,
+    /// Topology manager policy to publish; empty means unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub topology_manager_policy: String,
+    /// Topology manager scope to publish; empty means unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub topology_manager_scope: String,
+}
+
+/// The default of [`TopologyExporter::kubelet_config_file`]. It is a guess: the file need not be there.
+pub const DEFAULT_KUBELET_CONFIG_FILE: &str = "/podresources/config.yaml";
+
+impl Default for TopologyExporter {
+    fn default() -> Self {
+        Self {
+            add_nrt_owner_enable: true,
+            kubelet_config_file: DEFAULT_KUBELET_CONFIG_FILE.to_owned(),
+            max_event_per_time_unit: 1,
+            metrics_address: "0.0.0.0".to_owned(),
+            metrics_mode: MetricsMode::Disabled,
+            metrics_port: i64::from(api::metrics::RTE_PORT),
+            metrics_tls: MetricsTls::default(),
+            notify_file_path: String::new(),
+            pod_readiness_enable: true,
+            pod_resources_socket_path: "unix:///podresources/kubelet.sock".to_owned(),
+            reference_container: None,
+            sleep_interval: GoDuration::from_seconds(60),
+            time_unit_to_limit_events: GoDuration::from_seconds(1),
+            topology_manager_policy: String::new(),
+            topology_manager_scope: String::new(),
+        }
+    }
+}
+
+/// Whether and how metrics are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricsMode {
+    /// Not at all.
+    Disabled,
+    /// In plain text.
+    Http,
+    /// Over TLS.
+    HttpTls,
+}
+
+impl MetricsMode {
+    fn parse(text: &str) -> Option<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "disabled" => Some(Self::Disabled),
+            "http" => Some(Self::Http),
+            "httptls" => Some(Self::HttpTls),
+            _ => None,
+        }
+    }
+}
+
+/// Certificates and limits of the metrics endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricsTls {
+    /// Certificate, in the directory.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cert_file: String,
+    /// Directory of certificate and key.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub certs_dir: String,
+    /// Go cipher suite names, separated by commas.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cipher_suites: String,
+    /// Key, in the directory.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key_file: String,
+    /// `VersionTLS10` .. `VersionTLS13`, or empty.
+    #[serde(rename = "minTLSVersion", skip_serializing_if = "String::is_empty")]
+    pub min_tls_version: String,
+    /// Ask clients for a certificate and verify it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub want_cli_auth: bool,
+}
+
+impl Default for MetricsTls {
+    fn default() -> Self {
+        Self {
+            cert_file: "tls.crt".to_owned(),
+            certs_dir: "/etc/secrets/rte".to_owned(),
+            cipher_suites: String::new(),
+            key_file: "tls.key".to_owned(),
+            min_tls_version: String::new(),
+            want_cli_auth: false,
+        }
+    }
+}
+
+/// A container of a pod of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerId {
+    /// The container.
+    pub container_name: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The pod.
+    pub pod_name: String,
+}
+
+impl ContainerId {
+    /// From `namespace/pod/container`; blanks around the parts do not count.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/').map(|part| part.trim().to_owned());
+        let id = Self {
+            namespace: parts.next()?,
+            pod_name: parts.next()?,
+            container_name: parts.next()?,
+        };
+        parts.next().is_none().then_some(id)
+    }
+}
+
+impl Config {
+    /// The YAML text that `--dump-config` shows.
+    pub fn dump(&self) -> String {
+        serde_yaml::to_string(self).expect("a configuration is plain data")
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn method<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(method.as_str())
+}
+
+fn nanos<S: Serializer>(duration: &GoDuration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_i64(duration.as_nanos())
+}
+
+#[cfg(test)]
+mod tests;

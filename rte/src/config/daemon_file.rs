@@ -1,0 +1,322 @@
+//! The daemon's file and its configlets (rte.md 2.4): YAML, flattened to dotted keys, later files over earlier ones.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use api::duration::GoDuration;
+use serde_yaml::Value;
+
+use super::{Config, flags};
+
+/// Why the daemon's files could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is no YAML.
+    #[error("cannot parse {}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: serde_yaml::Error,
+    },
+    /// A value has the wrong type.
+    #[error("key \"{key}\" has non-{expected} value {value}")]
+    Type {
+        /// The dotted key.
+        key: &'static str,
+        /// What is wanted.
+        expected: &'static str,
+        /// What is there, as YAML.
+        value: String,
+    },
+    /// A value has the right type and no meaning.
+    #[error("key \"{key}\": {reason}")]
+    Value {
+        /// The dotted key.
+        key: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// All keys with their values.
+pub(super) type Keys = BTreeMap<String, Value>;
+
+/// Reads `<root>/daemon/config.yaml` and then `<root>/daemon/config.yaml.d/*`. Without the former there is nothing to read, which
+/// is no error. Unlike upstream a configlet may be a symbolic link to a file: that is how a `ConfigMap` is mounted.
+///
+/// Also returns what was ignored, for warnings.
+pub(super) fn read(root: &Path) -> Result<(Keys, Vec<String>), Error> {
+    let mut keys = Keys::new();
+    let mut ignored = Vec::new();
+    let main = root.join("daemon/config.yaml");
+    if !main.exists() {
+        return Ok((keys, ignored));
+    }
+    merge(&mut keys, &main)?;
+    let dir = root.join("daemon/config.yaml.d");
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((keys, ignored)),
+        Err(source) => return Err(Error::Read { path: dir, source }),
+    };
+    let mut configlets = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|source| Error::Read {
+            path: dir.clone(),
+            source,
+        })?;
+        configlets.push(entry.path());
+    }
+    configlets.sort();
+    for path in configlets {
+        if path.is_file() {
+            merge(&mut keys, &path)?;
+        } else {
+            ignored.push(format!(
+                "ignored configlet: \"{}\" (not regular file)",
+                path.display()
+            ));
+        }
+    }
+    Ok((keys, ignored))
+}
+
+fn merge(keys: &mut Keys, path: &Path) -> Result<(), Error> {
+    let text = fs::read_to_string(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let value: Value = serde_yaml::from_str(&text).map_err(|source| Error::Parse {
+        path: path.to_owned(),
+        source,
+    })?;
+    flatten(keys, "", value);
+    Ok(())
+}
+
+fn flatten(keys: &mut Keys, prefix: &str, value: Value) {
+    match value {
+        Value::Mapping(mapping) => {
+            for (key, value) in mapping {
+                let Some(key) = key.as_str() else { continue };
+                let key = if prefix.is_empty() {
+                    key.to_owned()
+                } else {
+                    format!("{prefix}.{key}")
+                };
+                flatten(keys, &key, value);
+            }
+        }
+        Value::Null => {}
+        other => {
+            keys.insert(prefix.to_owned(), other);
+        }
+    }
+}
+
+/// Sets what the keys say; unknown keys are returned, for a warning.
+pub(super) fn apply(config: &mut Config, keys: &Keys) -> Result<Vec<String>, Error> {
+    let mut reader = Reader {
+        keys,
+        known: Vec::new(),
+    };
+    let Config {
+        global,
+        nrt_updater: updater,
+        resource_monitor: monitor,
+        topology_exporter: exporter,
+    } = config;
+    reader.boolean("global.debug", &mut global.debug)?;
+    reader.string("global.kubeconfig", &mut global.kubeconfig)?;
+    let mut verbose = i64::from(global.verbose);
+    reader.integer("global.verbose", &mut verbose)?;
+    global.verbose = i32::try_from(verbose).unwrap_or(i32::MAX);
+
+    reader.boolean("nrtUpdater.noPublish", &mut updater.no_publish)?;
+    reader.boolean("nrtUpdater.oneShot", &mut updater.one_shot)?;
+    reader.string("nrtUpdater.hostname", &mut updater.hostname)?;
+    reader.boolean("nrtUpdater.patchMode", &mut updater.patch_mode)?;
+    reader.integer("nrtUpdater.patchResync", &mut updater.patch_resync)?;
+
+    reader.string("resourceMonitor.namespace", &mut monitor.namespace)?;
+    reader.string("resourceMonitor.sysfsRoot", &mut monitor.sysfs_root)?;
+    reader.boolean(
+        "resourceMonitor.refreshNodeResources",
+        &mut monitor.refresh_node_resources,
+    )?;
+    reader.boolean(
+        "resourceMonitor.podSetFingerprint",
+        &mut monitor.pod_set_fingerprint,
+    )?;
+    reader.parsed(
+        "resourceMonitor.podSetFingerprintMethod",
+        &mut monitor.pod_set_fingerprint_method,
+        str::parse,
+    )?;
+    reader.string(
+        "resourceMonitor.podSetFingerprintStatusFile",
+        &mut monitor.pod_set_fingerprint_status_file,
+    )?;
+    reader.boolean("resourceMonitor.exposeTiming", &mut monitor.expose_timing)?;
+    reader.boolean(
+        "resourceMonitor.excludeTerminalPods",
+        &mut monitor.exclude_terminal_pods,
+    )?;
+
+    reader.duration(
+        "topologyExporter.sleepInterval",
+        &mut exporter.sleep_interval,
+    )?;
+    reader.string(
+        "topologyExporter.kubeletConfigFile",
+        &mut exporter.kubelet_config_file,
+    )?;
+    reader.string(
+        "topologyExporter.podResourcesSocketPath",
+        &mut exporter.pod_resources_socket_path,
+    )?;
+    reader.boolean(
+        "topologyExporter.podReadinessEnable",
+        &mut exporter.pod_readiness_enable,
+    )?;
+    reader.boolean(
+        "topologyExporter.addNRTOwnerEnable",
+        &mut exporter.add_nrt_owner_enable,
+    )?;
+    reader.string(
+        "topologyExporter.notifyFilePath",
+        &mut exporter.notify_file_path,
+    )?;
+    reader.integer(
+        "topologyExporter.maxEventPerTimeUnit",
+        &mut exporter.max_event_per_time_unit,
+    )?;
+    reader.duration(
+        "topologyExporter.timeUnitToLimitEvents",
+        &mut exporter.time_unit_to_limit_events,
+    )?;
+    reader.parsed(
+        "topologyExporter.referenceContainer",
+        &mut exporter.reference_container,
+        flags::reference,
+    )?;
+    reader.parsed(
+        "topologyExporter.metricsMode",
+        &mut exporter.metrics_mode,
+        flags::mode,
+    )?;
+    reader.integer("topologyExporter.metricsPort", &mut exporter.metrics_port)?;
+    reader.string(
+        "topologyExporter.MetricsAddress",
+        &mut exporter.metrics_address,
+    )?;
+    reader.string(
+        "topologyExporter.metricsAddress",
+        &mut exporter.metrics_address,
+    )?;
+    let tls = &mut exporter.metrics_tls;
+    reader.string("topologyExporter.metricsTLS.certsDir", &mut tls.certs_dir)?;
+    reader.string("topologyExporter.metricsTLS.certFile", &mut tls.cert_file)?;
+    reader.string("topologyExporter.metricsTLS.keyFile", &mut tls.key_file)?;
+    reader.boolean(
+        "topologyExporter.metricsTLS.wantCliAuth",
+        &mut tls.want_cli_auth,
+    )?;
+    reader.string(
+        "topologyExporter.metricsTLS.minTLSVersion",
+        &mut tls.min_tls_version,
+    )?;
+    reader.string(
+        "topologyExporter.metricsTLS.cipherSuites",
+        &mut tls.cipher_suites,
+    )?;
+    Ok(reader.unknown())
+}
+
+/// Looks keys up by type, and remembers which it knows.
+struct Reader<'a> {
+    keys: &'a Keys,
+    known: Vec<&'static str>,
+}
+
+impl Reader<'_> {
+    fn look_up<T>(
+        &mut self,
+        key: &'static str,
+        expected: &'static str,
+        field: &mut T,
+        convert: impl Fn(&Value) -> Option<T>,
+    ) -> Result<(), Error> {
+        self.known.push(key);
+        let Some(value) = self.keys.get(key) else {
+            return Ok(());
+        };
+        *field = convert(value).ok_or_else(|| Error::Type {
+            key,
+            expected,
+            value: serde_yaml::to_string(value)
+                .unwrap_or_default()
+                .trim_end()
+                .to_owned(),
+        })?;
+        Ok(())
+    }
+
+    fn string(&mut self, key: &'static str, field: &mut String) -> Result<(), Error> {
+        self.look_up(key, "string", field, |value| {
+            value.as_str().map(str::to_owned)
+        })
+    }
+
+    fn boolean(&mut self, key: &'static str, field: &mut bool) -> Result<(), Error> {
+        self.look_up(key, "bool", field, Value::as_bool)
+    }
+
+    fn integer(&mut self, key: &'static str, field: &mut i64) -> Result<(), Error> {
+        self.look_up(key, "number", field, Value::as_i64)
+    }
+
+    /// Nanoseconds, or a text such as `10s`.
+    fn duration(&mut self, key: &'static str, field: &mut GoDuration) -> Result<(), Error> {
+        self.look_up(key, "duration", field, |value| match value {
+            Value::String(text) => text.parse().ok(),
+            other => other.as_i64().map(GoDuration::from_nanos),
+        })
+    }
+
+    fn parsed<T>(
+        &mut self,
+        key: &'static str,
+        field: &mut T,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<(), Error> {
+        let mut text = None;
+        self.look_up(key, "string", &mut text, |value| {
+            value.as_str().map(|text| Some(text.to_owned()))
+        })?;
+        if let Some(text) = text {
+            *field = parse(&text).map_err(|reason| Error::Value { key, reason })?;
+        }
+        Ok(())
+    }
+
+    fn unknown(&self) -> Vec<String> {
+        self.keys
+            .keys()
+            .filter(|key| !self.known.contains(&key.as_str()))
+            .cloned()
+            .collect()
+    }
+}

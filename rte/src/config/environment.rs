@@ -1,0 +1,45 @@
+//! What the environment says (rte.md 2.3). It only fills what is still empty.
+
+use super::{Config, ContainerId};
+
+/// Fills `config` from variables. `METRICS_PORT` and `METRICS_ADDRESS` never win against the defaults: only a file that empties
+/// those gives them a chance, as upstream.
+pub(super) fn fill(config: &mut Config, variable: &dyn Fn(&str) -> Option<String>) {
+    let nonempty = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let fill = |field: &mut String, name: &str| {
+        if field.is_empty()
+            && let Some(value) = nonempty(name)
+        {
+            *field = value;
+        }
+    };
+    let exporter = &mut config.topology_exporter;
+    fill(&mut config.nrt_updater.hostname, "NODE_NAME");
+    fill(
+        &mut exporter.topology_manager_policy,
+        "TOPOLOGY_MANAGER_POLICY",
+    );
+    fill(
+        &mut exporter.topology_manager_scope,
+        "TOPOLOGY_MANAGER_SCOPE",
+    );
+    fill(&mut exporter.metrics_address, "METRICS_ADDRESS");
+    fill(
+        &mut config.resource_monitor.pod_set_fingerprint_status_file,
+        "PFP_STATUS_FILE",
+    );
+    if exporter.metrics_port == 0
+        && let Some(port) = nonempty("METRICS_PORT").and_then(|text| text.parse().ok())
+    {
+        exporter.metrics_port = port;
+    }
+    if exporter.reference_container.is_none() {
+        exporter.reference_container = (|| {
+            Some(ContainerId {
+                namespace: nonempty("REFERENCE_NAMESPACE")?,
+                pod_name: nonempty("REFERENCE_POD_NAME")?,
+                container_name: nonempty("REFERENCE_CONTAINER_NAME")?,
+            })
+        })();
+    }
+}

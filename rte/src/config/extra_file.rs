@@ -1,0 +1,163 @@
+//! The extra file (rte.md 2.4): topology manager settings, and what to hide. The operator renders it into a `ConfigMap`.
+//!
+//! Keys match in any case and unknown ones are ignored, as in Go.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde_yaml::{Mapping, Value};
+
+use super::{Config, PodPattern};
+
+/// Why the file could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is there and cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no YAML.
+    #[error("cannot parse {}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: serde_yaml::Error,
+    },
+    /// A value has the wrong type.
+    #[error("{key} is no {expected}")]
+    Type {
+        /// The key, dotted.
+        key: String,
+        /// What is wanted.
+        expected: &'static str,
+    },
+}
+
+/// Sets what the file at `path` says; a missing file says nothing.
+pub(super) fn apply(config: &mut Config, path: &Path) -> Result<(), Error> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => {
+            return Err(Error::Read {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let value: Value = serde_yaml::from_str(&text).map_err(|source| Error::Parse {
+        path: path.to_owned(),
+        source,
+    })?;
+    decode(config, &value)
+}
+
+fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
+    let Some(root) = mapping(value, "the file")? else {
+        return Ok(());
+    };
+    if let Some(kubelet) = field(root, "kubelet") {
+        let exporter = &mut config.topology_exporter;
+        if let Some(kubelet) = mapping(kubelet, "kubelet")? {
+            for (key, target) in [
+                (
+                    "topologyManagerPolicy",
+                    &mut exporter.topology_manager_policy,
+                ),
+                ("topologyManagerScope", &mut exporter.topology_manager_scope),
+            ] {
+                if let Some(value) = field(kubelet, key) {
+                    *target = string(value, key)?;
+                }
+            }
+        }
+    }
+    if let Some(excludes) = field(root, "resourceExclude")
+        && let Some(excludes) = mapping(excludes, "resourceExclude")?
+    {
+        let mut nodes = BTreeMap::new();
+        for (node, resources) in excludes {
+            let node = string(node, "resourceExclude")?;
+            let resources = sequence(resources, &node)?
+                .iter()
+                .map(|resource| string(resource, &node))
+                .collect::<Result<_, _>>()?;
+            nodes.insert(node, resources);
+        }
+        config.resource_monitor.resource_exclude = nodes;
+    }
+    if let Some(pods) = field(root, "podExclude") {
+        config.resource_monitor.pod_exclude = sequence(pods, "podExclude")?
+            .iter()
+            .map(pod_pattern)
+            .collect::<Result<_, _>>()?;
+    }
+    Ok(())
+}
+
+fn pod_pattern(value: &Value) -> Result<PodPattern, Error> {
+    let mut pattern = PodPattern::default();
+    if let Some(entry) = mapping(value, "podExclude")? {
+        for (key, target) in [
+            ("namespacePattern", &mut pattern.namespace_pattern),
+            ("namePattern", &mut pattern.name_pattern),
+        ] {
+            if let Some(value) = field(entry, key) {
+                *target = string(value, key)?;
+            }
+        }
+    }
+    Ok(pattern)
+}
+
+/// The value under `name`; a key that is spelled exactly so wins over others.
+fn field<'a>(mapping: &'a Mapping, name: &str) -> Option<&'a Value> {
+    mapping.get(name).or_else(|| {
+        mapping
+            .iter()
+            .find(|(key, _)| {
+                key.as_str()
+                    .is_some_and(|key| key.eq_ignore_ascii_case(name))
+            })
+            .map(|(_, value)| value)
+    })
+}
+
+fn mapping<'a>(value: &'a Value, key: &str) -> Result<Option<&'a Mapping>, Error> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Mapping(mapping) => Ok(Some(mapping)),
+        _ => Err(wrong(key, "mapping")),
+    }
+}
+
+fn sequence<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], Error> {
+    match value {
+        Value::Null => Ok(&[]),
+        Value::Sequence(items) => Ok(items),
+        _ => Err(wrong(key, "list")),
+    }
+}
+
+fn string(value: &Value, key: &str) -> Result<String, Error> {
+    match value {
+        Value::Null => Ok(String::new()),
+        Value::String(text) => Ok(text.clone()),
+        _ => Err(wrong(key, "string")),
+    }
+}
+
+fn wrong(key: &str, expected: &'static str) -> Error {
+    Error::Type {
+        key: key.to_owned(),
+        expected,
+    }
+}

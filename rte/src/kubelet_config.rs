@@ -1,0 +1,166 @@
+//! The topology manager's settings, which the scheduler has to know (rte.md 2.6).
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Deserialize;
+
+use crate::config::{DEFAULT_KUBELET_CONFIG_FILE, TopologyExporter};
+
+/// What the kubelet does when its configuration does not say.
+const DEFAULT_POLICY: &str = "none";
+/// See [`DEFAULT_POLICY`].
+const DEFAULT_SCOPE: &str = "container";
+
+/// Policy and scope, as they are published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopologyManager {
+    /// `none`, `best-effort`, `restricted` or `single-numa-node`; not checked.
+    pub policy: String,
+    /// `container` or `pod`; not checked.
+    pub scope: String,
+}
+
+/// Why the settings are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is no kubelet configuration.
+    #[error("cannot parse {}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: serde_yaml::Error,
+    },
+}
+
+/// The two fields of a `KubeletConfiguration` that matter here.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KubeletConfiguration {
+    #[serde(default)]
+    topology_manager_policy: Option<String>,
+    #[serde(default)]
+    topology_manager_scope: Option<String>,
+}
+
+/// Both settings as given, if both are; otherwise both from the kubelet's file, where it is.
+///
+/// Upstream has two answers to a missing file: its own binary stops, the operator's publishes `none` and `container`, whatever was
+/// not given. Here a file that somebody named has to be there, and the default one need not.
+pub fn topology_manager(config: &TopologyExporter) -> Result<TopologyManager, Error> {
+    let given = TopologyManager {
+        policy: config.topology_manager_policy.clone(),
+        scope: config.topology_manager_scope.clone(),
+    };
+    if !given.policy.is_empty() && !given.scope.is_empty() {
+        tracing::info!(policy = %given.policy, scope = %given.scope, "Using given Topology Manager settings");
+        return Ok(given);
+    }
+    let path = Path::new(&config.kubelet_config_file);
+    let is_guess = config.kubelet_config_file == DEFAULT_KUBELET_CONFIG_FILE;
+    if path.as_os_str().is_empty() || (is_guess && !path.exists()) {
+        let settings = or_default(given);
+        tracing::warn!(policy = %settings.policy, scope = %settings.scope,
+            "Topology Manager settings were not given and there is no kubelet configuration: using the kubelet's defaults");
+        return Ok(settings);
+    }
+    let settings = read(path)?;
+    tracing::info!(policy = %settings.policy, scope = %settings.scope, file = %path.display(),
+        "Using the kubelet's Topology Manager settings");
+    Ok(settings)
+}
+
+/// The settings of a kubelet that was started with this file. What the file leaves out has the kubelet's own default.
+fn read(path: &Path) -> Result<TopologyManager, Error> {
+    let text = fs::read_to_string(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let file: KubeletConfiguration =
+        serde_yaml::from_str(&text).map_err(|source| Error::Parse {
+            path: path.to_owned(),
+            source,
+        })?;
+    Ok(or_default(TopologyManager {
+        policy: file.topology_manager_policy.unwrap_or_default(),
+        scope: file.topology_manager_scope.unwrap_or_default(),
+    }))
+}
+
+fn or_default(mut settings: TopologyManager) -> TopologyManager {
+    if settings.policy.is_empty() {
+        DEFAULT_POLICY.clone_into(&mut settings.policy);
+    }
+    if settings.scope.is_empty() {
+        DEFAULT_SCOPE.clone_into(&mut settings.scope);
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const KUBELET: &str = "kind: KubeletConfiguration\ntopologyManagerPolicy: single-numa-node\n\
+        topologyManagerScope: pod\nreservedMemory:\n- {numaNode: 0, limits: {memory: 1Gi}}\n";
+
+    #[rstest]
+    #[case::both_given("restricted", "container", Some(KUBELET), "restricted", "container")]
+    #[case::lone_policy_gives_way_to_the_file(
+        "restricted",
+        "",
+        Some(KUBELET),
+        "single-numa-node",
+        "pod"
+    )]
+    #[case::nothing_given("", "", Some(KUBELET), "single-numa-node", "pod")]
+    #[case::silent_file("", "", Some("kind: KubeletConfiguration\n"), "none", "container")]
+    #[case::no_file_asked_for("restricted", "", None, "restricted", "container")]
+    fn settings_come_from_the_strongest_source(
+        #[case] policy: &str,
+        #[case] scope: &str,
+        #[case] file: Option<&str>,
+        #[case] expected_policy: &str,
+        #[case] expected_scope: &str,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.yaml");
+        if let Some(text) = file {
+            fs::write(&path, text).unwrap();
+        }
+        let config = TopologyExporter {
+            topology_manager_policy: policy.to_owned(),
+            topology_manager_scope: scope.to_owned(),
+            kubelet_config_file: file.map_or_else(String::new, |_| path.display().to_string()),
+            ..TopologyExporter::default()
+        };
+        let expected = TopologyManager {
+            policy: expected_policy.to_owned(),
+            scope: expected_scope.to_owned(),
+        };
+        assert_eq!(topology_manager(&config).unwrap(), expected);
+    }
+
+    #[test]
+    fn named_file_has_to_be_readable() {
+        let config = TopologyExporter {
+            kubelet_config_file: "/nowhere/config.yaml".to_owned(),
+            ..TopologyExporter::default()
+        };
+        let error = topology_manager(&config).unwrap_err();
+        assert_eq!(error.to_string(), "cannot read /nowhere/config.yaml");
+    }
+}

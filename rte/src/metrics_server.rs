@@ -1,0 +1,112 @@
+//! Serves metrics, and health, as the configuration says (rte.md 8.2).
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use daemon::tls;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{MetricsMode, MetricsTls, TopologyExporter};
+
+/// Where distributions keep the certificates of the authorities that they trust.
+const SYSTEM_AUTHORITIES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+/// Why metrics cannot be served: all of it is for an administrator to put right.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not a port.
+    #[error("invalid port: {0}")]
+    Port(i64),
+    /// Not an address.
+    #[error("invalid address: {0}")]
+    Address(String),
+    /// Unknown TLS version or cipher suite, unusable certificate or authorities.
+    #[error("metrics TLS policy")]
+    Tls(#[source] tls::Error),
+    /// Clients are to be verified, and there is nothing to verify them with.
+    #[error("metrics TLS policy: no certificate authorities found on this system")]
+    NoAuthorities,
+}
+
+/// Starts to serve until `stop`; nothing when metrics are off. A port that is taken is logged, the exporter works without.
+pub async fn start(
+    config: &TopologyExporter,
+    registry: Registry,
+    stop: CancellationToken,
+) -> Result<Option<JoinHandle<()>>, Error> {
+    let tls = match config.metrics_mode {
+        MetricsMode::Disabled => {
+            tracing::info!("Metrics endpoint disabled");
+            return Ok(None);
+        }
+        MetricsMode::Http => None,
+        MetricsMode::HttpTls => Some(server_config(&config.metrics_tls)?),
+    };
+    let port = match u16::try_from(config.metrics_port) {
+        Ok(port) if port > 0 => port,
+        _ => return Err(Error::Port(config.metrics_port)),
+    };
+    let address: IpAddr = config
+        .metrics_address
+        .parse()
+        .map_err(|_| Error::Address(config.metrics_address.clone()))?;
+    let listener = match TcpListener::bind((address, port)).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%address, port, %error, "Cannot serve metrics");
+            return Ok(None);
+        }
+    };
+    tracing::info!(%address, port, tls = tls.is_some(), "Serving metrics");
+    let router =
+        daemon::metrics::router(Arc::new(registry)).merge(daemon::admin::Checks::new().router());
+    Ok(Some(tokio::spawn(async move {
+        if let Err(error) = daemon::serve::serve(listener, tls, router, stop).await {
+            tracing::error!(%error, "Serving metrics failed");
+        }
+    })))
+}
+
+fn server_config(config: &MetricsTls) -> Result<Arc<rustls::ServerConfig>, Error> {
+    let dir = Path::new(&config.certs_dir);
+    let (certificate, key) = (dir.join(&config.cert_file), dir.join(&config.key_file));
+    let certificate = if certificate.exists() && key.exists() {
+        tls::from_files(&certificate, &key)
+    } else {
+        tracing::warn!(certificate = %certificate.display(), key = %key.display(),
+            "No certificate for metrics, using a self-signed one");
+        tls::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()])
+    };
+    let client_ca = match config.want_cli_auth {
+        true => Some(authorities(dir).ok_or(Error::NoAuthorities)?),
+        false => None,
+    };
+    let options = tls::Options {
+        min_version: config.min_tls_version.clone(),
+        cipher_suites: config
+            .cipher_suites
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty())
+            .collect(),
+        client_ca,
+    };
+    let certificate = certificate.map_err(Error::Tls)?;
+    tls::server_config(certificate, &options).map_err(Error::Tls)
+}
+
+/// `ca.crt` beside the certificate, or else the system's authorities, which are all that upstream knows.
+fn authorities(dir: &Path) -> Option<PathBuf> {
+    [dir.join("ca.crt")]
+        .into_iter()
+        .chain(SYSTEM_AUTHORITIES.iter().map(PathBuf::from))
+        .find(|path| path.exists())
+}

@@ -1,0 +1,315 @@
+//! From the kubelet's answers and the machine to the zones that are published (rte.md 4.2 and 4.4). Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use api::nrt::{CostInfo, ResourceInfo, ZONE_TYPE_NODE, Zone};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use podresources::v1;
+
+use crate::config::{ContainerId, PodPattern};
+use crate::glob::{self, Pattern};
+use crate::sysinfo::{Machine, NumaNode};
+
+const CPU: &str = "cpu";
+const MEMORY: &str = "memory";
+
+/// Resource amounts by NUMA node.
+type Counters = BTreeMap<u32, BTreeMap<String, i64>>;
+
+/// What is not accounted for or not shown.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only this namespace is accounted for; empty: all are.
+    pub namespace: String,
+    /// Resources that do not appear in zones.
+    pub hidden_resources: BTreeSet<String>,
+    /// Pods that are treated as if they were not there, by namespace and name.
+    pub hidden_pods: Vec<(Pattern, Pattern)>,
+    /// A container whose CPUs belong to everybody.
+    pub shared: Option<ContainerId>,
+}
+
+impl Filter {
+    /// The patterns that were understood, and the errors of the others: a pattern that is not understood matches nothing.
+    pub fn hide_pods(&mut self, patterns: &[PodPattern]) -> Vec<glob::Error> {
+        let mut errors = Vec::new();
+        for PodPattern {
+            name_pattern,
+            namespace_pattern,
+        } in patterns
+        {
+            match (Pattern::new(namespace_pattern), Pattern::new(name_pattern)) {
+                (Ok(namespace), Ok(name)) => self.hidden_pods.push((namespace, name)),
+                (Err(error), _) | (_, Err(error)) => errors.push(error),
+            }
+        }
+        errors
+    }
+
+    /// Applies what concerns pods to an answer of the kubelet, before anything else looks at it.
+    pub fn apply(&self, pods: &mut Vec<v1::PodResources>) {
+        if let Some(id) = &self.shared {
+            let shared: BTreeSet<i64> = pods
+                .iter()
+                .filter(|pod| pod.namespace == id.namespace && pod.name == id.pod_name)
+                .flat_map(|pod| &pod.containers)
+                .filter(|container| container.name == id.container_name)
+                .flat_map(|container| container.cpu_ids.iter().copied())
+                .collect();
+            for container in pods.iter_mut().flat_map(|pod| &mut pod.containers) {
+                container.cpu_ids.retain(|cpu| !shared.contains(cpu));
+                container.cpu_ids.sort_unstable();
+            }
+        }
+        pods.retain(|pod| {
+            !self.hidden_pods.iter().any(|(namespace, name)| {
+                namespace.matches(&pod.namespace) && name.matches(&pod.name)
+            })
+        });
+    }
+}
+
+/// Something in the answers that does not fit the machine. The zones are right but for what it says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Problem {
+    /// A CPU that sysfs does not have, or not online.
+    UnknownCpu(i64),
+    /// Memory or a device on a NUMA node that sysfs does not have.
+    UnknownNode {
+        /// The resource.
+        resource: String,
+        /// The NUMA node's id.
+        node: i64,
+    },
+    /// More can be allocated than there is; the capacity is published as if there was as much.
+    AboveCapacity {
+        /// The resource.
+        resource: String,
+        /// The NUMA node's id.
+        node: u32,
+    },
+    /// More is held than can be allocated; nothing is published as available.
+    Overused {
+        /// The resource.
+        resource: String,
+        /// The NUMA node's id.
+        node: u32,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownCpu(cpu) => write!(f, "cannot find the NUMA node for CPU {cpu}"),
+            Self::UnknownNode { resource, node } => {
+                write!(f, "{resource} is on NUMA node {node}, which does not exist")
+            }
+            Self::AboveCapacity { resource, node } => {
+                write!(
+                    f,
+                    "allocated more than capacity: {resource} on NUMA node {node}"
+                )
+            }
+            Self::Overused { resource, node } => {
+                write!(f, "negative size: {resource} on NUMA node {node}")
+            }
+        }
+    }
+}
+
+/// The zones, in the order of their ids, with resources in the order of their names.
+pub fn zones(
+    machine: &Machine,
+    allocatable: &v1::AllocatableResourcesResponse,
+    pods: &[v1::PodResources],
+    filter: &Filter,
+) -> (Vec<Zone>, BTreeSet<Problem>) {
+    let mut problems = BTreeSet::new();
+    let mut total = Counters::new();
+    let mut add = |counters: &mut Counters, cpus: &[i64], memory: &[_], devices: &[_]| {
+        count(machine, counters, (cpus, memory, devices), &mut problems);
+    };
+    add(
+        &mut total,
+        &allocatable.cpu_ids,
+        &allocatable.memory,
+        &allocatable.devices,
+    );
+    let mut used = Counters::new();
+    for pod in pods {
+        if !filter.namespace.is_empty() && pod.namespace != filter.namespace {
+            continue;
+        }
+        for container in &pod.containers {
+            add(
+                &mut used,
+                &container.cpu_ids,
+                &container.memory,
+                &container.devices,
+            );
+        }
+    }
+    let none = BTreeMap::new();
+    let zones = machine
+        .nodes
+        .iter()
+        .map(|(&id, node)| Zone {
+            name: zone_name(id),
+            zone_type: ZONE_TYPE_NODE.to_owned(),
+            costs: costs(node),
+            resources: resources(
+                id,
+                node,
+                total.get(&id).unwrap_or(&none),
+                used.get(&id).unwrap_or(&none),
+                filter,
+                &mut problems,
+            ),
+            ..Zone::default()
+        })
+        .collect();
+    (zones, problems)
+}
+
+/// `node-<id>`.
+pub fn zone_name(id: u32) -> String {
+    format!("node-{id}")
+}
+
+fn costs(node: &NumaNode) -> Vec<CostInfo> {
+    node.distances
+        .iter()
+        .map(|(id, distance)| CostInfo {
+            name: zone_name(*id),
+            value: *distance,
+        })
+        .collect()
+}
+
+fn count(
+    machine: &Machine,
+    counters: &mut Counters,
+    (cpus, memory, devices): (&[i64], &[v1::ContainerMemory], &[v1::ContainerDevices]),
+    problems: &mut BTreeSet<Problem>,
+) {
+    for &cpu in cpus {
+        match machine.node_of_cpu(cpu) {
+            Some(node) => add(counters, node, CPU, 1),
+            None => drop(problems.insert(Problem::UnknownCpu(cpu))),
+        }
+    }
+    let mut spread = |resource: &str, amount: i64, topology: Option<&v1::TopologyInfo>| {
+        // In full on every NUMA node that is listed: nobody knows how much is where.
+        for node in topology
+            .map(|topology| topology.nodes.as_slice())
+            .unwrap_or_default()
+        {
+            match u32::try_from(node.id)
+                .ok()
+                .filter(|id| machine.nodes.contains_key(id))
+            {
+                Some(id) => add(counters, id, resource, amount),
+                None => drop(problems.insert(Problem::UnknownNode {
+                    resource: resource.to_owned(),
+                    node: node.id,
+                })),
+            }
+        }
+    };
+    for block in memory.iter().filter(|block| block.size > 0) {
+        let size = i64::try_from(block.size).unwrap_or(i64::MAX);
+        spread(&block.memory_type, size, block.topology.as_ref());
+    }
+    for item in devices {
+        let amount = i64::try_from(item.device_ids.len()).unwrap_or(i64::MAX);
+        spread(&item.resource_name, amount, item.topology.as_ref());
+    }
+}
+
+fn add(counters: &mut Counters, node: u32, resource: &str, amount: i64) {
+    let counter = counters
+        .entry(node)
+        .or_default()
+        .entry(resource.to_owned())
+        .or_default();
+    *counter = counter.saturating_add(amount);
+}
+
+fn resources(
+    id: u32,
+    node: &NumaNode,
+    total: &BTreeMap<String, i64>,
+    used: &BTreeMap<String, i64>,
+    filter: &Filter,
+    problems: &mut BTreeSet<Problem>,
+) -> Vec<ResourceInfo> {
+    if total.is_empty() {
+        // All is reserved: the zone shows its CPUs and that none can be had.
+        let cpus = i64::try_from(node.cpus.len()).unwrap_or(i64::MAX);
+        return vec![resource(CPU, cpus, 0, 0)];
+    }
+    let shown = total
+        .iter()
+        .filter(|(name, _)| !filter.hidden_resources.contains(*name));
+    shown
+        .map(|(name, &allocatable)| {
+            let mut capacity = match capacity(node, name) {
+                None | Some(0) => allocatable,
+                Some(capacity) => capacity,
+            };
+            if allocatable > capacity {
+                problems.insert(Problem::AboveCapacity {
+                    resource: name.clone(),
+                    node: id,
+                });
+                capacity = allocatable;
+            }
+            let mut available = allocatable - used.get(name).copied().unwrap_or(0);
+            if available < 0 {
+                problems.insert(Problem::Overused {
+                    resource: name.clone(),
+                    node: id,
+                });
+                available = 0;
+            }
+            resource(name, capacity, allocatable, available)
+        })
+        .collect()
+}
+
+/// What sysfs says about a resource; nothing for resources that it does not know.
+fn capacity(node: &NumaNode, resource: &str) -> Option<i64> {
+    let amount = match resource {
+        CPU => node.cpus.len() as u64,
+        MEMORY => node.memory,
+        "hugepages-2Mi" => *node.hugepages.get(&(2 << 20))?,
+        "hugepages-1Gi" => *node.hugepages.get(&(1 << 30))?,
+        _ => return None,
+    };
+    Some(i64::try_from(amount).unwrap_or(i64::MAX))
+}
+
+fn resource(name: &str, capacity: i64, allocatable: i64, available: i64) -> ResourceInfo {
+    ResourceInfo {
+        name: name.to_owned(),
+        capacity: decimal(capacity),
+        allocatable: decimal(allocatable),
+        available: decimal(available),
+    }
+}
+
+/// A whole number in the canonical form of a decimal quantity: factors of 1000 become a suffix.
+fn decimal(mut value: i64) -> Quantity {
+    let mut suffixes = ["", "k", "M", "G", "T", "P", "E"].iter();
+    let mut suffix = suffixes.next().copied().unwrap_or_default();
+    while value != 0 && value % 1000 == 0 {
+        let Some(next) = suffixes.next() else { break };
+        value /= 1000;
+        suffix = next;
+    }
+    Quantity(format!("{value}{suffix}"))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,194 @@
+//! Conditions of the exporter's own pod (rte.md 8.1). Its manifest lists them as readiness gates, so the pod is Ready only when
+//! scans and writes work.
+
+use std::time::Duration;
+
+use api::conditions;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, PostParams};
+
+/// How long one call of the API server may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a conflict is answered by reading and writing once more.
+const CONFLICTS: usize = 4;
+
+/// How the last cycle went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The kubelet answered.
+    pub fetched: bool,
+    /// The object is up to date; nothing if that was not tried.
+    pub updated: Option<bool>,
+}
+
+/// Why the pod's status could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused.
+    #[error("failed to update pod status with conditions")]
+    Call(#[source] Box<kube::Error>),
+    /// The API server did not answer.
+    #[error("failed to update pod status with conditions: no answer within {} s", CALL_TIMEOUT.as_secs())]
+    Timeout,
+    /// The pod is written to by others all the time.
+    #[error("failed to update pod status with conditions: too many conflicts")]
+    Conflicts,
+}
+
+/// Writes conditions of one pod, if they differ from what it wrote last.
+pub struct Reporter {
+    pods: Api<Pod>,
+    pod: String,
+    written: Vec<PodCondition>,
+}
+
+impl Reporter {
+    /// For the pod of that name.
+    pub fn new(client: Client, namespace: &str, pod: &str) -> Self {
+        Self {
+            pods: Api::namespaced(client, namespace),
+            pod: pod.to_owned(),
+            written: Vec::new(),
+        }
+    }
+
+    /// Reports at `now`, if there is news.
+    pub async fn report(&mut self, report: Report, now: Timestamp) -> Result<(), Error> {
+        let news: Vec<PodCondition> = conditions(report, now)
+            .into_iter()
+            .filter(|condition| !self.written.iter().any(|written| same(written, condition)))
+            .collect();
+        if news.is_empty() {
+            return Ok(());
+        }
+        for _ in 0..CONFLICTS {
+            let mut pod = bounded(self.pods.get(&self.pod)).await?;
+            let present = pod
+                .status
+                .get_or_insert_default()
+                .conditions
+                .get_or_insert_default();
+            merge(present, &news);
+            match bounded(
+                self.pods
+                    .replace_status(&self.pod, &PostParams::default(), &pod),
+            )
+            .await
+            {
+                Ok(_pod) => {
+                    merge(&mut self.written, &news);
+                    return Ok(());
+                }
+                Err(Error::Call(error)) if is_conflict(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Conflicts)
+    }
+}
+
+fn conditions(report: Report, now: Timestamp) -> Vec<PodCondition> {
+    let fetched = condition(
+        conditions::POD_RESOURCES_FETCHED,
+        report.fetched,
+        conditions::REASON_SCAN_FAILED,
+        "failed to scan pod resources",
+        now,
+    );
+    let updated = report.updated.map(|updated| {
+        condition(
+            conditions::NODE_TOPOLOGY_UPDATED,
+            updated,
+            conditions::REASON_UPDATE_FAILED,
+            "failed to update noderesourcetopology object",
+            now,
+        )
+    });
+    [fetched].into_iter().chain(updated).collect()
+}
+
+fn condition(kind: &str, holds: bool, reason: &str, message: &str, now: Timestamp) -> PodCondition {
+    PodCondition {
+        type_: kind.to_owned(),
+        status: if holds { "True" } else { "False" }.to_owned(),
+        reason: (!holds).then(|| reason.to_owned()),
+        message: (!holds).then(|| message.to_owned()),
+        last_transition_time: Some(Time(now)),
+        ..PodCondition::default()
+    }
+}
+
+fn same(a: &PodCondition, b: &PodCondition) -> bool {
+    (&a.type_, &a.status, &a.reason, &a.message) == (&b.type_, &b.status, &b.reason, &b.message)
+}
+
+/// Replaces the conditions of the same types.
+fn merge(present: &mut Vec<PodCondition>, news: &[PodCondition]) {
+    present.retain(|condition| !news.iter().any(|new| new.type_ == condition.type_));
+    present.extend_from_slice(news);
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+async fn bounded<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+        Ok(answer) => answer.map_err(|error| Error::Call(Box::new(error))),
+        Err(_elapsed) => Err(Error::Timeout),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_reason_and_message_and_successes_do_not() {
+        let now = Timestamp::UNIX_EPOCH;
+        let report = |fetched, updated| {
+            conditions(Report { fetched, updated }, now)
+                .into_iter()
+                .map(|c| format!("{}={} {:?} {:?}", c.type_, c.status, c.reason, c.message))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            report(true, Some(true)),
+            [
+                "PodresourcesFetched=True None None",
+                "NodeTopologyUpdated=True None None"
+            ]
+        );
+        assert_eq!(
+            report(false, None),
+            [
+                r#"PodresourcesFetched=False Some("ScanFailed") Some("failed to scan pod resources")"#
+            ]
+        );
+        assert_eq!(
+            report(true, Some(false))[1],
+            r#"NodeTopologyUpdated=False Some("UpdateFailed") Some("failed to update noderesourcetopology object")"#
+        );
+    }
+
+    #[test]
+    fn conditions_of_others_stay() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut present = vec![
+            condition("Ready", true, "", "", now),
+            condition("PodresourcesFetched", false, "", "", now),
+        ];
+        merge(
+            &mut present,
+            &[condition("PodresourcesFetched", true, "", "", now)],
+        );
+        let shown: Vec<_> = present
+            .iter()
+            .map(|c| (c.type_.as_str(), c.status.as_str()))
+            .collect();
+        assert_eq!(shown, [("Ready", "True"), ("PodresourcesFetched", "True")]);
+    }
+}

@@ -1,0 +1,495 @@
+//! The daemon: puts the parts together and runs the loop over events (rte.md 3).
+//!
+//! One cycle is one scan and one publication, both or nothing. What arrives during a cycle, or while the rate limit holds it back, is one
+//! event for the next. A cycle that failed is tried again, soon first, then less often.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use api::duration::GoDuration;
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use futures::FutureExt as _;
+use k8s_openapi::jiff::Timestamp;
+use podresources::client::PodResources;
+use podresources::socket::Socket;
+use prometheus_client::registry::Registry;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::kubelet_config::{self, TopologyManager};
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::metrics_server;
+use crate::monitor::Filter;
+use crate::notify::{self, Watcher};
+use crate::observation::{Observation, Settings};
+use crate::publish::{self, Content, Options, Publisher, Timing, Trigger, chain};
+use crate::readiness::{Report, Reporter};
+use crate::scan::Scanner;
+use crate::status_dump::{PodName, Record, StatusDump};
+
+/// How long the kubelet may take to answer one call.
+const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first pause after a failed cycle.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest pause between two tries.
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// Who and where this exporter is, from the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// `NODE_NAME` if it is set, even to nothing; otherwise the host's name.
+    pub node: String,
+    /// `REFERENCE_NAMESPACE`: namespace of the own pod.
+    pub namespace: Option<String>,
+    /// `REFERENCE_POD_NAME`: name of the own pod.
+    pub pod: Option<String>,
+    /// `PFP_STATUS_DUMP`: directory for fingerprint records.
+    pub status_dump: Option<PathBuf>,
+}
+
+/// Runs until `stop`, or for one cycle if the configuration says so. An error ends the process: at start what only an
+/// administrator can put right, later nothing but a failed `--oneshot`.
+pub async fn run(
+    config: Config,
+    identity: Identity,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let exporter = &config.topology_exporter;
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&identity.node, &mut registry);
+    let topology_manager = kubelet_config::topology_manager(exporter)
+        .map_err(|error| fatal("error getting topology Manager Policy", &error))?;
+
+    let socket: Socket = exporter
+        .pod_resources_socket_path
+        .parse()
+        .map_err(|error| fatal("failed to get podresources client", &error))?;
+    let scanner = Scanner::new(
+        PodResources::new(&socket, KUBELET_TIMEOUT),
+        settings(&config, &identity, topology_manager),
+        PathBuf::from(&config.resource_monitor.sysfs_root),
+        config.resource_monitor.refresh_node_resources,
+        metrics.clone(),
+    )
+    .map_err(|error| fatal("error while updating node capacity", &error))?;
+
+    let (publisher, reporter) = writers(&config, &identity, &metrics).await?;
+    let notifications = match exporter.notify_file_path.as_str() {
+        "" => None,
+        path => {
+            notify::prepare(Path::new(path))
+                .map_err(|error| fatal("failed to set up notifications", &error))?;
+            Some(PathBuf::from(path))
+        }
+    };
+    let serving = metrics_server::start(exporter, registry, stop.clone())
+        .await
+        .map_err(|error| fatal("failed to setup metrics server", &error))?;
+
+    let unit = u64::try_from(exporter.time_unit_to_limit_events.as_nanos()).unwrap_or(0);
+    let status_file = &config.resource_monitor.pod_set_fingerprint_status_file;
+    let status_file = (!status_file.is_empty()).then(|| PathBuf::from(status_file));
+    let exporter = Exporter {
+        scanner,
+        publisher,
+        reporter,
+        status: StatusDump::new(status_file, identity.status_dump.as_deref(), &identity.node),
+        metrics,
+        node: identity.node.clone(),
+        expose_timing: config.resource_monitor.expose_timing,
+        last_event: Instant::now(),
+    };
+    let events = Events {
+        watcher: notifications.as_deref().and_then(watch),
+        notifications,
+        timer: timer(exporter_period(&config)),
+        limiter: Limiter::new(
+            config.topology_exporter.max_event_per_time_unit,
+            Duration::from_nanos(unit),
+        ),
+        retries: None,
+        node: identity.node,
+    };
+    let outcome = exporter
+        .run(
+            events,
+            exporter_period(&config),
+            config.nrt_updater.one_shot,
+            &stop,
+        )
+        .await;
+    stop.cancel();
+    if let Some(serving) = serving {
+        serving.await?;
+    }
+    outcome
+}
+
+fn exporter_period(config: &Config) -> GoDuration {
+    config.topology_exporter.sleep_interval
+}
+
+fn fatal(what: &str, error: &dyn std::error::Error) -> anyhow::Error {
+    anyhow::anyhow!("{what}: {}", chain(error))
+}
+
+fn settings(config: &Config, identity: &Identity, topology_manager: TopologyManager) -> Settings {
+    let monitor = &config.resource_monitor;
+    let hidden = ["*", identity.node.as_str()]
+        .into_iter()
+        .filter_map(|node| monitor.resource_exclude.get(node));
+    let mut filter = Filter {
+        namespace: monitor.namespace.clone(),
+        hidden_resources: hidden.flatten().cloned().collect(),
+        shared: config.topology_exporter.reference_container.clone(),
+        ..Filter::default()
+    };
+    for error in filter.hide_pods(&monitor.pod_exclude) {
+        tracing::warn!(%error, "Pod exclude pattern never matches");
+    }
+    if monitor.exclude_terminal_pods {
+        tracing::info!("Terminal pods need no exclusion: the kubelet does not list them");
+    }
+    Settings {
+        filter,
+        fingerprint: monitor
+            .pod_set_fingerprint
+            .then_some(monitor.pod_set_fingerprint_method),
+        topology_manager,
+    }
+}
+
+/// What writes to the API server, as far as the configuration allows.
+async fn writers(
+    config: &Config,
+    identity: &Identity,
+    metrics: &Metrics,
+) -> anyhow::Result<(Option<Publisher>, Option<Reporter>)> {
+    let own_pod = if config.topology_exporter.pod_readiness_enable {
+        let given = |value: &Option<String>, name: &str| {
+            value
+                .clone()
+                .ok_or_else(|| anyhow::anyhow!("the env {name} doesn't exist"))
+        };
+        Some((
+            given(&identity.namespace, "REFERENCE_NAMESPACE")?,
+            given(&identity.pod, "REFERENCE_POD_NAME")?,
+        ))
+    } else {
+        None
+    };
+    let publishing = !config.nrt_updater.no_publish;
+    if !publishing && own_pod.is_none() {
+        return Ok((None, None));
+    }
+    let failed =
+        |error: &dyn std::error::Error| fatal("failed to get a kubernetes core client", error);
+    let kubeconfig = Path::new(&config.global.kubeconfig);
+    let mut client_config = daemon::client::config(Some(kubeconfig))
+        .await
+        .map_err(|error| failed(&error))?;
+    // Failures are retried, and counted, by cycle.
+    client_config.default_retry = false;
+    let client = kube::Client::try_from(client_config).map_err(|error| failed(&error))?;
+    let publisher = publishing.then(|| {
+        let options = Options {
+            name: config.nrt_updater.hostname.clone(),
+            patch_mode: config.nrt_updater.patch_mode,
+            patch_resync: config.nrt_updater.patch_resync,
+            own: config.topology_exporter.add_nrt_owner_enable,
+        };
+        Publisher::new(client.clone(), options, metrics.clone())
+    });
+    let reporter = own_pod.map(|(namespace, pod)| Reporter::new(client, &namespace, &pod));
+    Ok((publisher, reporter))
+}
+
+fn timer(period: GoDuration) -> Option<Interval> {
+    let period = Duration::from_nanos(u64::try_from(period.as_nanos()).unwrap_or(0));
+    if period.is_zero() {
+        return None;
+    }
+    let mut timer = interval_at(Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Some(timer)
+}
+
+fn watch(path: &Path) -> Option<Watcher> {
+    match Watcher::new(path) {
+        Ok(watcher) => {
+            tracing::info!(path = %path.display(), "Added watch");
+            Some(watcher)
+        }
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "Notifications do not work");
+            None
+        }
+    }
+}
+
+/// Where events come from.
+struct Events {
+    notifications: Option<PathBuf>,
+    watcher: Option<Watcher>,
+    timer: Option<Interval>,
+    limiter: Option<Limiter>,
+    retries: Option<Retries>,
+    node: String,
+}
+
+/// Tries after a failure.
+struct Retries {
+    trigger: Trigger,
+    pauses: ExponentialBackoff,
+    at: Instant,
+}
+
+impl Events {
+    /// The next event.
+    async fn next(&mut self) -> Trigger {
+        let tick = async {
+            match &mut self.timer {
+                Some(timer) => drop(timer.tick().await),
+                None => std::future::pending().await,
+            }
+        };
+        let notification = async {
+            match &mut self.watcher {
+                Some(watcher) => watcher.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let retry = async {
+            match &self.retries {
+                Some(retries) => {
+                    sleep_until(retries.at).await;
+                    retries.trigger
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = notification => {
+                tracing::debug!("fsnotify update trigger");
+                if let Err(error) = outcome {
+                    tracing::error!(error = %chain(&error), "Notifications stopped");
+                    self.watch_again();
+                }
+                Trigger::Reactive
+            }
+            () = tick => {
+                tracing::debug!("timer update trigger");
+                Trigger::Periodic
+            }
+            trigger = retry => trigger,
+        }
+    }
+
+    fn watch_again(&mut self) {
+        self.watcher = self.notifications.as_deref().and_then(|path| {
+            notify::prepare(path)
+                .inspect_err(|error| tracing::error!(error = %chain(error), "Cannot make the notification file anew"))
+                .ok()?;
+            watch(path)
+        });
+    }
+
+    /// Waits for the rate limit. What is notified meanwhile belongs to the event that waits.
+    async fn pass(&mut self) {
+        if let Some(limiter) = &mut self.limiter {
+            let now = Instant::now();
+            let at = limiter.admit(now);
+            if at > now {
+                sleep_until(at).await;
+                if let Some(watcher) = &mut self.watcher {
+                    // An error comes up again with the next event.
+                    drop(watcher.next().now_or_never());
+                }
+            }
+        }
+    }
+
+    /// Plans the next try, or none after a success.
+    fn plan(&mut self, trigger: Trigger, succeeded: bool) {
+        if succeeded {
+            self.retries = None;
+            return;
+        }
+        let node = &self.node;
+        let mut retries = self.retries.take().unwrap_or_else(|| Retries {
+            trigger,
+            pauses: pauses(node),
+            at: Instant::now(),
+        });
+        let pause = retries.pauses.next().unwrap_or(LAST_RETRY);
+        retries.at = Instant::now() + pause;
+        if trigger == Trigger::Reactive {
+            retries.trigger = trigger;
+        }
+        self.retries = Some(retries);
+    }
+}
+
+/// Growing pauses. Each node has its own jitter: after an outage not all come at once.
+fn pauses(node: &str) -> ExponentialBackoff {
+    let mut hasher = DefaultHasher::new();
+    node.hash(&mut hasher);
+    ExponentialBuilder::default()
+        .with_min_delay(FIRST_RETRY)
+        .with_max_delay(LAST_RETRY)
+        .with_jitter()
+        .with_jitter_seed(hasher.finish())
+        .without_max_times()
+        .build()
+}
+
+/// The parts that a cycle needs.
+struct Exporter {
+    scanner: Scanner,
+    publisher: Option<Publisher>,
+    reporter: Option<Reporter>,
+    status: StatusDump,
+    metrics: Metrics,
+    node: String,
+    expose_timing: bool,
+    last_event: Instant,
+}
+
+impl Exporter {
+    async fn run(
+        mut self,
+        mut events: Events,
+        period: GoDuration,
+        one_shot: bool,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        tracing::info!("initial update trigger");
+        let mut trigger = Trigger::Reactive;
+        loop {
+            let interval = match trigger {
+                Trigger::Periodic => period,
+                Trigger::Reactive => GoDuration::default(),
+            };
+            let cycle = async {
+                events.pass().await;
+                self.cycle(trigger, interval).await
+            };
+            let outcome = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                outcome = cycle => outcome,
+            };
+            if one_shot {
+                return outcome;
+            }
+            if let Err(error) = &outcome {
+                tracing::error!(%error, "Update failed, trying again");
+            }
+            if events.retries.is_some() {
+                self.metrics.retried("cycle");
+            }
+            events.plan(trigger, outcome.is_ok());
+            trigger = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                trigger = events.next() => trigger,
+            };
+        }
+    }
+
+    /// Scan, publish, report.
+    async fn cycle(&mut self, trigger: Trigger, interval: GoDuration) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let since_previous = start - std::mem::replace(&mut self.last_event, start);
+        self.metrics.woke(trigger.as_str(), since_previous);
+        let observation = match self.scanner.scan().await {
+            Ok(observation) => observation,
+            Err(error) => {
+                let report = Report {
+                    fetched: false,
+                    updated: None,
+                };
+                self.report(report).await?;
+                return Err(fatal("failed to scan pod resources", &error));
+            }
+        };
+        self.metrics
+            .took("podresources_scan", trigger.as_str(), start.elapsed());
+        self.record(&observation);
+
+        let start = Instant::now();
+        let timing = self.expose_timing.then_some(Timing {
+            since_previous,
+            interval,
+        });
+        let written = match &mut self.publisher {
+            Some(publisher) => publisher
+                .publish(&content(observation, trigger, timing))
+                .await
+                .map(Some),
+            None => Ok(None),
+        };
+        self.metrics.took(
+            "node_resource_object_update",
+            trigger.as_str(),
+            start.elapsed(),
+        );
+        let report = Report {
+            fetched: true,
+            updated: Some(written.is_ok()),
+        };
+        let reported = self.report(report).await;
+        match written {
+            Err(error) => Err(fatal("failed to update", &error)),
+            Ok(outcome) => {
+                if let Some(outcome) = outcome {
+                    self.metrics.published(SystemTime::now());
+                    if outcome != publish::Outcome::Unchanged {
+                        tracing::info!(node = %self.node, ?outcome, trigger = trigger.as_str(), "Published");
+                    }
+                }
+                reported
+            }
+        }
+    }
+
+    async fn report(&mut self, report: Report) -> anyhow::Result<()> {
+        match &mut self.reporter {
+            None => Ok(()),
+            Some(reporter) => reporter
+                .report(report, Timestamp::now())
+                .await
+                .map_err(|error| anyhow::anyhow!("{}", chain(&error))),
+        }
+    }
+
+    fn record(&mut self, observation: &Observation) {
+        let Some(fingerprint) = &observation.fingerprint else {
+            return;
+        };
+        let pod = |(namespace, name): &(String, String)| PodName {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
+        let record = Record {
+            fingerprint_computed: fingerprint.text.clone(),
+            pods: fingerprint.pods.iter().map(pod).collect(),
+            node_name: self.node.clone(),
+        };
+        self.status.add(&record, Timestamp::now());
+    }
+}
+
+fn content(observation: Observation, trigger: Trigger, timing: Option<Timing>) -> Content {
+    Content {
+        zones: observation.zones,
+        attributes: observation.attributes,
+        fingerprint: observation.fingerprint.map(|fingerprint| fingerprint.text),
+        trigger,
+        timing,
+    }
+}

@@ -1,0 +1,103 @@
+//! Looks at the node: asks the kubelet and reads sysfs. Either all of it works or there is no observation.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use podresources::client::{self, PodResources};
+
+use crate::metrics::Metrics;
+use crate::monitor::Problem;
+use crate::observation::{Observation, Settings, observe};
+use crate::sysinfo::{self, Machine};
+
+/// Looks at one node again and again.
+pub struct Scanner {
+    kubelet: PodResources,
+    settings: Settings,
+    sysfs: PathBuf,
+    machine: Machine,
+    refresh: bool,
+    metrics: Metrics,
+    told: (BTreeSet<Problem>, Option<String>),
+}
+
+/// Why there is no observation.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kubelet did not tell.
+    #[error("cannot ask the kubelet")]
+    Kubelet(#[from] client::Error),
+    /// The machine cannot be read any more.
+    #[error("cannot read the machine")]
+    Machine(#[from] sysinfo::Error),
+}
+
+impl Scanner {
+    /// Reads the machine for the first time. With `refresh` it is read again with each scan.
+    pub fn new(
+        kubelet: PodResources,
+        settings: Settings,
+        sysfs: PathBuf,
+        refresh: bool,
+        metrics: Metrics,
+    ) -> Result<Self, sysinfo::Error> {
+        let machine = sysinfo::read(&sysfs)?;
+        if refresh {
+            tracing::info!("tracking node resources");
+        }
+        Ok(Self {
+            kubelet,
+            settings,
+            sysfs,
+            machine,
+            refresh,
+            metrics,
+            told: (BTreeSet::new(), None),
+        })
+    }
+
+    /// One look.
+    pub async fn scan(&mut self) -> Result<Observation, Error> {
+        if self.refresh {
+            let machine = sysinfo::read(&self.sysfs)?;
+            if machine != self.machine {
+                tracing::info!("update node resources");
+                self.machine = machine;
+            }
+        }
+        // What can be allocated changes when device plugins come and go, so it is asked for each time.
+        let allocatable = self
+            .kubelet
+            .allocatable()
+            .await
+            .inspect_err(|_| self.metrics.call_failed("get_allocatable_resources"))?;
+        let pods = self
+            .kubelet
+            .list()
+            .await
+            .inspect_err(|_| self.metrics.call_failed("list"))?;
+        let observation = observe(
+            &self.settings,
+            &self.machine,
+            &allocatable,
+            pods.pod_resources,
+        );
+        self.tell_problems(&observation);
+        Ok(observation)
+    }
+
+    /// Problems stay for long: they are logged when they change.
+    fn tell_problems(&mut self, observation: &Observation) {
+        let (told, told_placement) = &mut self.told;
+        for problem in observation.problems.difference(told) {
+            tracing::warn!(%problem, "The kubelet's answer does not fit the machine");
+        }
+        observation.problems.clone_into(told);
+        if observation.placement_problem != *told_placement {
+            if let Some(problem) = &observation.placement_problem {
+                tracing::warn!(%problem, "NUMA placement is not published");
+            }
+            told_placement.clone_from(&observation.placement_problem);
+        }
+    }
+}

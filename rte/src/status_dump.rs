@@ -1,0 +1,152 @@
+//! Records of what the fingerprint was computed from, for people who look for the difference to the scheduler's (rte.md 6.4).
+
+use std::collections::VecDeque;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+
+/// How many records the directory's file keeps.
+const KEPT: usize = 10;
+
+/// One computation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The fingerprint.
+    pub fingerprint_computed: String,
+    /// The pods, in the order in which the kubelet listed them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<PodName>,
+    /// The node.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node_name: String,
+}
+
+/// A pod, with the keys that the readers of these files know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct PodName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Dated {
+    #[serde(flatten)]
+    record: Record,
+    record_time: Timestamp,
+}
+
+/// Where the records go.
+#[derive(Default)]
+pub struct StatusDump {
+    /// Replaced by each record.
+    file: Option<PathBuf>,
+    /// Holds the last few records.
+    history: Option<(PathBuf, VecDeque<Dated>)>,
+}
+
+impl StatusDump {
+    /// Writes the last record to `file`, if given, and the last ten to a file named after the node in `dir`, if given and present.
+    pub fn new(file: Option<PathBuf>, dir: Option<&Path>, node: &str) -> Self {
+        let history = dir.and_then(|dir| {
+            if !dir.is_dir() {
+                tracing::warn!(dir = %dir.display(), "Base directory not found, will discard everything");
+                return None;
+            }
+            Some((dir.join(node.replace('.', "_")), VecDeque::new()))
+        });
+        Self { file, history }
+    }
+
+    /// Adds a record, made at `now`.
+    pub fn add(&mut self, record: &Record, now: Timestamp) {
+        if let Some(file) = &self.file {
+            log_failure(file, replace(file, record));
+        }
+        if let Some((file, records)) = &mut self.history {
+            if records.len() == KEPT {
+                records.pop_front();
+            }
+            records.push_back(Dated {
+                record: record.clone(),
+                record_time: now,
+            });
+            log_failure(file, replace(file, records));
+        }
+    }
+}
+
+fn log_failure(file: &Path, outcome: io::Result<()>) {
+    if let Err(error) = outcome {
+        tracing::warn!(file = %file.display(), %error, "Cannot write the fingerprint status");
+    }
+}
+
+/// Readers see the old content or the new one, never a part.
+fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
+    let name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut draft_name = std::ffi::OsString::from("__");
+    draft_name.push(name);
+    let draft = file.with_file_name(draft_name);
+    let mut output = std::fs::File::create(&draft)?;
+    serde_json::to_writer(&mut output, content)?;
+    output.flush()?;
+    std::fs::rename(&draft, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str) -> Record {
+        Record {
+            fingerprint_computed: "pfp0v0010c5658d8bde5056f".to_owned(),
+            pods: vec![PodName {
+                namespace: "default".to_owned(),
+                name: name.to_owned(),
+            }],
+            node_name: "worker-0".to_owned(),
+        }
+    }
+
+    #[test]
+    fn file_holds_the_last_record_as_its_readers_know_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("status.json");
+        let mut dump = StatusDump::new(Some(file.clone()), None, "worker-0");
+        dump.add(&record("pod-0"), Timestamp::UNIX_EPOCH);
+        dump.add(&record("pod-1"), Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            std::fs::read_to_string(file).unwrap(),
+            r#"{"fingerprintComputed":"pfp0v0010c5658d8bde5056f","pods":[{"Namespace":"default","Name":"pod-1"}],"nodeName":"worker-0"}"#
+        );
+    }
+
+    #[test]
+    fn directory_holds_the_last_ten_records_with_their_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut dump = StatusDump::new(None, Some(dir.path()), "worker-0.example.com");
+        for i in 0..12 {
+            dump.add(&record(&format!("pod-{i}")), Timestamp::UNIX_EPOCH);
+        }
+        let text = std::fs::read_to_string(dir.path().join("worker-0_example_com")).unwrap();
+        let records: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(records.as_array().unwrap().len(), 10);
+        assert_eq!(records[0]["pods"][0]["Name"], "pod-2");
+        assert_eq!(records[9]["recordTime"], "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn missing_directory_discards_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("missing");
+        StatusDump::new(None, Some(&missing), "n").add(&record("p"), Timestamp::UNIX_EPOCH);
+        assert!(!missing.exists());
+    }
+}

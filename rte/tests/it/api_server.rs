@@ -1,0 +1,193 @@
+//! As much of an API server as the exporter talks to: objects by path, resource versions, merge patches, and failures on demand.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// How long tests wait for what has to come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) const NRTS: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies";
+
+#[derive(Default)]
+struct Store {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    /// Method and path of each request.
+    log: Vec<String>,
+    /// Answers that come instead of the real ones: method, status code.
+    failures: VecDeque<(Method, u16)>,
+}
+
+#[derive(Clone)]
+pub(crate) struct ApiServer {
+    store: Arc<Mutex<Store>>,
+    changed: watch::Sender<u64>,
+}
+
+impl ApiServer {
+    pub(crate) fn new() -> Self {
+        Self {
+            store: Arc::default(),
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    /// A client that talks to it without a network.
+    pub(crate) fn client(&self) -> kube::Client {
+        kube::Client::new(self.router(), "default")
+    }
+
+    pub(crate) fn router(&self) -> Router {
+        Router::new().fallback(handle).with_state(self.clone())
+    }
+
+    /// Serves on a port of its own; returns the URL.
+    pub(crate) async fn listen(&self) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = self.router();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        url
+    }
+
+    pub(crate) fn put(&self, path: &str, object: Value) {
+        self.with(|store| store.write(path, object));
+    }
+
+    pub(crate) fn edit(&self, path: &str, patch: &Value) {
+        self.with(|store| {
+            let mut object = store.objects[path].clone();
+            json_patch::merge(&mut object, patch);
+            store.write(path, object);
+        });
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        self.with(|store| store.objects.remove(path)).unwrap();
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.with(|store| store.objects.get(path).cloned())
+    }
+
+    /// The next request with this method is refused.
+    pub(crate) fn refuse(&self, method: Method, code: u16) {
+        self.with(|store| store.failures.push_back((method, code)));
+    }
+
+    /// Requests since the last call, without the common beginning of NRT paths.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        let log = self.with(|store| std::mem::take(&mut store.log));
+        log.iter().map(|line| line.replace(NRTS, "")).collect()
+    }
+
+    /// Waits until there is such an object.
+    pub(crate) async fn wait_for(&self, path: &str, what: impl Fn(&Value) -> bool) -> Value {
+        let mut changes = self.changed.subscribe();
+        let found = async {
+            loop {
+                changes.borrow_and_update();
+                if let Some(object) = self.get(path).filter(&what) {
+                    return object;
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        match tokio::time::timeout(PATIENCE, found).await {
+            Ok(object) => object,
+            Err(_) => panic!("{path} is {:#?}", self.get(path)),
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Store) -> T) -> T {
+        let result = act(&mut self.store.lock().unwrap());
+        self.changed.send_modify(|count| *count += 1);
+        result
+    }
+}
+
+impl Store {
+    fn write(&mut self, path: &str, mut object: Value) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        object["metadata"]["managedFields"] = json!([{"manager": "test"}]);
+        self.objects.insert(path.to_owned(), object.clone());
+        object
+    }
+
+    fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> Result<Value, u16> {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let object_path = path.strip_suffix("/status").unwrap_or(path);
+        let is_list = path == "/api/v1/nodes";
+        if is_list {
+            let items: Vec<&Value> = self
+                .objects
+                .iter()
+                .filter(|(key, _)| key.starts_with("/api/v1/nodes/"))
+                .map(|(_, node)| node)
+                .collect();
+            return Ok(
+                json!({"apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": items}),
+            );
+        }
+        let present = self.objects.get(object_path).cloned();
+        let conflict = |present: &Value| {
+            let asked = &body["metadata"]["resourceVersion"];
+            !asked.is_null() && *asked != present["metadata"]["resourceVersion"]
+        };
+        match (method.as_str(), present) {
+            ("POST", _) => {
+                let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
+                if self.objects.contains_key(&path) {
+                    return Err(409);
+                }
+                Ok(self.write(&path, body))
+            }
+            (_, None) => Err(404),
+            ("GET", Some(present)) => Ok(present),
+            ("PUT" | "PATCH", Some(present)) if conflict(&present) => Err(409),
+            ("PUT", Some(_)) => Ok(self.write(object_path, body)),
+            ("PATCH", Some(mut present)) => {
+                json_patch::merge(&mut present, &body);
+                Ok(self.write(object_path, present))
+            }
+            _ => Err(405),
+        }
+    }
+}
+
+async fn handle(State(server): State<ApiServer>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body: Bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let (method, path) = (parts.method, parts.uri.path().to_owned());
+    let answer = server.with(|store| {
+        store.log.push(format!("{method} {path}"));
+        match store
+            .failures
+            .iter()
+            .position(|(refused, _)| *refused == method)
+        {
+            Some(i) => Err(store.failures.remove(i).unwrap().1),
+            None => store.answer(&method, &path, &body),
+        }
+    });
+    match answer {
+        Ok(object) => Json(object).into_response(),
+        Err(code) => {
+            let status = json!({
+                "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+                "message": format!("refused with {code}"), "reason": "Test", "code": code,
+            });
+            (StatusCode::from_u16(code).unwrap(), Json(status)).into_response()
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A kubelet that lists what the test wants.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use podresources::server::Listener;
+use podresources::socket::Socket;
+use podresources::v1;
+use podresources::v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+/// What the kubelet answers; `None`: it refuses.
+#[derive(Clone, Default)]
+pub(crate) struct Kubelet(Arc<Mutex<Answers>>);
+
+#[derive(Default)]
+struct Answers {
+    allocatable: v1::AllocatableResourcesResponse,
+    pods: Option<Vec<v1::PodResources>>,
+}
+
+impl Kubelet {
+    pub(crate) fn new(allocatable: v1::AllocatableResourcesResponse) -> Self {
+        Self(Arc::new(Mutex::new(Answers {
+            allocatable,
+            pods: Some(Vec::new()),
+        })))
+    }
+
+    pub(crate) fn set_pods(&self, pods: Option<Vec<v1::PodResources>>) {
+        self.0.lock().unwrap().pods = pods;
+    }
+
+    /// Serves until the test ends.
+    pub(crate) async fn serve(&self, path: &Path) {
+        let listener = Listener::bind(&Socket::new(path).unwrap(), 0o600)
+            .await
+            .unwrap();
+        let routes = Routes::new(PodResourcesListerServer::new(self.clone()));
+        tokio::spawn(listener.serve(routes, std::future::pending()));
+    }
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for Kubelet {
+    async fn list(
+        &self,
+        _request: Request<v1::ListPodResourcesRequest>,
+    ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
+        let pods = self.0.lock().unwrap().pods.clone();
+        let pod_resources =
+            pods.ok_or_else(|| Status::resource_exhausted("rejected by rate limit"))?;
+        Ok(Response::new(v1::ListPodResourcesResponse {
+            pod_resources,
+        }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _request: Request<v1::AllocatableResourcesRequest>,
+    ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
+        Ok(Response::new(self.0.lock().unwrap().allocatable.clone()))
+    }
+}

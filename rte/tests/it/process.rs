@@ -1,0 +1,452 @@
+//! The program as it runs on a node: command line in, objects, conditions, metrics and exit codes out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podresources::v1;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+
+use crate::api_server::{ApiServer, NRTS, PATIENCE};
+use crate::kubelet::Kubelet;
+
+const POD: &str = "/api/v1/namespaces/numaresources/pods/rte-x";
+
+/// A node's directory, its kubelet and its API server.
+struct Scene {
+    dir: tempfile::TempDir,
+    server: ApiServer,
+    kubelet: Kubelet,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let server = ApiServer::new();
+        let url = server.listen().await;
+        let kubeconfig = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
+             users: [{{name: u, user: {{token: t}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+        );
+        fs::write(dir.path().join("kubeconfig"), kubeconfig).unwrap();
+        write_sysfs(dir.path());
+        server.put(POD, json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rte-x", "namespace": "numaresources"},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}));
+        let kubelet = Kubelet::new(v1::AllocatableResourcesResponse {
+            cpu_ids: vec![1, 2, 3, 4, 5, 6, 7],
+            ..Default::default()
+        });
+        Self {
+            dir,
+            server,
+            kubelet,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    async fn serve_kubelet(&self) {
+        self.kubelet.serve(&self.path("kubelet.sock")).await;
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_resource-topology-exporter"));
+        command
+            .env_clear()
+            .env("HOME", self.dir.path())
+            .env("NODE_NAME", "worker-0")
+            .env("REFERENCE_NAMESPACE", "numaresources")
+            .env("REFERENCE_POD_NAME", "rte-x")
+            .arg(format!(
+                "--kubeconfig={}",
+                self.path("kubeconfig").display()
+            ))
+            .arg(format!("--sysfs={}", self.path("sys").display()))
+            .arg(format!(
+                "--podresources-socket=unix://{}",
+                self.path("kubelet.sock").display()
+            ))
+            .args([
+                "--topology-manager-policy=single-numa-node",
+                "--topology-manager-scope=container",
+            ])
+            .args(flags)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    fn start(&self, flags: &[&str]) -> Child {
+        self.command(flags).spawn().unwrap()
+    }
+
+    async fn nrt(&self, what: impl Fn(&Value) -> bool) -> Value {
+        self.server
+            .wait_for(&format!("{NRTS}/worker-0"), what)
+            .await
+    }
+}
+
+/// Two NUMA nodes of four CPUs and a GiB.
+fn write_sysfs(dir: &Path) {
+    let root = dir.join("sys/devices/system/node");
+    for node in 0..2 {
+        let path = root.join(format!("node{node}"));
+        for cpu in node * 4..node * 4 + 4 {
+            fs::create_dir_all(path.join(format!("cpu{cpu}"))).unwrap();
+        }
+        fs::write(
+            path.join("meminfo"),
+            format!("Node {node} MemTotal: 1048576 kB\n"),
+        )
+        .unwrap();
+        fs::write(
+            path.join("distance"),
+            if node == 0 { "10 21\n" } else { "21 10\n" },
+        )
+        .unwrap();
+    }
+}
+
+fn pod(name: &str, cpus: &[i64]) -> v1::PodResources {
+    v1::PodResources {
+        name: name.to_owned(),
+        namespace: "default".to_owned(),
+        containers: vec![v1::ContainerResources {
+            name: "c".to_owned(),
+            cpu_ids: cpus.to_vec(),
+            ..Default::default()
+        }],
+    }
+}
+
+fn cpus(nrt: &Value) -> Vec<&str> {
+    let zones = nrt["zones"].as_array().unwrap();
+    zones
+        .iter()
+        .map(|zone| zone["resources"][0]["available"].as_str().unwrap())
+        .collect()
+}
+
+fn condition(pod: &Value, kind: &str) -> Option<String> {
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let found = conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)?;
+    Some(found["status"].as_str().unwrap().to_owned())
+}
+
+async fn terminate(mut child: Child) {
+    kill(
+        Pid::from_raw(child.id().unwrap().cast_signed()),
+        Signal::SIGTERM,
+    )
+    .unwrap();
+    let status = tokio::time::timeout(PATIENCE, child.wait())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn daemon_publishes_follows_and_stops() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    let notify = scene.path("run/notify");
+    let flag = format!("--notify-file={}", notify.display());
+    let child = scene.start(&[&flag, "--sleep-interval=1h"]);
+
+    let nrt = scene.nrt(|_| true).await;
+    assert_eq!(cpus(&nrt), ["3", "4"]);
+    assert_eq!(
+        nrt["metadata"]["annotations"]["k8stopoawareschedwg/rte-update"],
+        "reactive"
+    );
+    let attributes: Vec<&str> = nrt["attributes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a["value"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        attributes,
+        [
+            "pfp0v001ef46db3751d8e999",
+            "with-exclusive-resources",
+            "npv0v001::ve=leb89::cc=0::nn=2::bn=0",
+            "container",
+            "single-numa-node"
+        ]
+    );
+    let ready = |pod: &Value| {
+        condition(pod, "PodresourcesFetched").as_deref() == Some("True")
+            && condition(pod, "NodeTopologyUpdated").as_deref() == Some("True")
+    };
+    let pod_object = scene.server.wait_for(POD, ready).await;
+    assert_eq!(
+        condition(&pod_object, "Ready").as_deref(),
+        Some("False"),
+        "others' conditions stay"
+    );
+
+    scene.kubelet.set_pods(Some(vec![pod("pod-1", &[4, 5])]));
+    fs::write(&notify, "").unwrap();
+    let nrt = scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
+    assert_eq!(nrt["attributes"][0]["value"], "pfp0v0010c5658d8bde5056f");
+    terminate(child).await;
+}
+
+#[tokio::test]
+async fn period_publishes_without_notifications_and_identical_content_is_not_written() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    let child = scene.start(&["--sleep-interval=50ms", "--max-events-per-second=0"]);
+    let periodic = |nrt: &Value| {
+        nrt["metadata"]["annotations"]["k8stopoawareschedwg/rte-update"] == "periodic"
+    };
+    let first = scene.nrt(periodic).await;
+
+    // enough cycles for a resync: each looks at the object
+    let looks = || async {
+        let mut seen = 0;
+        while seen < 15 {
+            seen += scene
+                .server
+                .requests()
+                .iter()
+                .filter(|line| line.as_str() == "GET /worker-0")
+                .count();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looks()).await.unwrap();
+    let later = scene.nrt(|_| true).await;
+    assert_eq!(
+        later["metadata"]["resourceVersion"],
+        first["metadata"]["resourceVersion"]
+    );
+    terminate(child).await;
+}
+
+#[tokio::test]
+async fn kubelet_that_is_away_or_refuses_is_reported_and_waited_for() {
+    let scene = Scene::new().await;
+    let child = scene.start(&["--sleep-interval=1h"]);
+    let failed = |pod: &Value| condition(pod, "PodresourcesFetched").as_deref() == Some("False");
+    scene.server.wait_for(POD, failed).await;
+    assert_eq!(
+        scene.server.get(&format!("{NRTS}/worker-0")),
+        None,
+        "nothing is published"
+    );
+
+    scene.kubelet.set_pods(None);
+    scene.serve_kubelet().await;
+    scene.kubelet.set_pods(Some(vec![pod("pod-1", &[1])]));
+    let nrt = scene.nrt(|_| true).await;
+    assert_eq!(cpus(&nrt), ["2", "4"]);
+    terminate(child).await;
+}
+
+#[tokio::test]
+async fn api_server_that_refuses_is_asked_again() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    for (method, code) in [("POST", 403), ("POST", 429)] {
+        scene.server.refuse(method.parse().unwrap(), code);
+    }
+    let child = scene.start(&["--sleep-interval=1h"]);
+    let failed = |pod: &Value| condition(pod, "NodeTopologyUpdated").as_deref() == Some("False");
+    scene.server.wait_for(POD, failed).await;
+    scene.nrt(|_| true).await;
+    let good = |pod: &Value| condition(pod, "NodeTopologyUpdated").as_deref() == Some("True");
+    scene.server.wait_for(POD, good).await;
+    terminate(child).await;
+}
+
+#[tokio::test]
+async fn metrics_are_served() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    // a port that was free a moment ago
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let flag = format!("--metrics-port={port}");
+    let child = scene.start(&["--metrics-mode=http", "--metrics-ip=127.0.0.1", &flag]);
+    scene.nrt(|_| true).await;
+    let ask = || async {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+            .await
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    };
+    let wanted = "rte_noderesourcetopology_writes_total{node=\"worker-0\",operation=\"create\",trigger=\"reactive\"} 1";
+    let found = async {
+        while !ask().await.contains(wanted) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.unwrap();
+    terminate(child).await;
+}
+
+#[tokio::test]
+async fn one_shot_publishes_and_exits() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    let output = scene.command(&["--oneshot"]).output().await.unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(scene.server.get(&format!("{NRTS}/worker-0")).is_some());
+}
+
+#[tokio::test]
+async fn no_publish_writes_no_object_but_conditions() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    let output = scene
+        .command(&["--oneshot", "--no-publish"])
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(scene.server.get(&format!("{NRTS}/worker-0")), None);
+    let pod = scene.server.get(POD).unwrap();
+    assert_eq!(
+        condition(&pod, "NodeTopologyUpdated").as_deref(),
+        Some("True")
+    );
+}
+
+#[tokio::test]
+async fn fingerprint_status_is_dumped() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    scene.kubelet.set_pods(Some(vec![pod("pod-1", &[4, 5])]));
+    fs::create_dir(scene.path("pfp")).unwrap();
+    let mut command = scene.command(&["--oneshot", "--no-publish", "--podreadiness=false"]);
+    command.env("PFP_STATUS_DUMP", scene.path("pfp"));
+    assert!(command.output().await.unwrap().status.success());
+    let text = fs::read_to_string(scene.path("pfp/worker-0")).unwrap();
+    let records: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        records[0]["fingerprintComputed"],
+        "pfp0v0010c5658d8bde5056f"
+    );
+    assert_eq!(
+        records[0]["pods"],
+        json!([{"Namespace": "default", "Name": "pod-1"}])
+    );
+}
+
+/// Exit code, what is on stdout, what is on stderr.
+async fn outcome(scene: &Scene, flags: &[&str], unset: &str) -> (Option<i32>, String, String) {
+    let output = scene
+        .command(flags)
+        .env_remove(unset)
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[tokio::test]
+async fn exit_codes_are_those_of_the_original() {
+    let scene = Scene::new().await;
+    let (code, stdout, _) = outcome(&scene, &["--version"], "").await;
+    assert_eq!(code, Some(0));
+    assert!(
+        stdout.starts_with("resource-topology-exporter "),
+        "{stdout}"
+    );
+
+    let (code, _, stderr) = outcome(&scene, &["--kubelet-state-dir=/x"], "").await;
+    assert_eq!(code, Some(2));
+    assert!(
+        stderr.starts_with("flag provided but not defined: -kubelet-state-dir\nUsage of"),
+        "{stderr}"
+    );
+
+    assert_eq!(outcome(&scene, &["-h"], "").await.0, Some(0));
+
+    let (code, stdout, _) = outcome(&scene, &["--dump-config=.andexit"], "").await;
+    assert_eq!(code, Some(0));
+    assert!(
+        stdout.contains("topologyManagerPolicy: single-numa-node"),
+        "{stdout}"
+    );
+
+    for (flags, unset, expected) in [
+        (
+            &["/etc/rte", "/run/rte"][..],
+            "",
+            "too many config roots given (2)",
+        ),
+        (&["/etc/shadow"], "", "does not match any allowed pattern"),
+        (
+            &[],
+            "REFERENCE_POD_NAME",
+            "the env REFERENCE_POD_NAME doesn't exist",
+        ),
+        (
+            &["--sysfs=/nowhere"],
+            "",
+            "error while updating node capacity: cannot read /nowhere/devices/system/node",
+        ),
+        (
+            &["--podresources-socket=fake:///x"],
+            "",
+            "unsupported endpoint",
+        ),
+        (
+            &["--metrics-mode=http", "--metrics-port=0"],
+            "",
+            "invalid port: 0",
+        ),
+        (
+            &["--metrics-mode=httptls", "--metrics-tls-min-version=1.2"],
+            "",
+            "metrics TLS policy",
+        ),
+        (
+            &["--kubeconfig=/nowhere"],
+            "",
+            "failed to get a kubernetes core client: cannot read kubeconfig /nowhere",
+        ),
+    ] {
+        let (code, _, stderr) = outcome(&scene, flags, unset).await;
+        assert_eq!(code, Some(255), "{flags:?}: {stderr}");
+        assert!(stderr.contains(expected), "{flags:?}: {stderr}");
+    }
+}
