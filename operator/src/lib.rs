@@ -1,1 +1,22 @@
-//! Installs and keeps the stack: three controllers in one binary that is also the exporter
+//! Installs the stack from two custom resources and keeps it as they say.
+//!
+//! - [`args`], [`version`]: the command line, in Go's syntax;
+//! - [`run`]: start-up in order; the only place that knows all parts;
+//! - [`controllers`]: `NUMAResourcesOperator`, `NUMAResourcesScheduler`, and the kubelets' settings on plain Kubernetes;
+//! - [`node_groups`], [`images`], [`conditions`]: their rules, pure;
+//! - [`platform`]: which kind of cluster this is; [`render`]: the objects as text.
+//!
+//! What the objects look like is said in `manifests`, how they get to the cluster in `apply`.
+
+pub mod args;
+pub mod conditions;
+mod context;
+pub mod controllers;
+pub mod images;
+mod metrics;
+pub mod node_groups;
+pub mod platform;
+pub mod render;
+pub mod run;
+mod status;
+pub mod version;

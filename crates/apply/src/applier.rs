@@ -58,16 +58,16 @@ pub enum Error {
     Incomplete(String),
     /// Reading failed.
     #[error("failed to get {0}")]
-    Get(Identity, #[source] Box<kube::Error>),
+    Get(Box<Identity>, #[source] Box<kube::Error>),
     /// Creation or update failed.
     #[error("failed to apply {0}")]
-    Apply(Identity, #[source] Box<kube::Error>),
+    Apply(Box<Identity>, #[source] Box<kube::Error>),
     /// Removal failed.
     #[error("failed to delete {0}")]
-    Delete(Identity, #[source] Box<kube::Error>),
+    Delete(Box<Identity>, #[source] Box<kube::Error>),
     /// The API server's object has no valid form.
     #[error("failed to read {0}")]
-    Form(Identity, #[source] serde_json::Error),
+    Form(Box<Identity>, #[source] serde_json::Error),
 }
 
 impl Applier {
@@ -120,7 +120,7 @@ impl Applier {
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
-            Err(error) => Err(Error::Delete(identity, Box::new(error))),
+            Err(error) => Err(Error::Delete(Box::new(identity), Box::new(error))),
         }
     }
 
@@ -143,14 +143,14 @@ impl Applier {
         let existing = api
             .get_opt(&identity.name)
             .await
-            .map_err(|error| Error::Get(identity.clone(), Box::new(error)))?;
+            .map_err(|error| Error::Get(Box::new(identity.clone()), Box::new(error)))?;
         let Some(existing) = existing else {
             tracing::debug!(object = %identity, "creating");
             let object = parse(identity, desired.clone())?;
             let object = api
                 .create(&PostParams::default(), &object)
                 .await
-                .map_err(|error| Error::Apply(identity.clone(), Box::new(error)))?;
+                .map_err(|error| Error::Apply(Box::new(identity.clone()), Box::new(error)))?;
             tracing::info!(object = %identity, "created");
             self.remember(identity, &object, wanted);
             return Ok(Applied {
@@ -165,7 +165,7 @@ impl Applier {
             });
         }
         let old = serde_json::to_value(&existing)
-            .map_err(|error| Error::Form(identity.clone(), error))?;
+            .map_err(|error| Error::Form(Box::new(identity.clone()), error))?;
         let update = parse(identity, merge::updated(&old, desired))?;
         if !self
             .would_change(api, identity, &old, desired, &update)
@@ -181,7 +181,7 @@ impl Applier {
         let object = api
             .replace(&identity.name, &PostParams::default(), &update)
             .await
-            .map_err(|error| Error::Apply(identity.clone(), Box::new(error)))?;
+            .map_err(|error| Error::Apply(Box::new(identity.clone()), Box::new(error)))?;
         tracing::info!(object = %identity, "updated");
         self.remember(identity, &object, wanted);
         Ok(Applied {
@@ -205,7 +205,7 @@ impl Applier {
         match api.replace(&identity.name, &dry_run, update).await {
             Ok(tried) => {
                 let tried = serde_json::to_value(&tried)
-                    .map_err(|error| Error::Form(identity.clone(), error))?;
+                    .map_err(|error| Error::Form(Box::new(identity.clone()), error))?;
                 Ok(!merge::equal(old, &tried))
             }
             // a webhook in between that cannot be asked without effect
@@ -214,7 +214,7 @@ impl Applier {
             {
                 Ok(!merge::covers(old, desired))
             }
-            Err(error) => Err(Error::Apply(identity.clone(), Box::new(error))),
+            Err(error) => Err(Error::Apply(Box::new(identity.clone()), Box::new(error))),
         }
     }
 
@@ -252,7 +252,7 @@ fn is_race(error: &kube::Error) -> bool {
 }
 
 fn parse(identity: &Identity, value: Value) -> Result<DynamicObject, Error> {
-    serde_json::from_value(value).map_err(|error| Error::Form(identity.clone(), error))
+    serde_json::from_value(value).map_err(|error| Error::Form(Box::new(identity.clone()), error))
 }
 
 fn digest(value: &Value) -> u64 {

@@ -65,13 +65,13 @@ fn reference(kind: &str, name: &str) -> RoleRef {
     }
 }
 
-fn subject(account: &str, namespace: &str) -> Option<Vec<Subject>> {
-    Some(vec![Subject {
+fn subject(account: &str, namespace: &str) -> Vec<Subject> {
+    vec![Subject {
         kind: "ServiceAccount".into(),
         name: account.into(),
         namespace: Some(namespace.into()),
         api_group: None,
-    }])
+    }]
 }
 
 /// Binds a cluster role of the binding's own name to a service account.
@@ -83,7 +83,7 @@ pub(crate) fn cluster_role_binding(
     ClusterRoleBinding {
         metadata: meta::cluster_wide(name),
         role_ref: reference("ClusterRole", name),
-        subjects: subject(account, namespace),
+        subjects: Some(subject(account, namespace)),
     }
 }
 
@@ -92,6 +92,6 @@ pub(crate) fn role_binding(name: &str, account: &str, namespace: &str) -> RoleBi
     RoleBinding {
         metadata: meta::namespaced(name, namespace),
         role_ref: reference("Role", name),
-        subjects: subject(account, namespace),
+        subjects: Some(subject(account, namespace)),
     }
 }

@@ -1,0 +1,142 @@
+//! The controllers: each watches its resource and everything that it made, and brings it back to what the resource says.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use kube::api::Api;
+use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::conditions::Outcome;
+use crate::context::Context;
+
+mod kubelet_config;
+mod operator;
+mod scheduler;
+mod triggers;
+
+/// Events that come together cause one reconciliation.
+const DEBOUNCE: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// A reconciliation failed and is tried again.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// A call failed.
+    #[error("{0}")]
+    Failed(String),
+    /// The status could not be written.
+    #[error("failed to update {0} status")]
+    Status(&'static str, #[source] crate::status::Error),
+    /// The resource could not be read.
+    #[error("failed to get {0}")]
+    Get(String, #[source] Box<kube::Error>),
+}
+
+impl Error {
+    /// Any error with all that caused it.
+    fn of(error: &dyn std::error::Error) -> Self {
+        Self::Failed(daemon::log::chain(error).to_string())
+    }
+}
+
+/// Runs the controllers until `stop`.
+pub(crate) async fn run(context: Arc<Context>, with_scheduler: bool, stop: &CancellationToken) {
+    let scheduler = async {
+        if with_scheduler {
+            scheduler::run(Arc::clone(&context), stop).await;
+        }
+    };
+    let kubelets = async {
+        if context.platform.is_openshift() {
+            tracing::warn!(platform = %context.platform, "Kubelet settings are read on plain Kubernetes only");
+        } else {
+            kubelet_config::run(Arc::clone(&context), stop).await;
+        }
+    };
+    futures::join!(
+        operator::run(Arc::clone(&context), stop),
+        scheduler,
+        kubelets
+    );
+}
+
+/// Drives a controller until `stop`; failures are retried with growing waits.
+async fn drive<K, F, R>(
+    name: &'static str,
+    controller: Controller<K>,
+    context: Arc<Context>,
+    stop: &CancellationToken,
+    reconcile: R,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Eq + Hash + Clone + Debug + Unpin + Default,
+    F: Future<Output = Result<Action, Error>> + Send + 'static,
+    R: Fn(Arc<K>, Arc<Context>) -> F + Send + Sync + 'static,
+{
+    let stopped = stop.clone();
+    let reconcile = move |object: Arc<K>, context: Arc<Context>| {
+        let span = tracing::info_span!("reconcile", controller = name, object = %object.name_any());
+        let object_name = object.name_any();
+        let work = reconcile(object, Arc::clone(&context));
+        async move {
+            let result = work.await;
+            match &result {
+                Ok(_) => context.succeeded(name, &object_name),
+                Err(error) => {
+                    tracing::error!(error = %daemon::log::chain(error), "Reconciler error");
+                }
+            }
+            result
+        }
+        .instrument(span)
+    };
+    controller
+        .with_config(Config::default().debounce(DEBOUNCE).concurrency(1))
+        .graceful_shutdown_on(async move { stopped.cancelled().await })
+        .run(reconcile, move |object: Arc<K>, _: &Error, context: Arc<Context>| Action::requeue(context.failed(name, &object.name_any())), context)
+        .for_each(|result| async move {
+            // failures of the reconciliation itself were told where they happened
+            if let Err(error) = result
+                && !matches!(error, kube::runtime::controller::Error::ReconcilerFailed(..) | kube::runtime::controller::Error::ObjectNotFound(..))
+            {
+                tracing::warn!(controller = name, error = %daemon::log::chain(&error), "Watch failed");
+            }
+        })
+        .await;
+}
+
+/// What an outcome means for the queue.
+fn next(outcome: &Outcome) -> Result<Action, Error> {
+    match outcome {
+        Outcome::Available | Outcome::Invalid { .. } => Ok(Action::await_change()),
+        Outcome::Progressing { again_after, .. } => Ok(Action::requeue(*again_after)),
+        Outcome::Failed { message } => Err(Error::Failed(message.clone())),
+    }
+}
+
+/// Whether an annotation has the value that switches something on.
+fn is_annotated<K: Resource>(object: &K, key: &str, value: &str) -> bool {
+    object
+        .annotations()
+        .get(key)
+        .is_some_and(|found| found == value)
+}
+
+/// The resource as it is now: the watch may be behind our own last write.
+async fn current<K>(api: &Api<K>, name: &str) -> Result<Option<K>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let found = api
+        .get_opt(name)
+        .await
+        .map_err(|error| Error::Get(ObjectRef::<K>::new(name).to_string(), Box::new(error)))?;
+    Ok(found.filter(|object| object.meta().deletion_timestamp.is_none()))
+}

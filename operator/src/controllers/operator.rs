@@ -1,0 +1,358 @@
+//! `NUMAResourcesOperator`: the NRT definition and an exporter DaemonSet for each pool (operator.md 4).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::operator::v1::{NodeGroupStatus, NumaResourcesOperator, NumaResourcesOperatorStatus};
+use api::operator::{KIND, NamespacedName, ObjectReference};
+use api::{annotations, conditions as condition, labels, names, nrt};
+use apply::ready;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::watcher::Config;
+use kube::{Resource, ResourceExt};
+use manifests::platform::Platform;
+use manifests::rte::{Image, Options, Pool as RtePool, Set};
+use manifests::{hash, to_value};
+use tokio_util::sync::CancellationToken;
+
+use super::{Error, current, drive, is_annotated, kubelet_config, next, triggers};
+use crate::conditions::{Extra, Outcome, updated};
+use crate::context::Context;
+use crate::node_groups::{self, Pool};
+use crate::status;
+
+const NAME: &str = "numaresourcesoperator";
+/// When to look again at DaemonSets that are not ready, should no event come first.
+const NOT_READY_AGAIN: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
+    let client = &context.client;
+    let namespace = context.namespace.as_str();
+    let named = |name: &str| Config::default().fields(&format!("metadata.name={name}"));
+    let definition = format!("{}.{}", nrt::PLURAL, nrt::GROUP);
+    let mut controller = Controller::new(
+        Api::<NumaResourcesOperator>::all(client.clone()),
+        Config::default(),
+    )
+    .reconcile_all_on(triggers::owned(
+        Api::<PartialObjectMeta<DaemonSet>>::namespaced(client.clone(), namespace),
+        Config::default(),
+        KIND,
+    ))
+    .reconcile_all_on(triggers::owned(
+        Api::<PartialObjectMeta<ServiceAccount>>::namespaced(client.clone(), namespace),
+        Config::default(),
+        KIND,
+    ))
+    .reconcile_all_on(triggers::owned(
+        Api::<PartialObjectMeta<Role>>::namespaced(client.clone(), namespace),
+        Config::default(),
+        KIND,
+    ))
+    .reconcile_all_on(triggers::owned(
+        Api::<PartialObjectMeta<RoleBinding>>::namespaced(client.clone(), namespace),
+        Config::default(),
+        KIND,
+    ))
+    .reconcile_all_on(triggers::owned(
+        Api::<PartialObjectMeta<NetworkPolicy>>::namespaced(client.clone(), namespace),
+        Config::default(),
+        KIND,
+    ))
+    .reconcile_all_on(triggers::owned(
+        Api::<PartialObjectMeta<Service>>::namespaced(client.clone(), namespace),
+        Config::default(),
+        KIND,
+    ))
+    .reconcile_all_on(triggers::owned(
+        Api::<PartialObjectMeta<ClusterRole>>::all(client.clone()),
+        named(names::RTE),
+        KIND,
+    ))
+    .reconcile_all_on(triggers::owned(
+        Api::<PartialObjectMeta<ClusterRoleBinding>>::all(client.clone()),
+        named(names::RTE),
+        KIND,
+    ))
+    .reconcile_all_on(triggers::any(
+        Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone()),
+        named(&definition),
+    ))
+    .reconcile_all_on(triggers::any(
+        Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), namespace),
+        Config::default().labels(labels::OPERATOR_NAME),
+    ));
+    if context.platform == Platform::Kubernetes {
+        controller = controller.reconcile_all_on(triggers::node_labels(client));
+    }
+    drive(NAME, controller, Arc::clone(&context), stop, reconcile).await;
+}
+
+async fn reconcile(
+    seen: Arc<NumaResourcesOperator>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let api: Api<NumaResourcesOperator> = Api::all(context.client.clone());
+    let name = seen.name_any();
+    let Some(cr) = current(&api, &name).await? else {
+        return Ok(Action::await_change());
+    };
+    let mut fresh = cr.status.clone().unwrap_or_default();
+    let outcome = if name == names::OPERATOR_CR {
+        if is_annotated(&cr, annotations::PAUSE_RECONCILIATION, annotations::ENABLED) {
+            tracing::info!("Pause reconciliation enabled");
+            return Ok(Action::await_change());
+        }
+        sync(&cr, &context, &mut fresh).await
+    } else {
+        Outcome::Invalid {
+            reason: condition::REASON_INCORRECT_OPERATOR_NAME,
+            message: format!("incorrect NUMAResourcesOperator resource name: {name}"),
+        }
+    };
+    let paused = Extra {
+        name: condition::MACHINE_CONFIG_POOL_PAUSED,
+        status: "Unknown",
+    };
+    fresh.conditions = updated(
+        &fresh.conditions,
+        &outcome,
+        &[paused],
+        cr.metadata.generation,
+        Timestamp::now(),
+    );
+    status::write(&api, &name, cr.status.as_ref(), &fresh)
+        .await
+        .map_err(|error| Error::Status("numaresources-operator", error))?;
+    next(&outcome)
+}
+
+/// Checks the resource, then brings the cluster to it.
+async fn sync(
+    cr: &NumaResourcesOperator,
+    context: &Context,
+    fresh: &mut NumaResourcesOperatorStatus,
+) -> Outcome {
+    let image = cr.spec.exporter_image.as_str();
+    if !image.is_empty() && !context.images.exporter_image_allowed {
+        let message = format!("custom operand image is not supported: {image}");
+        return Outcome::Invalid {
+            reason: condition::REASON_CUSTOM_USER_IMAGE,
+            message,
+        };
+    }
+    let invalid = |message| Outcome::Invalid {
+        reason: condition::REASON_NODE_GROUPS,
+        message,
+    };
+    if let Err(message) = node_groups::validate(&cr.spec.node_groups, context.platform) {
+        return invalid(message);
+    }
+    let labelled = match workers_are_labelled(context).await {
+        Ok(labelled) => labelled,
+        Err(error) => return Outcome::failed(&error),
+    };
+    let pools = match node_groups::pools(&cr.spec.node_groups, context.platform, labelled) {
+        Ok(pools) => pools,
+        Err(message) => return invalid(message),
+    };
+    if is_annotated(cr, annotations::NRT_API_DEFINITION, annotations::CLUSTER) {
+        tracing::debug!("Skipped NRT CRD install: caused by annotation");
+    } else if let Err(error) = context
+        .applier
+        .apply(&to_value(&api::crd::node_resource_topology()))
+        .await
+    {
+        tracing::error!(error = %daemon::log::chain(&error), "FailedAPISync");
+        return Outcome::failed(&error);
+    }
+    match sync_exporters(cr, &pools, context, fresh).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            tracing::error!(error = %daemon::log::chain(&error), "FailedRTESync");
+            Outcome::failed(&error)
+        }
+    }
+}
+
+/// Applies the exporters' objects and looks which DaemonSets are ready.
+async fn sync_exporters(
+    cr: &NumaResourcesOperator,
+    pools: &[Pool],
+    context: &Context,
+    fresh: &mut NumaResourcesOperatorStatus,
+) -> Result<Outcome, apply::Error> {
+    collect_garbage(cr, pools, context).await;
+    let options = Options {
+        namespace: context.namespace.clone(),
+        platform: context.platform,
+        image: exporter_image(cr, context),
+        log_level: cr.spec.log_level,
+        tls: context.tls.clone(),
+        api_server_ports: context.api_server_ports.clone(),
+    };
+    let mut rte_pools = Vec::with_capacity(pools.len());
+    for pool in pools {
+        rte_pools.push(RtePool {
+            name: names::rte_daemon_set(&cr.name_any(), &pool.name),
+            nodes: pool.nodes.clone(),
+            config: pool.config.clone(),
+            config_hash: config_hash(cr, pool, context).await,
+        });
+    }
+    let set = Set::new(&options, &rte_pools);
+    let owner = apply::controller_reference(cr);
+    let mut ready = Vec::new();
+    let mut waiting = None;
+    for mut object in set.objects() {
+        if let Some(owner) = &owner {
+            apply::set_owner(&mut object, owner);
+        }
+        let applied = context.applier.apply(&object).await?;
+        if object["kind"] == "DaemonSet" {
+            let name = NamespacedName {
+                namespace: context.namespace.clone(),
+                name: applied.object.name_any(),
+            };
+            let live = applied.object.try_parse::<DaemonSet>();
+            if live.is_ok_and(|live| ready::daemon_set(&live)) {
+                ready.push(name);
+            } else {
+                waiting.get_or_insert(name);
+            }
+        }
+    }
+    fresh.related_objects = related_objects(&context.namespace, &ready);
+    fresh.daemonsets = ready;
+    if let Some(name) = waiting {
+        return Ok(Outcome::Progressing {
+            message: format!("{name} is updating"),
+            again_after: NOT_READY_AGAIN,
+        });
+    }
+    fresh.node_groups = pools
+        .iter()
+        .zip(&rte_pools)
+        .map(|(pool, rte)| NodeGroupStatus {
+            daemon_set: NamespacedName {
+                namespace: context.namespace.clone(),
+                name: rte.name.clone(),
+            },
+            config: pool.config.clone(),
+            pool_name: pool.name.clone(),
+        })
+        .collect();
+    Ok(Outcome::Available)
+}
+
+fn exporter_image(cr: &NumaResourcesOperator, context: &Context) -> Image {
+    if cr.spec.exporter_image.is_empty() {
+        return context.image.clone();
+    }
+    Image {
+        reference: cr.spec.exporter_image.clone(),
+        pull_policy: None,
+        run_as_root: false,
+    }
+}
+
+async fn workers_are_labelled(context: &Context) -> Result<bool, kube::Error> {
+    if context.platform != Platform::Kubernetes {
+        return Ok(true);
+    }
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    let list = nodes
+        .list_metadata(&ListParams::default().labels(labels::WORKER).limit(1))
+        .await?;
+    Ok(!list.items.is_empty())
+}
+
+/// Hash of the pool's ConfigMap, empty when there is none. On plain Kubernetes the ConfigMap is made first if it can be: pods that start
+/// without it would have to be rolled at once.
+async fn config_hash(cr: &NumaResourcesOperator, pool: &Pool, context: &Context) -> String {
+    let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &context.namespace);
+    let name = names::rte_daemon_set(&cr.name_any(), &pool.name);
+    let mut found = maps.get_opt(&name).await;
+    if matches!(found, Ok(None)) && context.platform == Platform::Kubernetes {
+        match kubelet_config::sync_pool(cr, pool, context).await {
+            Ok(true) => found = maps.get_opt(&name).await,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(pool = %pool.name, error = %daemon::log::chain(&error), "Kubelet settings are not known yet");
+            }
+        }
+    }
+    match found {
+        Ok(Some(map)) => hash::config_map(&map),
+        Ok(None) => String::new(),
+        Err(error) => {
+            tracing::warn!(pool = %pool.name, error = %daemon::log::chain(&error), "Exporter configuration cannot be read");
+            String::new()
+        }
+    }
+}
+
+/// Deletes DaemonSets of pools that are no longer asked for.
+async fn collect_garbage(cr: &NumaResourcesOperator, pools: &[Pool], context: &Context) {
+    let expected: BTreeSet<String> = pools
+        .iter()
+        .map(|pool| names::rte_daemon_set(&cr.name_any(), &pool.name))
+        .collect();
+    let api: Api<DaemonSet> = Api::namespaced(context.client.clone(), &context.namespace);
+    let found = match api.list_metadata(&ListParams::default()).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(error = %daemon::log::chain(&error), "DaemonSets cannot be listed");
+            return;
+        }
+    };
+    let uid = cr.meta().uid.as_deref();
+    for object in found.items {
+        let owned = object
+            .owner_references()
+            .iter()
+            .any(|owner| Some(owner.uid.as_str()) == uid);
+        let name = object.name_any();
+        if owned && !expected.contains(&name) {
+            match api.delete(&name, &DeleteParams::default()).await {
+                Ok(_) => tracing::info!(daemonset = %name, "DaemonSet of a dropped pool deleted"),
+                Err(error) => {
+                    tracing::warn!(daemonset = %name, error = %daemon::log::chain(&error), "DaemonSet not deleted");
+                }
+            }
+        }
+    }
+}
+
+/// Where to look when something is wrong (operator.md 4.7).
+fn related_objects(namespace: &str, ready: &[NamespacedName]) -> Vec<ObjectReference> {
+    let any = |group: &str, resource: &str| ObjectReference {
+        group: group.into(),
+        resource: resource.into(),
+        ..ObjectReference::default()
+    };
+    let mut objects = vec![
+        ObjectReference {
+            name: namespace.into(),
+            ..any("", "namespaces")
+        },
+        any("machineconfiguration.openshift.io", "kubeletconfigs"),
+        any("machineconfiguration.openshift.io", "machineconfigs"),
+        any(nrt::GROUP, nrt::PLURAL),
+    ];
+    objects.extend(ready.iter().map(|name| ObjectReference {
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+        ..any("apps", "daemonsets")
+    }));
+    objects
+}

@@ -1,0 +1,181 @@
+//! Which images are run, and which are refused (operator.md 2.3, 4.2, 5.2).
+
+use std::collections::BTreeSet;
+
+/// Variable that adds trusted digests.
+pub const ENV_DIGESTS: &str = "SCHEDULER_IMAGE_DIGESTS";
+/// Variable that switches the check of the scheduler's image off, with the exact value `false`.
+pub const ENV_VALIDATION: &str = "SCHEDULER_IMAGE_VALIDATION";
+/// Variable that lifts the ban on exporter images, with the exact value `false`.
+pub const ENV_RESTRICTION: &str = "EXPORTER_IMAGE_RESTRICTION";
+
+/// Rules for images, read from the environment at start.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// `spec.imageSpec` of the operator resource is honoured.
+    pub exporter_image_allowed: bool,
+    /// The scheduler's image must be pinned to a trusted digest.
+    pub scheduler_image_validated: bool,
+    /// Trusted digests, `sha256:...`.
+    pub trusted: BTreeSet<String>,
+}
+
+impl Policy {
+    /// Rules from a lookup of environment variables.
+    pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Self {
+        let is_false = |name| lookup(name).is_some_and(|value| value == "false");
+        let mut trusted = BTreeSet::new();
+        for item in lookup(ENV_DIGESTS)
+            .unwrap_or_default()
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+        {
+            if is_digest(item) {
+                trusted.insert(item.to_owned());
+            } else {
+                tracing::warn!(
+                    digest = item,
+                    variable = ENV_DIGESTS,
+                    "Malformed digest skipped"
+                );
+            }
+        }
+        Self {
+            exporter_image_allowed: is_false(ENV_RESTRICTION),
+            scheduler_image_validated: !is_false(ENV_VALIDATION),
+            trusted,
+        }
+    }
+}
+
+/// Why an image of the scheduler is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A tag can be moved.
+    #[error("image {0:?} must be referenced by digest, not by tag")]
+    ByTag(String),
+    /// The digest has another form.
+    #[error("image {image:?} has malformed digest {digest:?}: expected sha256:<64 hex chars>")]
+    Malformed {
+        /// The reference.
+        image: String,
+        /// Its digest.
+        digest: String,
+    },
+    /// The digest is unknown.
+    #[error(
+        "image {image:?} digest {digest:?} is not in the trusted list. To extend the list, update the environment variable \
+         \"SCHEDULER_IMAGE_DIGESTS\" with comma separated list of digests"
+    )]
+    Untrusted {
+        /// The reference.
+        image: String,
+        /// Its digest.
+        digest: String,
+    },
+}
+
+/// Checks the scheduler's image; only the digest counts, wherever the image comes from.
+pub fn validate_scheduler(policy: &Policy, image: &str) -> Result<(), Error> {
+    if !policy.scheduler_image_validated {
+        return Ok(());
+    }
+    let Some((_, digest)) = image.split_once('@') else {
+        return Err(Error::ByTag(image.into()));
+    };
+    if !is_digest(digest) {
+        return Err(Error::Malformed {
+            image: image.into(),
+            digest: digest.into(),
+        });
+    }
+    if !policy.trusted.contains(digest) {
+        return Err(Error::Untrusted {
+            image: image.into(),
+            digest: digest.into(),
+        });
+    }
+    Ok(())
+}
+
+fn is_digest(text: &str) -> bool {
+    text.strip_prefix("sha256:").is_some_and(|hex| {
+        hex.len() == 64
+            && hex
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    fn policy(pairs: &[(&str, &str)]) -> Policy {
+        Policy::from_env(|name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[rstest]
+    #[case::tag(
+        "repo/image:tag",
+        r#"image "repo/image:tag" must be referenced by digest, not by tag"#
+    )]
+    #[case::short(
+        "i@sha256:12",
+        r#"image "i@sha256:12" has malformed digest "sha256:12": expected sha256:<64 hex chars>"#
+    )]
+    #[case::second_at(
+        "i@x@y",
+        r#"image "i@x@y" has malformed digest "x@y": expected sha256:<64 hex chars>"#
+    )]
+    fn images_without_a_good_digest_are_refused(#[case] image: &str, #[case] message: &str) {
+        assert_eq!(
+            validate_scheduler(&policy(&[]), image)
+                .unwrap_err()
+                .to_string(),
+            message
+        );
+    }
+
+    #[test]
+    fn only_trusted_digests_pass() {
+        let image = format!("any.where/image@{DIGEST}");
+        let refused = validate_scheduler(&policy(&[]), &image)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            refused,
+            format!(
+                "image \"{image}\" digest \"{DIGEST}\" is not in the trusted list. To extend the list, update the environment variable \
+                 \"SCHEDULER_IMAGE_DIGESTS\" with comma separated list of digests"
+            )
+        );
+        let list = format!("nonsense, {DIGEST}");
+        assert_eq!(
+            validate_scheduler(&policy(&[(ENV_DIGESTS, &list)]), &image),
+            Ok(())
+        );
+    }
+
+    #[rstest]
+    #[case::exact("false", false)]
+    #[case::other_case("False", true)]
+    #[case::number("0", true)]
+    #[case::empty("", true)]
+    fn only_the_exact_word_switches_the_check_off(#[case] value: &str, #[case] checked: bool) {
+        let policy = policy(&[(ENV_VALIDATION, value), (ENV_RESTRICTION, value)]);
+        assert_eq!(policy.scheduler_image_validated, checked);
+        assert_eq!(policy.exporter_image_allowed, !checked);
+        assert_eq!(validate_scheduler(&policy, "i:tag").is_err(), checked);
+    }
+}

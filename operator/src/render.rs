@@ -1,0 +1,151 @@
+//! The objects as a stream of YAML documents, without a cluster (operator.md 2.4).
+
+use api::names;
+use api::operator::LogLevel;
+use api::operator::v1::NodeGroupConfig;
+use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
+use manifests::platform::{Platform, TlsSettings};
+use manifests::rte::{self, Image, NodeSelection};
+use manifests::scheduler::config::Settings;
+use manifests::{scheduler, to_value};
+use serde_json::Value;
+
+use crate::args::Args;
+
+/// Nothing can be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The scheduler is wanted, its image is not given.
+    #[error("missing scheduler image")]
+    NoSchedulerImage,
+    /// The scheduler's configuration cannot be made.
+    #[error("failed to render the scheduler configuration")]
+    Scheduler(#[source] scheduler::config::Error),
+    /// An object has no YAML form.
+    #[error("failed to write an object as YAML")]
+    Yaml(#[source] serde_yaml::Error),
+}
+
+/// The documents that the flags ask for: scheduler, then exporters; or only the NRT definition.
+pub fn render(args: &Args) -> Result<String, Error> {
+    if args.is_on("render-nrt-crd") {
+        return documents(&[to_value(&api::crd::node_resource_topology())]);
+    }
+    let namespace = args.text("render-namespace");
+    let mut objects = Vec::new();
+    if args.is_on("enable-scheduler") {
+        let image = args.text("render-image-scheduler");
+        if image.is_empty() {
+            return Err(Error::NoSchedulerImage);
+        }
+        let set =
+            scheduler::Set::new(&scheduler_options(namespace, image)).map_err(Error::Scheduler)?;
+        objects.extend(set.objects());
+    }
+    let image = match args.text("render-image") {
+        "" => names::BUILTIN_RTE_IMAGE,
+        image => image,
+    };
+    let platform = Platform::parse(args.text("platform")).unwrap_or_default();
+    objects.extend(rte_objects(namespace, image, platform));
+    documents(&objects)
+}
+
+/// Objects as YAML documents, each behind its `---`.
+pub fn documents(objects: &[Value]) -> Result<String, Error> {
+    let mut text = String::new();
+    for object in objects {
+        text.push_str("---\n");
+        text.push_str(&serde_yaml::to_string(object).map_err(Error::Yaml)?);
+    }
+    Ok(text)
+}
+
+fn scheduler_options(namespace: &str, image: &str) -> scheduler::Options {
+    scheduler::Options {
+        namespace: namespace.into(),
+        image: image.into(),
+        replicas: 1,
+        log_level: LogLevel::Normal,
+        tls: TlsSettings::default(),
+        dump_cache: true,
+        guaranteed: false,
+        api_server_ports: vec![crate::run::API_SERVER_PORT],
+        config: Settings {
+            namespace: namespace.into(),
+            profile: None,
+            cache_resync_seconds: 5,
+            detection: CacheResyncDetectionMode::Relaxed,
+            informer: SchedulerInformerMode::Dedicated,
+            scoring: ScoringStrategyType::LeastAllocated,
+            resources: Vec::new(),
+            preemption: false,
+            leader_elect: false,
+        },
+    }
+}
+
+fn rte_objects(namespace: &str, image: &str, platform: Platform) -> Vec<Value> {
+    let options = rte::Options {
+        namespace: namespace.into(),
+        platform,
+        image: Image {
+            reference: image.into(),
+            pull_policy: None,
+            run_as_root: true,
+        },
+        log_level: LogLevel::Normal,
+        tls: TlsSettings::default(),
+        api_server_ports: vec![crate::run::API_SERVER_PORT],
+    };
+    let pool = rte::Pool {
+        name: names::RTE_CONTAINER.into(),
+        nodes: NodeSelection::NotControlPlane,
+        config: NodeGroupConfig::defaults(),
+        config_hash: String::new(),
+    };
+    rte::Set::new(&options, &[pool]).objects()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(arguments: &[&str]) -> Vec<String> {
+        let args = Args::parse(arguments.iter().map(|argument| (*argument).to_owned())).unwrap();
+        let text = render(&args).unwrap();
+        text.split("---\n")
+            .skip(1)
+            .map(|document| {
+                serde_yaml::from_str::<Value>(document).unwrap()["kind"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn scheduler_comes_before_the_exporters() {
+        let all = kinds(&["-render", "-render-image-scheduler=s@sha256:1"]);
+        assert_eq!(&all[..3], ["ServiceAccount", "ConfigMap", "ClusterRole"]);
+        assert_eq!(all.last().unwrap(), "Service");
+        assert_eq!(
+            kinds(&["-render", "-enable-scheduler=false"]).len(),
+            all.len() - 9
+        );
+        assert_eq!(
+            kinds(&["-render", "-render-nrt-crd"]),
+            ["CustomResourceDefinition"]
+        );
+    }
+
+    #[test]
+    fn scheduler_needs_an_image() {
+        let args = Args::parse(["-render".to_owned()]).unwrap();
+        assert_eq!(
+            render(&args).unwrap_err().to_string(),
+            "missing scheduler image"
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! What the program says about itself.
+
+use serde_json::json;
+
+/// Feature topics, in the order in which consumers know them (operator.md 2).
+const TOPICS: &str = "config nonreg hostlevel resacct cache stall schedrst rtetols overhead wlplacement unsched nonrt taint nodelabel byres \
+                      tmpol schedattrwatch ngpoolname nganns metrics nrtcrdanns netpols introspection mgselinuxcollect tlscompliance preemption";
+
+/// Version of the program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The line behind `-version`.
+pub fn line(program: &str) -> String {
+    format!("{program} {VERSION} {} ({}) rust", commit(), branch())
+}
+
+/// Commit of the build, when the build was told.
+pub fn commit() -> &'static str {
+    option_env!("NUMARESOURCES_BUILD_COMMIT").unwrap_or("unknown")
+}
+
+/// Branch of the build.
+pub fn branch() -> &'static str {
+    option_env!("NUMARESOURCES_BUILD_BRANCH").unwrap_or("devel")
+}
+
+/// The line behind `-inspect-features`.
+pub fn features() -> String {
+    let active: Vec<&str> = TOPICS.split_whitespace().collect();
+    json!({"metadata": {"version": VERSION}, "active": active}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_one_line_of_known_topics() {
+        let text = features();
+        assert_eq!(text.lines().count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["active"].as_array().unwrap().len(), 26);
+        assert_eq!(value["active"][0], "config");
+    }
+}
