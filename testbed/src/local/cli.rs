@@ -8,6 +8,7 @@ use anyhow::Context;
 use fixtures::machines::{Machine, profile};
 
 use super::assets::{self, Places};
+use super::cluster::up::check_privileges;
 use super::cluster::{ClusterSpec, LocalCluster, down};
 use super::progress::Progress;
 use super::state;
@@ -185,6 +186,8 @@ impl ClusterCommand {
 impl UpArgs {
     /// Brings the cluster up; it ends with the returned value unless that is detached.
     pub async fn up(&self, report: super::progress::Report<'_>) -> anyhow::Result<LocalCluster> {
+        // Before the programs are looked for, which may mean building them for minutes.
+        check_privileges()?;
         let spec = self
             .plan
             .spec(&self.name.name, &self.name.root.resolve(), report)?;

@@ -119,12 +119,19 @@ pub(super) async fn up(spec: ClusterSpec, report: Report<'_>) -> Result<LocalClu
     Ok(cluster)
 }
 
+/// Whether this machine and this process may run a cluster at all; looks only at facts and starts nothing.
+pub fn check_privileges() -> Result<(), Error> {
+    let missing = privileges::missing(&Facts::gather());
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Privileges(missing))
+    }
+}
+
 /// Whatever can be known to be wrong before anything starts.
 fn check(spec: &ClusterSpec) -> Result<(), Error> {
-    let missing = privileges::missing(&Facts::gather());
-    if !missing.is_empty() {
-        return Err(Error::Privileges(missing));
-    }
+    check_privileges()?;
     if spec.nodes.is_empty() || spec.nodes.len() > net::MAX_NODES {
         return Err(Error::Plan(format!(
             "{} nodes, must be 1 to {}",
@@ -336,7 +343,8 @@ fn node_spec(spec: &ClusterSpec, node: &NodeHandle, index: usize) -> NodeSpec {
     }
 }
 
-/// The image of the stack: programs of the workspace under the paths that the real image has them at.
+/// The image of the stack: programs of the workspace under the paths that the real image has them at. What is not built
+/// when the cluster comes up is not in the image.
 fn stack_image(spec: &ClusterSpec) -> Image {
     let built = |name: &str| spec.bin_dir.join(name);
     let programs = [
@@ -358,6 +366,7 @@ fn stack_image(spec: &ClusterSpec) -> Image {
     Image {
         programs: programs
             .into_iter()
+            .filter(|(_, program)| program.is_file())
             .map(|(path, program)| (PathBuf::from(path), program))
             .collect(),
         user: None,

@@ -1,0 +1,263 @@
+//! Whole clusters: what they do, and what they leave.
+
+mod harness;
+mod outside;
+mod promises;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use testbed::local::{LocalCluster, cluster, state};
+
+use harness::{HELPER, eventually, kubectl, place, small};
+use outside::{Inside, Outside};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_keeps_its_promises_to_pods() {
+    let place = place();
+    let cluster = LocalCluster::up(small(&place, "promises", 2), &|_| {})
+        .await
+        .unwrap();
+    promises::guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refused(&cluster).await;
+    promises::pods_reach_the_api_server_by_its_cluster_ip(&cluster).await;
+    promises::daemon_sets_run_on_every_worker(&cluster).await;
+    promises::restarted_kubelet_has_its_new_settings_and_its_containers_live_on(&cluster).await;
+    cluster.down().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_cluster_leaves_nothing_and_its_neighbours_live() {
+    let place = place();
+    let outside = Outside::look();
+    // A foreign process with a name that only a careless clean-up would look at.
+    let imposter = place.path().join("kubelet");
+    fs_err::copy("/bin/sleep", &imposter).unwrap();
+    let mut foreign = Command::new(&imposter).arg("1000").spawn().unwrap();
+
+    let first = LocalCluster::up(small(&place, "first", 1), &|_| {})
+        .await
+        .unwrap();
+    let second = LocalCluster::up(small(&place, "second", 1), &|_| {})
+        .await
+        .unwrap();
+    assert_ne!(first.subnet(), second.subnet());
+    let inside = Inside::of(&first);
+    assert!(inside.processes() > 5, "{inside:?}");
+
+    first.down().unwrap();
+    eventually("the first cluster is gone", || inside.is_gone());
+    assert!(!place.path().join("first").exists());
+    assert!(
+        foreign.try_wait().unwrap().is_none(),
+        "the foreign process was killed"
+    );
+    let nodes = kubectl(&second, &["get", "nodes", "-o", "name"]);
+    assert_eq!(nodes, "node/control-plane-0\nnode/worker-0\n");
+
+    let inside = Inside::of(&second);
+    drop(second);
+    eventually("the second cluster is gone", || inside.is_gone());
+    foreign.kill().unwrap();
+    foreign.wait().unwrap();
+    outside.assert_unchanged();
+}
+
+#[test]
+fn killed_owner_leaves_a_directory_that_the_next_start_removes() {
+    let place = place();
+    let outside = Outside::look();
+    let mut owner = run_in_cluster(&place, "killed", &["sleep", "1000"]);
+    eventually("the cluster is up and the command runs", || {
+        let record = state::find(place.path(), "killed").ok();
+        record.is_some() && has_child_named(owner.id(), "sleep")
+    });
+    let inside = Inside::in_dir(place.path(), "killed");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    eventually("the cluster ended with its owner", || inside.is_gone());
+    outside.assert_unchanged();
+    assert!(place.path().join("killed").is_dir());
+
+    let mut next = run_in_cluster(&place, "next", &["true"]);
+    assert!(next.wait().unwrap().success());
+    let left: Vec<_> = fs_err::read_dir(place.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["lock"]);
+}
+
+#[test]
+fn interrupted_start_removes_what_it_began() {
+    let place = place();
+    let mut owner = run_in_cluster(&place, "interrupted", &["sleep", "1000"]);
+    eventually("the holder runs", || {
+        state::find(place.path(), "interrupted").is_ok()
+    });
+    kill(Pid::from_raw(owner.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(owner.wait().unwrap().code(), Some(130));
+    let records = state::list(place.path()).unwrap();
+    // Interrupted before the cluster object existed, only a dead record is left for the next start.
+    assert!(records.iter().all(|(_, _, runs)| !runs), "{records:?}");
+}
+
+#[test]
+fn cluster_of_another_process_is_attached_to_and_removed_by_name() {
+    let place = place();
+    let output = Command::new(HELPER)
+        .args([
+            "cluster",
+            "up",
+            "--workers",
+            "1",
+            "--name",
+            "kept",
+            "--state-root",
+        ])
+        .arg(place.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/kept/kubeconfig"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let attached = runtime
+        .block_on(LocalCluster::attach(place.path(), "kept"))
+        .unwrap();
+    assert_eq!(
+        attached.node("worker-0").unwrap().machine().total_cpus(),
+        48
+    );
+    drop(attached);
+    assert!(
+        state::find(place.path(), "kept").is_ok(),
+        "an attached cluster ended with its handle"
+    );
+    assert!(cluster::down(place.path(), "kept").unwrap());
+    assert!(!cluster::down(place.path(), "kept").unwrap());
+}
+
+#[test]
+fn ordinary_user_is_told_what_is_missing_before_anything_starts() {
+    let place = place();
+    // Where the user may execute it, which the build directory need not be.
+    let helper = place.path().join("helper");
+    fs_err::copy(HELPER, &helper).unwrap();
+    open_to_all(place.path());
+    let output = Command::new(&helper)
+        .args(["cluster", "up", "--state-root"])
+        .arg(place.path().join("state"))
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    assert_refused(&output, &["root, this is user 65534", "CAP_SYS_ADMIN"]);
+    assert!(!place.path().join("state").exists());
+}
+
+#[test]
+fn root_without_a_capability_is_told_which() {
+    let place = place();
+    let state = place.path().join("state");
+    let output = Command::new("setpriv")
+        .args([
+            "--bounding-set",
+            "-net_admin,-sys_chroot",
+            "--",
+            HELPER,
+            "cluster",
+            "up",
+            "--state-root",
+        ])
+        .arg(&state)
+        .output()
+        .expect("this test needs setpriv of util-linux");
+    assert_refused(&output, &["CAP_NET_ADMIN", "CAP_SYS_CHROOT"]);
+    assert!(!state.exists());
+}
+
+#[test]
+fn wrong_machine_profile_starts_nothing() {
+    let place = place();
+    let profile = place.path().join("machine.yaml");
+    fs_err::write(
+        &profile,
+        "{name: x, zones: [{cores: 1, memory: 1Gi, hugepages1Gi: 2}]}",
+    )
+    .unwrap();
+    let state = place.path().join("state");
+    let output = Command::new(HELPER)
+        .args(["cluster", "up", "--machine"])
+        .arg(&profile)
+        .arg("--state-root")
+        .arg(&state)
+        .output()
+        .unwrap();
+    assert_refused(
+        &output,
+        &["hugepages take 2048 MiB but the zone has 1024 MiB"],
+    );
+    assert!(!state.exists());
+}
+
+/// Starts `cluster run` with a small cluster.
+fn run_in_cluster(place: &tempfile::TempDir, name: &str, command: &[&str]) -> std::process::Child {
+    Command::new(HELPER)
+        .args([
+            "cluster",
+            "run",
+            "--workers",
+            "1",
+            "--name",
+            name,
+            "--state-root",
+        ])
+        .arg(place.path())
+        .arg("--")
+        .args(command)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Whether any thread of a process has a child with this command name.
+fn has_child_named(parent: u32, name: &str) -> bool {
+    tasks_of(parent)
+        .iter()
+        .filter_map(|task| {
+            fs_err::read_to_string(format!("/proc/{parent}/task/{task}/children")).ok()
+        })
+        .flat_map(|children| {
+            children
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .filter_map(|pid| fs_err::read_to_string(format!("/proc/{pid}/comm")).ok())
+        .any(|comm| comm.trim() == name)
+}
+
+fn tasks_of(pid: u32) -> Vec<String> {
+    let Ok(entries) = fs_err::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn open_to_all(dir: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs_err::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+#[track_caller]
+fn assert_refused(output: &std::process::Output, expected: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{text}");
+    for expected in expected {
+        assert!(text.contains(expected), "{text}");
+    }
+}

@@ -1,0 +1,59 @@
+//! Small clusters and waiting.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fixtures::machines::Machine;
+use testbed::local::assets::{self, Places};
+use testbed::local::{ClusterSpec, LocalCluster};
+
+/// The helper program that this package builds.
+pub(super) const HELPER: &str = env!("CARGO_BIN_EXE_numaresources-testbed");
+/// Longest that a cluster may take for anything.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A state root of this test, which must be run by root.
+pub(super) fn place() -> tempfile::TempDir {
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "this test makes namespaces and mounts: it must run as root"
+    );
+    tempfile::tempdir().unwrap()
+}
+
+/// A cluster with this many workers on the default machine.
+pub(super) fn small(place: &tempfile::TempDir, name: &str, workers: usize) -> ClusterSpec {
+    let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+    let bin_dir = Path::new(HELPER).parent().unwrap();
+    ClusterSpec::with_workers(
+        name,
+        place.path(),
+        assets,
+        bin_dir,
+        workers,
+        &Machine::default_profile(),
+    )
+}
+
+/// Runs kubectl with the administrator's rights; its output.
+#[track_caller]
+pub(super) fn kubectl(cluster: &LocalCluster, arguments: &[&str]) -> String {
+    let output = Command::new(&cluster.spec().assets.kubectl)
+        .args(arguments)
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "kubectl {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(super) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,161 @@
+//! The machine around a cluster: what must not change, and what must vanish.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use testbed::local::net::Subnet;
+use testbed::local::{LocalCluster, state};
+
+/// Kernel parameters that a kubelet would set.
+const SYSCTLS: [&str; 8] = [
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+    "net/ipv4/ip_forward",
+    "net/bridge/bridge-nf-call-iptables",
+];
+/// Directories whose entries must stay as they are; control groups among them.
+const DIRECTORIES: [&str; 7] = [
+    "/etc",
+    "/var/log",
+    "/var/lib/kubelet",
+    "/var/lib/cni",
+    "/run",
+    "/sys/fs/cgroup",
+    "/usr/libexec",
+];
+
+/// Everything outside that a careless cluster would change.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Outside {
+    mounts: String,
+    sysctls: BTreeMap<&'static str, Option<String>>,
+    entries: BTreeSet<PathBuf>,
+    firewall_tables: Option<String>,
+}
+
+impl Outside {
+    pub(super) fn look() -> Self {
+        let mut entries = BTreeSet::new();
+        for dir in DIRECTORIES {
+            list(Path::new(dir), 0, &mut entries);
+        }
+        Self {
+            mounts: fs_err::read_to_string("/proc/self/mountinfo").unwrap(),
+            sysctls: SYSCTLS
+                .into_iter()
+                .map(|name| {
+                    (
+                        name,
+                        fs_err::read_to_string(Path::new("/proc/sys").join(name)).ok(),
+                    )
+                })
+                .collect(),
+            entries,
+            firewall_tables: fs_err::read_to_string("/proc/net/ip_tables_names").ok(),
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn assert_unchanged(&self) {
+        let now = Self::look();
+        assert_eq!(now.mounts, self.mounts);
+        assert_eq!(now.sysctls, self.sysctls);
+        assert_eq!(now.firewall_tables, self.firewall_tables);
+        let added: Vec<_> = now.entries.difference(&self.entries).collect();
+        let removed: Vec<_> = self.entries.difference(&now.entries).collect();
+        assert!(
+            added.is_empty() && removed.is_empty(),
+            "added {added:?}, removed {removed:?}"
+        );
+    }
+}
+
+/// Entries four levels deep, links not followed.
+fn list(dir: &Path, depth: usize, entries: &mut BTreeSet<PathBuf>) {
+    let Ok(children) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for child in children.filter_map(Result::ok) {
+        let path = child.path();
+        if child.file_type().is_ok_and(|kind| kind.is_dir()) && depth < 3 {
+            list(&path, depth + 1, entries);
+        }
+        entries.insert(path);
+    }
+}
+
+/// What the kernel keeps of one cluster: its namespaces, the processes in them, its link.
+#[derive(Debug)]
+pub(super) struct Inside {
+    namespaces: BTreeSet<PathBuf>,
+    processes: usize,
+    subnet: Subnet,
+}
+
+impl Inside {
+    pub(super) fn of(cluster: &LocalCluster) -> Self {
+        Self::in_dir(&cluster.spec().state_root, &cluster.spec().name)
+    }
+
+    pub(super) fn in_dir(state_root: &Path, name: &str) -> Self {
+        let record = state::find(state_root, name).unwrap();
+        let holder = record.holder.unwrap().pid;
+        let cluster = namespaces_of(&holder.to_string());
+        let own = namespaces_of("self");
+        let pid_namespace = cluster
+            .iter()
+            .find(|name| name.to_string_lossy().starts_with("pid:"))
+            .unwrap()
+            .clone();
+        let members: Vec<BTreeSet<PathBuf>> = all_processes()
+            .iter()
+            .map(|pid| namespaces_of(pid))
+            .filter(|set| set.contains(&pid_namespace))
+            .collect();
+        let namespaces = members
+            .iter()
+            .flatten()
+            .filter(|name| !own.contains(*name))
+            .cloned()
+            .collect();
+        Self {
+            namespaces,
+            processes: members.len(),
+            subnet: record.subnet.unwrap(),
+        }
+    }
+
+    pub(super) fn processes(&self) -> usize {
+        self.processes
+    }
+
+    /// Whether no process is in any of the namespaces, and the link is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        let inhabited = all_processes()
+            .iter()
+            .any(|pid| !namespaces_of(pid).is_disjoint(&self.namespaces));
+        let link = Path::new("/sys/class/net").join(self.subnet.host_link());
+        !inhabited && !link.exists()
+    }
+}
+
+fn all_processes() -> Vec<String> {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .collect()
+}
+
+/// Names such as `net:[4026532001]` of the namespaces of a process; none when it is gone.
+fn namespaces_of(pid: &str) -> BTreeSet<PathBuf> {
+    ["mnt", "net", "pid", "ipc", "uts"]
+        .iter()
+        .filter_map(|kind| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok())
+        .collect()
+}

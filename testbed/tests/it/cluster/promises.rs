@@ -1,0 +1,250 @@
+//! What a cluster promises to the pods in it. Each claim leaves the cluster without pods.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, LogParams, PostParams};
+use serde_json::{Value, json};
+use testbed::local::kubelet::{KubeletSettings, TopologyScope};
+use testbed::local::{LocalCluster, NodeHandle};
+
+use super::harness::kubectl;
+
+const IMAGE: &str = "localhost/numaresources/stack:dev";
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(super) async fn guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refused(
+    cluster: &LocalCluster,
+) {
+    let node = cluster.node("worker-0").unwrap();
+    for name in ["first", "second"] {
+        create(cluster, pod(name, node, &["/bin/sleep", "infinity"], 12)).await;
+        until(cluster, name, "runs", |pod| phase(pod) == "Running").await;
+    }
+    create(cluster, pod("third", node, &["/bin/sleep", "infinity"], 12)).await;
+    let third = until(cluster, "third", "is refused", |pod| phase(pod) == "Failed").await;
+    let status = third.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("TopologyAffinityError"));
+
+    let state: Value =
+        serde_json::from_str(&node.state_file("cpu_manager_state").unwrap()).unwrap();
+    let mut sets: Vec<&str> = state["entries"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|containers| containers["main"].as_str().unwrap())
+        .collect();
+    sets.sort_unstable();
+    assert_eq!(sets, ["1-6,25-30", "13-18,37-42"]);
+    let facts = node.runtime().containers().unwrap();
+    let mut recorded: Vec<&str> = facts
+        .iter()
+        .map(|container| container.cpus.as_str())
+        .collect();
+    recorded.sort_unstable();
+    assert_eq!(
+        recorded, sets,
+        "the runtime was told other CPUs than the kubelet wrote down"
+    );
+    for name in ["first", "second", "third"] {
+        delete(cluster, name).await;
+    }
+}
+
+pub(super) async fn pods_reach_the_api_server_by_its_cluster_ip(cluster: &LocalCluster) {
+    let node = cluster.node("worker-1").unwrap();
+    let command = [
+        "/usr/local/bin/kubectl",
+        "auth",
+        "whoami",
+        "-o",
+        "jsonpath={.status.userInfo.username}",
+    ];
+    create(cluster, pod("whoami", node, &command, 1)).await;
+    let done = until(cluster, "whoami", "ends", |pod| {
+        matches!(phase(pod), "Succeeded" | "Failed") || restarted(pod)
+    })
+    .await;
+    let log = pods(cluster)
+        .logs("whoami", &LogParams::default())
+        .await
+        .unwrap();
+    assert_eq!(
+        log, "system:serviceaccount:default:default",
+        "{:?}",
+        done.status
+    );
+    delete(cluster, "whoami").await;
+}
+
+pub(super) async fn daemon_sets_run_on_every_worker(cluster: &LocalCluster) {
+    let set: DaemonSet = serde_json::from_value(json!({
+        "metadata": { "name": "everywhere" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "everywhere" } },
+            "template": {
+                "metadata": { "labels": { "app": "everywhere" } },
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{ "name": "main", "image": IMAGE }],
+                },
+            },
+        },
+    }))
+    .unwrap();
+    let api: Api<DaemonSet> = Api::default_namespaced(cluster.client());
+    api.create(&PostParams::default(), &set).await.unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let status = api
+            .get("everywhere")
+            .await
+            .unwrap()
+            .status
+            .unwrap_or_default();
+        if status.number_ready == 2 && status.desired_number_scheduled == 2 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // The helper's words: one pod a worker, none on the control plane.
+    let nodes = kubectl(
+        cluster,
+        &[
+            "get",
+            "pods",
+            "-l",
+            "app=everywhere",
+            "-o",
+            "jsonpath={.items[*].spec.nodeName}",
+        ],
+    );
+    let mut nodes: Vec<&str> = nodes.split(' ').collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, ["worker-0", "worker-1"]);
+    api.delete("everywhere", &DeleteParams::foreground())
+        .await
+        .unwrap();
+}
+
+pub(super) async fn restarted_kubelet_has_its_new_settings_and_its_containers_live_on(
+    cluster: &LocalCluster,
+) {
+    let node = cluster.node("worker-0").unwrap();
+    create(
+        cluster,
+        pod("survivor", node, &["/bin/sleep", "infinity"], 1),
+    )
+    .await;
+    until(cluster, "survivor", "runs", |pod| phase(pod) == "Running").await;
+    let pid_of = || {
+        let facts = node.runtime().containers().unwrap();
+        let survivor = facts
+            .into_iter()
+            .find(|container| container.target.pod == "survivor")
+            .unwrap();
+        survivor.pid.unwrap()
+    };
+    let before = pid_of();
+    node.restart_kubelet(&KubeletSettings::with_scope(TopologyScope::Pod))
+        .await
+        .unwrap();
+    let configz = kubectl(
+        cluster,
+        &["get", "--raw", "/api/v1/nodes/worker-0/proxy/configz"],
+    );
+    let configz: Value = serde_json::from_str(&configz).unwrap();
+    assert_eq!(configz["kubeletconfig"]["topologyManagerScope"], "pod");
+    assert_eq!(pid_of(), before);
+    let survivor = pods(cluster).get("survivor").await.unwrap();
+    assert!(!restarted(&survivor), "{:?}", survivor.status);
+    assert_eq!(
+        node.kubelet_settings().unwrap().topology_manager_scope,
+        TopologyScope::Pod
+    );
+    delete(cluster, "survivor").await;
+    assert!(
+        node.host_path(Path::new("/var/lib/kubelet/cpu_manager_state"))
+            .is_file()
+    );
+}
+
+fn pod(name: &str, node: &NodeHandle, command: &[&str], cpus: u32) -> Pod {
+    let resources = json!({ "cpu": cpus.to_string(), "memory": "1Gi" });
+    serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "nodeName": node.name(),
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main",
+                "image": IMAGE,
+                "command": command,
+                "resources": { "requests": resources, "limits": resources },
+            }],
+        },
+    }))
+    .unwrap()
+}
+
+fn pods(cluster: &LocalCluster) -> Api<Pod> {
+    Api::default_namespaced(cluster.client())
+}
+
+async fn create(cluster: &LocalCluster, pod: Pod) {
+    pods(cluster)
+        .create(&PostParams::default(), &pod)
+        .await
+        .unwrap();
+}
+
+async fn delete(cluster: &LocalCluster, name: &str) {
+    let api = pods(cluster);
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    while api.get_opt(name).await.unwrap().is_some() {
+        assert!(Instant::now() < deadline, "pod {name} does not go");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Waits until a pod is as wanted.
+async fn until(
+    cluster: &LocalCluster,
+    name: &str,
+    what: &str,
+    wanted: impl Fn(&Pod) -> bool,
+) -> Pod {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let pod = pods(cluster).get(name).await.unwrap();
+        if wanted(&pod) {
+            return pod;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "pod {name}: waited in vain until it {what}: {:?}",
+            pod.status
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+fn restarted(pod: &Pod) -> bool {
+    pod.status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten())
+        .any(|container| container.restart_count > 0)
+}
