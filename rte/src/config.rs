@@ -319,6 +319,10 @@ impl ContainerId {
 
 impl Config {
     /// The YAML text that `--dump-config` shows.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "plain data can always be written"
+    )]
     pub fn dump(&self) -> String {
         serde_yaml::to_string(self).expect("a configuration is plain data")
     }
@@ -328,10 +332,12 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
 fn method<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(method.as_str())
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields so")]
 fn nanos<S: Serializer>(duration: &GoDuration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_i64(duration.as_nanos())
 }

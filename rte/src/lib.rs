@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 pub mod args;
 pub mod config;
+mod events;
 pub mod glob;
 pub mod kubelet_config;
 pub mod limiter;
@@ -68,11 +69,10 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
         uid: nix::unistd::getuid().as_raw(),
         os_hostname: &os_hostname,
     });
-    let verbose = loaded
-        .as_ref()
-        .map_or(config::Global::default().verbose, |loaded| {
-            loaded.config.global.verbose
-        });
+    let verbose = match &loaded {
+        Ok(loaded) => loaded.config.global.verbose,
+        Err(_) => config::Global::default().verbose,
+    };
     if let Err(config::Error::Flag(error)) = &loaded {
         return usage(error);
     }
@@ -119,7 +119,7 @@ fn serve(config: config::Config, identity: run::Identity) -> anyhow::Result<()> 
     runtime.block_on(async {
         let stop = daemon::shutdown::token()?;
         tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %identity.node, "Starting");
-        run::run(config, identity, stop).await
+        Box::pin(run::run(config, identity, stop)).await
     })
 }
 

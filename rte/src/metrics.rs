@@ -1,6 +1,7 @@
 //! What the exporter counts and measures (rte.md 8.2). Beyond upstream: patches are counted as writes, failed and retried writes
 //! have counters, and the time of the last good publication is known.
 
+use api::metrics as names;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -28,6 +29,10 @@ struct Write {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "fields are label names, which others match"
+)]
 struct Operation {
     node: String,
     operation_name: &'static str,
@@ -85,7 +90,6 @@ impl Metrics {
         };
         // The library itself appends `_total` to the names of counters.
         let counter = |name: &str| name.strip_suffix("_total").unwrap_or(name).to_owned();
-        use api::metrics as names;
         registry.register(
             counter(names::POD_RESOURCES_FAILURES),
             "Failed calls of the podresources API",

@@ -85,9 +85,10 @@ fn server_config(config: &MetricsTls) -> Result<Arc<rustls::ServerConfig>, Error
             "No certificate for metrics, using a self-signed one");
         tls::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()])
     };
-    let client_ca = match config.want_cli_auth {
-        true => Some(authorities(dir).ok_or(Error::NoAuthorities)?),
-        false => None,
+    let client_ca = if config.want_cli_auth {
+        Some(authorities(dir).ok_or(Error::NoAuthorities)?)
+    } else {
+        None
     };
     let options = tls::Options {
         min_version: config.min_tls_version.clone(),

@@ -92,7 +92,7 @@ pub fn prepare(path: &Path) -> Result<(), Error> {
 
 /// Watches one file.
 pub struct Watcher {
-    events: EventStream<[u8; BUFFER]>,
+    events: EventStream<Vec<u8>>,
     path: PathBuf,
     name: OsString,
 }
@@ -115,7 +115,7 @@ impl Watcher {
             | WatchMask::ONLYDIR;
         inotify.watches().add(dir, interest).map_err(watch)?;
         Ok(Self {
-            events: inotify.into_event_stream([0; BUFFER]).map_err(watch)?,
+            events: inotify.into_event_stream(vec![0; BUFFER]).map_err(watch)?,
             path: path.to_owned(),
             name: name.to_owned(),
         })

@@ -3,27 +3,25 @@
 //! One cycle is one scan and one publication, both or nothing. What arrives during a cycle, or while the rate limit holds it back, is one
 //! event for the next. A cycle that failed is tried again, soon first, then less often.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use api::duration::GoDuration;
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use futures::FutureExt as _;
 use k8s_openapi::jiff::Timestamp;
 use podresources::client::PodResources;
 use podresources::socket::Socket;
 use prometheus_client::registry::Registry;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::events::Events;
 use crate::kubelet_config::{self, TopologyManager};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::metrics_server;
 use crate::monitor::Filter;
-use crate::notify::{self, Watcher};
+use crate::notify;
 use crate::observation::{Observation, Settings};
 use crate::publish::{self, Content, Options, Publisher, Timing, Trigger, chain};
 use crate::readiness::{Report, Reporter};
@@ -32,10 +30,6 @@ use crate::status_dump::{PodName, Record, StatusDump};
 
 /// How long the kubelet may take to answer one call.
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
-/// The first pause after a failed cycle.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest pause between two tries.
-const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// Who and where this exporter is, from the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,34 +96,20 @@ pub async fn run(
         expose_timing: config.resource_monitor.expose_timing,
         last_event: Instant::now(),
     };
-    let events = Events {
-        watcher: notifications.as_deref().and_then(watch),
-        notifications,
-        timer: timer(exporter_period(&config)),
-        limiter: Limiter::new(
-            config.topology_exporter.max_event_per_time_unit,
-            Duration::from_nanos(unit),
-        ),
-        retries: None,
-        node: identity.node,
-    };
-    let outcome = exporter
-        .run(
-            events,
-            exporter_period(&config),
-            config.nrt_updater.one_shot,
-            &stop,
-        )
-        .await;
+    let period = config.topology_exporter.sleep_interval;
+    let limiter = Limiter::new(
+        config.topology_exporter.max_event_per_time_unit,
+        Duration::from_nanos(unit),
+    );
+    let events = Events::new(period, notifications, limiter, identity.node);
+    let one_shot = config.nrt_updater.one_shot;
+    let running = Box::pin(exporter.run(events, period, one_shot, &stop));
+    let outcome = running.await;
     stop.cancel();
     if let Some(serving) = serving {
         serving.await?;
     }
     outcome
-}
-
-fn exporter_period(config: &Config) -> GoDuration {
-    config.topology_exporter.sleep_interval
 }
 
 fn fatal(what: &str, error: &dyn std::error::Error) -> anyhow::Error {
@@ -207,146 +187,6 @@ async fn writers(
     Ok((publisher, reporter))
 }
 
-fn timer(period: GoDuration) -> Option<Interval> {
-    let period = Duration::from_nanos(u64::try_from(period.as_nanos()).unwrap_or(0));
-    if period.is_zero() {
-        return None;
-    }
-    let mut timer = interval_at(Instant::now() + period, period);
-    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    Some(timer)
-}
-
-fn watch(path: &Path) -> Option<Watcher> {
-    match Watcher::new(path) {
-        Ok(watcher) => {
-            tracing::info!(path = %path.display(), "Added watch");
-            Some(watcher)
-        }
-        Err(error) => {
-            tracing::error!(error = %chain(&error), "Notifications do not work");
-            None
-        }
-    }
-}
-
-/// Where events come from.
-struct Events {
-    notifications: Option<PathBuf>,
-    watcher: Option<Watcher>,
-    timer: Option<Interval>,
-    limiter: Option<Limiter>,
-    retries: Option<Retries>,
-    node: String,
-}
-
-/// Tries after a failure.
-struct Retries {
-    trigger: Trigger,
-    pauses: ExponentialBackoff,
-    at: Instant,
-}
-
-impl Events {
-    /// The next event.
-    async fn next(&mut self) -> Trigger {
-        let tick = async {
-            match &mut self.timer {
-                Some(timer) => drop(timer.tick().await),
-                None => std::future::pending().await,
-            }
-        };
-        let notification = async {
-            match &mut self.watcher {
-                Some(watcher) => watcher.next().await,
-                None => std::future::pending().await,
-            }
-        };
-        let retry = async {
-            match &self.retries {
-                Some(retries) => {
-                    sleep_until(retries.at).await;
-                    retries.trigger
-                }
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            outcome = notification => {
-                tracing::debug!("fsnotify update trigger");
-                if let Err(error) = outcome {
-                    tracing::error!(error = %chain(&error), "Notifications stopped");
-                    self.watch_again();
-                }
-                Trigger::Reactive
-            }
-            () = tick => {
-                tracing::debug!("timer update trigger");
-                Trigger::Periodic
-            }
-            trigger = retry => trigger,
-        }
-    }
-
-    fn watch_again(&mut self) {
-        self.watcher = self.notifications.as_deref().and_then(|path| {
-            notify::prepare(path)
-                .inspect_err(|error| tracing::error!(error = %chain(error), "Cannot make the notification file anew"))
-                .ok()?;
-            watch(path)
-        });
-    }
-
-    /// Waits for the rate limit. What is notified meanwhile belongs to the event that waits.
-    async fn pass(&mut self) {
-        if let Some(limiter) = &mut self.limiter {
-            let now = Instant::now();
-            let at = limiter.admit(now);
-            if at > now {
-                sleep_until(at).await;
-                if let Some(watcher) = &mut self.watcher {
-                    // An error comes up again with the next event.
-                    drop(watcher.next().now_or_never());
-                }
-            }
-        }
-    }
-
-    /// Plans the next try, or none after a success.
-    fn plan(&mut self, trigger: Trigger, succeeded: bool) {
-        if succeeded {
-            self.retries = None;
-            return;
-        }
-        let node = &self.node;
-        let mut retries = self.retries.take().unwrap_or_else(|| Retries {
-            trigger,
-            pauses: pauses(node),
-            at: Instant::now(),
-        });
-        let pause = retries.pauses.next().unwrap_or(LAST_RETRY);
-        retries.at = Instant::now() + pause;
-        if trigger == Trigger::Reactive {
-            retries.trigger = trigger;
-        }
-        self.retries = Some(retries);
-    }
-}
-
-/// Growing pauses. Each node has its own jitter: after an outage not all come at once.
-fn pauses(node: &str) -> ExponentialBackoff {
-    let mut hasher = DefaultHasher::new();
-    node.hash(&mut hasher);
-    ExponentialBuilder::default()
-        .with_min_delay(FIRST_RETRY)
-        .with_max_delay(LAST_RETRY)
-        .with_jitter()
-        .with_jitter_seed(hasher.finish())
-        .without_max_times()
-        .build()
-}
-
 /// The parts that a cycle needs.
 struct Exporter {
     scanner: Scanner,
@@ -389,7 +229,7 @@ impl Exporter {
             if let Err(error) = &outcome {
                 tracing::error!(%error, "Update failed, trying again");
             }
-            if events.retries.is_some() {
+            if events.is_retrying() {
                 self.metrics.retried("cycle");
             }
             events.plan(trigger, outcome.is_ok());

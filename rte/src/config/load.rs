@@ -76,7 +76,7 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
     };
     let home = (sources.variable)("HOME");
     let allowed = |path: &Path| guard::check(path, home.as_deref(), sources.uid);
-    let root = allowed(given_root.unwrap_or(Path::new(DEFAULT_ROOT)))?;
+    let root = allowed(given_root.unwrap_or_else(|| Path::new(DEFAULT_ROOT)))?;
 
     let mut config = Config::default();
     let (keys, mut warnings) = daemon_file::read(&root).map_err(Error::Daemon)?;

@@ -17,6 +17,10 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "what it makes is optional in every message"
+)]
 pub(crate) fn on(nodes: &[i64]) -> Option<v1::TopologyInfo> {
     let nodes = nodes.iter().map(|&id| v1::NumaNode { id }).collect();
     Some(v1::TopologyInfo { nodes })

@@ -104,7 +104,7 @@ impl ApiServer {
         };
         match tokio::time::timeout(PATIENCE, found).await {
             Ok(object) => object,
-            Err(_) => panic!("{path} is {:#?}", self.get(path)),
+            Err(_elapsed) => panic!("{path} is {:#?}", self.get(path)),
         }
     }
 

@@ -1,0 +1,182 @@
+//! What causes scans: the timer, the notification file, failures before; and the limit on all of them (rte.md 3).
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::duration::GoDuration;
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use futures::FutureExt as _;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
+
+use crate::limiter::Limiter;
+use crate::notify::{self, Watcher};
+use crate::publish::{Trigger, chain};
+
+/// The first pause after a failed cycle.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest pause between two tries.
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// Where events come from.
+pub(crate) struct Events {
+    notifications: Option<PathBuf>,
+    watcher: Option<Watcher>,
+    timer: Option<Interval>,
+    limiter: Option<Limiter>,
+    retries: Option<Retries>,
+    node: String,
+}
+
+/// Tries after a failure.
+struct Retries {
+    trigger: Trigger,
+    pauses: ExponentialBackoff,
+    at: Instant,
+}
+
+impl Events {
+    /// Events of a timer, if `period` is above zero, and of a file, if one is given, which has to be
+    /// [prepared](notify::prepare). The limit, if any, is for all.
+    pub(crate) fn new(
+        period: GoDuration,
+        notifications: Option<PathBuf>,
+        limiter: Option<Limiter>,
+        node: String,
+    ) -> Self {
+        Self {
+            watcher: notifications.as_deref().and_then(watch),
+            notifications,
+            timer: timer(period),
+            limiter,
+            retries: None,
+            node,
+        }
+    }
+
+    /// Whether the last cycle failed.
+    pub(crate) fn is_retrying(&self) -> bool {
+        self.retries.is_some()
+    }
+
+    /// The next event.
+    pub(crate) async fn next(&mut self) -> Trigger {
+        let tick = async {
+            match &mut self.timer {
+                Some(timer) => drop(timer.tick().await),
+                None => std::future::pending().await,
+            }
+        };
+        let notification = async {
+            match &mut self.watcher {
+                Some(watcher) => watcher.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let retry = async {
+            match &self.retries {
+                Some(retries) => {
+                    sleep_until(retries.at).await;
+                    retries.trigger
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = notification => {
+                tracing::debug!("fsnotify update trigger");
+                if let Err(error) = outcome {
+                    tracing::error!(error = %chain(&error), "Notifications stopped");
+                    self.watch_again();
+                }
+                Trigger::Reactive
+            }
+            () = tick => {
+                tracing::debug!("timer update trigger");
+                Trigger::Periodic
+            }
+            trigger = retry => trigger,
+        }
+    }
+
+    fn watch_again(&mut self) {
+        self.watcher = self.notifications.as_deref().and_then(|path| {
+            notify::prepare(path)
+                .inspect_err(|error| tracing::error!(error = %chain(error), "Cannot make the notification file anew"))
+                .ok()?;
+            watch(path)
+        });
+    }
+
+    /// Waits for the rate limit. What is notified meanwhile belongs to the event that waits.
+    pub(crate) async fn pass(&mut self) {
+        if let Some(limiter) = &mut self.limiter {
+            let now = Instant::now();
+            let at = limiter.admit(now);
+            if at > now {
+                sleep_until(at).await;
+                if let Some(watcher) = &mut self.watcher {
+                    // An error comes up again with the next event.
+                    drop(watcher.next().now_or_never());
+                }
+            }
+        }
+    }
+
+    /// Plans the next try, or none after a success.
+    pub(crate) fn plan(&mut self, trigger: Trigger, succeeded: bool) {
+        if succeeded {
+            self.retries = None;
+            return;
+        }
+        let node = &self.node;
+        let mut retries = self.retries.take().unwrap_or_else(|| Retries {
+            trigger,
+            pauses: pauses(node),
+            at: Instant::now(),
+        });
+        let pause = retries.pauses.next().unwrap_or(LAST_RETRY);
+        retries.at = Instant::now() + pause;
+        if trigger == Trigger::Reactive {
+            retries.trigger = trigger;
+        }
+        self.retries = Some(retries);
+    }
+}
+
+fn timer(period: GoDuration) -> Option<Interval> {
+    let period = Duration::from_nanos(u64::try_from(period.as_nanos()).unwrap_or(0));
+    if period.is_zero() {
+        return None;
+    }
+    let mut timer = interval_at(Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Some(timer)
+}
+
+fn watch(path: &Path) -> Option<Watcher> {
+    match Watcher::new(path) {
+        Ok(watcher) => {
+            tracing::info!(path = %path.display(), "Added watch");
+            Some(watcher)
+        }
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "Notifications do not work");
+            None
+        }
+    }
+}
+
+/// Growing pauses. Each node has its own jitter: after an outage not all come at once.
+fn pauses(node: &str) -> ExponentialBackoff {
+    let mut hasher = DefaultHasher::new();
+    node.hash(&mut hasher);
+    ExponentialBuilder::default()
+        .with_min_delay(FIRST_RETRY)
+        .with_max_delay(LAST_RETRY)
+        .with_jitter()
+        .with_jitter_seed(hasher.finish())
+        .without_max_times()
+        .build()
+}
