@@ -102,10 +102,8 @@ impl ApiServer {
                 changes.changed().await.unwrap();
             }
         };
-        match tokio::time::timeout(PATIENCE, found).await {
-            Ok(object) => object,
-            Err(_elapsed) => panic!("{path} is {:#?}", self.get(path)),
-        }
+        let outcome = tokio::time::timeout(PATIENCE, found).await;
+        outcome.unwrap_or_else(|_| panic!("{path} is {:#?}", self.get(path)))
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Store) -> T) -> T {
