@@ -54,7 +54,7 @@ impl AddressPool {
         let free = (self.next..=self.last)
             .chain(self.first..self.next)
             .find(|address| !self.used.contains(address))
-            .ok_or_else(|| Error::Exhausted {
+            .ok_or(Error::Exhausted {
                 gateway: self.gateway,
                 prefix: self.prefix,
             })?;

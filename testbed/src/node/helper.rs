@@ -3,7 +3,9 @@
 //! Both have one thread, take their request from standard input ([`super::handoff`]) and end by executing the program.
 
 use std::convert::Infallible;
+use std::ffi::CString;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -12,12 +14,13 @@ use anyhow::Context as _;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::{Gid, Uid, chdir, setgroups, setresgid, setresuid, setsid};
+use nix::unistd::{Gid, Uid, chdir, execve, setgroups, setresgid, setresuid, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::handoff::{self, Reply};
 use super::programs::pause;
 use super::rootfs::{Step, apply};
+use super::stop;
 
 /// Exit code when the program could not be started, as with real runtimes.
 pub const START_ERROR: u8 = 128;
@@ -195,6 +198,9 @@ fn execute(program: &Program, reply: &mut Reply) -> anyhow::Result<Infallible> {
     // After the change of the user, which would take it off.
     prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
     reply.ready().context("cannot answer")?;
+    if is_ours(&path) {
+        return execute_blocked(&path, program);
+    }
     let error = Command::new(&path)
         .arg0(name)
         .args(&program.argv[1..])
@@ -202,6 +208,44 @@ fn execute(program: &Program, reply: &mut Reply) -> anyhow::Result<Infallible> {
         .envs(program.env.iter().map(|(key, value)| (key, value)))
         .exec();
     Err(anyhow::anyhow!("exec {name:?}: {error}"))
+}
+
+/// Executes a program of ours with the signals blocked that ask it to end, which the standard library would undo. They would
+/// otherwise be lost on the first process of a PID namespace until it is ready for them.
+fn execute_blocked(path: &Path, program: &Program) -> anyhow::Result<Infallible> {
+    stop::signals()
+        .thread_block()
+        .context("cannot block signals")?;
+    let path = CString::new(path.as_os_str().as_encoded_bytes())
+        .context("the path of the program has a NUL byte")?;
+    let (argv, env) = (c_strings(&program.argv)?, c_environment(&program.env)?);
+    execve(&path, &argv, &env).context("exec")
+}
+
+/// Whether a program is this one, under whatever name.
+fn is_ours(path: &Path) -> bool {
+    let identity =
+        |path: &Path| std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+    match (identity(path), identity(Path::new("/proc/self/exe"))) {
+        (Ok(program), Ok(own)) => program == own,
+        _ => false,
+    }
+}
+
+fn c_strings(words: &[String]) -> anyhow::Result<Vec<CString>> {
+    words
+        .iter()
+        .map(|word| CString::new(word.as_str()).context("an argument has a NUL byte"))
+        .collect()
+}
+
+fn c_environment(env: &[(String, String)]) -> anyhow::Result<Vec<CString>> {
+    env.iter()
+        .map(|(key, value)| {
+            CString::new(format!("{key}={value}"))
+                .with_context(|| format!("variable {key:?} has a NUL byte"))
+        })
+        .collect()
 }
 
 /// Why there is no such program.

@@ -1,4 +1,9 @@
 //! Integration tests of the testbed. They need Linux and root: without these they fail and say so.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "what a test stands on has to be there: it panics where it is not"
+)]
+
 mod cluster;
 mod node;

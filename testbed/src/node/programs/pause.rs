@@ -3,17 +3,17 @@
 use std::process::ExitCode;
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+use crate::node::stop;
 
 /// Waits for `SIGTERM` or `SIGINT`, reaping children meanwhile; the exit code is then 0.
 ///
 /// The signals are blocked and waited for, not handled: a blocked signal reaches even the first process of a PID namespace,
 /// for which the kernel drops signals that are left at their default.
 pub fn run() -> Result<ExitCode, Errno> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGINT);
+    let mut signals = stop::signals();
     signals.add(Signal::SIGCHLD);
     signals.thread_block()?;
     loop {

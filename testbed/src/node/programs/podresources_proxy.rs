@@ -128,7 +128,6 @@ mod tests {
                 devices: vec![ContainerDevices::default()],
                 ..Default::default()
             }],
-            ..Default::default()
         };
         hide_allocations(&mut pod);
         let expected = PodResources {
@@ -138,7 +137,6 @@ mod tests {
                 name: "c".to_owned(),
                 ..Default::default()
             }],
-            ..Default::default()
         };
         assert_eq!(pod, expected);
     }

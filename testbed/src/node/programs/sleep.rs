@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::node::stop;
 
 /// Why the arguments of `sleep` were refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +31,8 @@ pub fn parse<'a>(
     let mut seen = false;
     for argument in arguments {
         seen = true;
-        let one = parse_one(argument).ok_or_else(|| ParseError::Invalid(argument.to_owned()))?;
+        let one = parse_one(argument)?;
+        // What does not fit is longer than any machine runs: forever.
         total = total.zip(one).and_then(|(sum, one)| sum.checked_add(one));
     }
     if seen {
@@ -40,32 +42,31 @@ pub fn parse<'a>(
     }
 }
 
-/// Outer `None`: not a duration. Inner `None`: forever.
-fn parse_one(argument: &str) -> Option<Option<Duration>> {
-    let (number, unit) = match argument.char_indices().next_back()? {
-        (at, 's') => (&argument[..at], 1.0),
-        (at, 'm') => (&argument[..at], 60.0),
-        (at, 'h') => (&argument[..at], 3600.0),
-        (at, 'd') => (&argument[..at], 86400.0),
-        _ => (argument, 1.0),
+/// `None` is forever.
+fn parse_one(argument: &str) -> Result<Option<Duration>, ParseError> {
+    let invalid = || ParseError::Invalid(argument.to_owned());
+    let (number, unit) = match argument.char_indices().next_back() {
+        None => return Err(invalid()),
+        Some((at, 's')) => (&argument[..at], 1.0),
+        Some((at, 'm')) => (&argument[..at], 60.0),
+        Some((at, 'h')) => (&argument[..at], 3600.0),
+        Some((at, 'd')) => (&argument[..at], 86400.0),
+        Some(_) => (argument, 1.0),
     };
     if matches!(number, "inf" | "infinity") {
-        return Some(None);
+        return Ok(None);
     }
     if !number.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        return None;
+        return Err(invalid());
     }
-    let seconds = number.parse::<f64>().ok()? * unit;
-    // What does not fit is longer than any machine runs.
-    Some(Duration::try_from_secs_f64(seconds).ok())
+    let seconds = number.parse::<f64>().map_err(|_| invalid())? * unit;
+    Ok(Duration::try_from_secs_f64(seconds).ok())
 }
 
 /// Sleeps for `duration`; `SIGTERM` and `SIGINT` end it at once with 128 + the signal, as a shell would see it.
 pub fn run(duration: Option<Duration>) -> Result<ExitCode, Errno> {
     let deadline = duration.and_then(|duration| Instant::now().checked_add(duration));
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGINT);
+    let signals = stop::signals();
     // Blocked, so that they reach also the first process of a PID namespace.
     signals.thread_block()?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
@@ -99,10 +100,10 @@ mod tests {
     #[rstest]
     #[case::plain_seconds(&["5"], Some(Duration::from_secs(5)))]
     #[case::seconds_unit(&["1s"], Some(Duration::from_secs(1)))]
-    #[case::minutes(&["2m"], Some(Duration::from_secs(120)))]
-    #[case::days(&["42d"], Some(Duration::from_secs(42 * 86400)))]
+    #[case::minutes(&["2m"], Some(Duration::from_mins(2)))]
+    #[case::days(&["42d"], Some(Duration::from_hours(42 * 24)))]
     #[case::fraction(&["0.25"], Some(Duration::from_millis(250)))]
-    #[case::sum(&["1h", "30m"], Some(Duration::from_secs(5400)))]
+    #[case::sum(&["1h", "30m"], Some(Duration::from_mins(90)))]
     #[case::infinity(&["infinity"], None)]
     #[case::short_infinity(&["inf"], None)]
     #[case::infinity_in_a_sum(&["1", "infinity"], None)]

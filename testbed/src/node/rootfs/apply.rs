@@ -181,10 +181,9 @@ fn make_bind(root: &Path, bind: &Bind) -> Result<(), Error> {
     match bind.access {
         Access::ReadWrite => Ok(()),
         Access::ReadOnly => remount_read_only(&target, mount_flags(&target)?),
-        Access::ReadOnlyRecursive => mounts()?
-            .iter()
-            .filter(|(path, _)| path.starts_with(&target))
-            .try_for_each(|(path, flags)| remount_read_only(path, *flags)),
+        Access::ReadOnlyRecursive => tree(&mounts()?, &target)
+            .into_iter()
+            .try_for_each(|mount| remount_read_only(&mount.path, mount.flags)),
     }
 }
 
@@ -195,28 +194,58 @@ fn remount_read_only(path: &Path, flags: MsFlags) -> Result<(), Error> {
     mount(NONE, path, NONE, flags, NONE).map_err(at("make read-only", path))
 }
 
-/// Flags of the topmost mount at `path`; none when it is no mount point.
-fn mount_flags(path: &Path) -> Result<MsFlags, Error> {
-    let flags = mounts()?
-        .into_iter()
-        .rev()
-        .find(|(mount_point, _)| mount_point == path);
-    Ok(flags.map_or(MsFlags::empty(), |(_, flags)| flags))
+/// A mount that the process sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    id: u32,
+    parent: u32,
+    path: PathBuf,
+    flags: MsFlags,
 }
 
-/// Every mount point that the process sees with its flags, in the order of mounting.
-fn mounts() -> Result<Vec<(PathBuf, MsFlags)>, Error> {
+/// Flags of the topmost mount at `path`; none when it is no mount point.
+fn mount_flags(path: &Path) -> Result<MsFlags, Error> {
+    let mounts = mounts()?;
+    let top = mounts.iter().rev().find(|mount| mount.path == path);
+    Ok(top.map_or(MsFlags::empty(), |mount| mount.flags))
+}
+
+/// The topmost mount at `path` and those on it. What it covers is out of reach.
+fn tree<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
+    let mut tree: Vec<&Mount> = mounts
+        .iter()
+        .rev()
+        .find(|mount| mount.path == path)
+        .into_iter()
+        .collect();
+    let mut at = 0;
+    while let Some(parent) = tree.get(at).map(|mount| mount.id) {
+        tree.extend(mounts.iter().filter(|mount| mount.parent == parent));
+        at += 1;
+    }
+    // Of mounts on the same path only the topmost is in reach.
+    let mut reachable: Vec<&Mount> = Vec::with_capacity(tree.len());
+    for mount in tree {
+        reachable.retain(|other| other.path != mount.path);
+        reachable.push(mount);
+    }
+    reachable
+}
+
+/// Every mount that the process sees, in the order of mounting.
+fn mounts() -> Result<Vec<Mount>, Error> {
     let path = Path::new("/proc/self/mountinfo");
     let text = std::fs::read_to_string(path).map_err(at("read", path))?;
     Ok(text.lines().filter_map(parse_mount).collect())
 }
 
-/// Mount point and flags of a line of `/proc/self/mountinfo` (fields 5 and 6).
-fn parse_mount(line: &str) -> Option<(PathBuf, MsFlags)> {
-    let mut fields = line.split(' ').skip(4);
-    let mount_point = unescape(fields.next()?);
-    let flags = fields
-        .next()?
+/// Reads a line of `/proc/self/mountinfo`: fields 1, 2, 5 and 6.
+fn parse_mount(line: &str) -> Option<Mount> {
+    let fields: Vec<&str> = line.split(' ').take(6).collect();
+    let &[id, parent, _, _, path, flags] = fields.as_slice() else {
+        return None;
+    };
+    let flags = flags
         .split(',')
         .map(|option| match option {
             "nosuid" => MsFlags::MS_NOSUID,
@@ -228,7 +257,12 @@ fn parse_mount(line: &str) -> Option<(PathBuf, MsFlags)> {
             _ => MsFlags::empty(),
         })
         .collect();
-    Some((mount_point.into(), flags))
+    Some(Mount {
+        id: id.parse().ok()?,
+        parent: parent.parse().ok()?,
+        path: unescape(path).into(),
+        flags,
+    })
 }
 
 /// The kernel writes blanks and backslashes in paths as three octal digits.
@@ -311,9 +345,35 @@ mod tests {
     #[test]
     fn mount_point_and_flags_are_read() {
         let line = r"36 35 98:0 /mnt1 /mnt\040two rw,nosuid,relatime master:1 - ext3 /dev/root rw";
-        assert_eq!(
-            parse_mount(line),
-            Some(("/mnt two".into(), MsFlags::MS_NOSUID | MsFlags::MS_RELATIME))
-        );
+        let expected = Mount {
+            id: 36,
+            parent: 35,
+            path: "/mnt two".into(),
+            flags: MsFlags::MS_NOSUID | MsFlags::MS_RELATIME,
+        };
+        assert_eq!(parse_mount(line), Some(expected));
+    }
+
+    #[test]
+    fn covered_mounts_are_not_in_the_tree() {
+        let mount = |id, parent, path: &str| Mount {
+            id,
+            parent,
+            path: path.into(),
+            flags: MsFlags::empty(),
+        };
+        let mounts = [
+            mount(1, 0, "/sys"),
+            mount(2, 1, "/sys/fs/cgroup"),
+            mount(3, 2, "/sys/fs/cgroup/cpu"),
+            mount(4, 2, "/sys/fs/cgroup"),
+            mount(5, 4, "/sys/fs/cgroup/deep"),
+        ];
+        let ids = |path: &str| {
+            let tree = tree(&mounts, Path::new(path));
+            tree.iter().map(|mount| mount.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids("/sys/fs/cgroup"), [4, 5]);
+        assert_eq!(ids("/sys/fs"), [0_u32; 0]);
     }
 }

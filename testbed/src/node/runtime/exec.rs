@@ -78,11 +78,11 @@ impl Runtime {
         };
         match limit {
             None => run.await,
-            Some(limit) => tokio::time::timeout(limit, run).await.unwrap_or_else(|_| {
-                Err(Error::Timeout {
+            Some(limit) => tokio::time::timeout(limit, run)
+                .await
+                .unwrap_or(Err(Error::Timeout {
                     seconds: limit.as_secs(),
-                })
-            }),
+                })),
         }
     }
 }

@@ -89,7 +89,12 @@ impl Node {
             child,
         };
         let start = Instant::now();
-        while node.runtime.version(cri::VersionRequest::default()).await.is_err() {
+        while node
+            .runtime
+            .version(cri::VersionRequest::default())
+            .await
+            .is_err()
+        {
             let ended = node.child.try_wait().unwrap();
             assert!(
                 ended.is_none() && start.elapsed() < DEADLINE,
@@ -257,7 +262,10 @@ pub(super) fn children_of(pid: i32) -> Vec<i32> {
     let mut children = Vec::new();
     for task in fs_err::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let text = fs_err::read_to_string(task.unwrap().path().join("children")).unwrap();
-        children.extend(text.split_whitespace().map(|pid| pid.parse::<i32>().unwrap()));
+        children.extend(
+            text.split_whitespace()
+                .map(|pid| pid.parse::<i32>().unwrap()),
+        );
     }
     children
 }
