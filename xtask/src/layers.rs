@@ -16,11 +16,19 @@ struct Rule {
 }
 
 const fn pure(package: &'static str, may_use: &'static [&'static str]) -> Rule {
-    Rule { package, may_use, pure: true }
+    Rule {
+        package,
+        may_use,
+        pure: true,
+    }
 }
 
 const fn rule(package: &'static str, may_use: &'static [&'static str]) -> Rule {
-    Rule { package, may_use, pure: false }
+    Rule {
+        package,
+        may_use,
+        pure: false,
+    }
 }
 
 /// The table of the code map, lowest layer first. A package that is missing here is a violation.
@@ -37,22 +45,65 @@ const RULES: &[Rule] = &[
     rule("apply", &["api"]),
     rule("daemon", &[]),
     rule("rte", &["api", "podresources", "topology", "nrt", "daemon"]),
-    rule("scheduler", &["api", "topology", "nrt", "scheduler-config", "daemon"]),
+    rule(
+        "scheduler",
+        &["api", "topology", "nrt", "scheduler-config", "daemon"],
+    ),
     // `rte` for its entry point only: the bundled operand
-    rule("operator", &["api", "manifests", "scheduler-config", "apply", "daemon", "rte"]),
+    rule(
+        "operator",
+        &[
+            "api",
+            "manifests",
+            "scheduler-config",
+            "apply",
+            "daemon",
+            "rte",
+        ],
+    ),
     rule("testbed", &["api", "podresources", "topology", "fixtures"]),
-    rule("suite", &["testbed", "fixtures", "reports", "api", "nrt", "apply", "scheduler-config"]),
+    rule(
+        "suite",
+        &[
+            "testbed",
+            "fixtures",
+            "reports",
+            "api",
+            "nrt",
+            "apply",
+            "scheduler-config",
+        ],
+    ),
     rule(
         "xtask",
         &[
-            "topology", "api", "podresources", "scheduler-config", "reports", "nrt", "manifests", "fixtures", "apply",
-            "daemon", "testbed", "suite",
+            "topology",
+            "api",
+            "podresources",
+            "scheduler-config",
+            "reports",
+            "nrt",
+            "manifests",
+            "fixtures",
+            "apply",
+            "daemon",
+            "testbed",
+            "suite",
         ],
     ),
 ];
 
 /// What a pure package must not depend on directly.
-const IMPURE: &[&str] = &["tokio", "tonic", "hyper", "hyper-util", "axum", "tower", "nix", "fs-err"];
+const IMPURE: &[&str] = &[
+    "tokio",
+    "tonic",
+    "hyper",
+    "hyper-util",
+    "axum",
+    "tower",
+    "nix",
+    "fs-err",
+];
 
 /// Features of `kube` that bring a client with them.
 const CLIENT_FEATURES: &[&str] = &["client", "runtime", "config"];
@@ -75,8 +126,11 @@ struct Dependency {
 ///
 /// # Errors
 /// When `cargo metadata` fails or a rule is violated.
-pub fn run() -> anyhow::Result<()> {
-    let metadata = MetadataCommand::new().no_deps().exec().context("reading the workspace with cargo metadata")?;
+pub(crate) fn run() -> anyhow::Result<()> {
+    let metadata = MetadataCommand::new()
+        .no_deps()
+        .exec()
+        .context("reading the workspace with cargo metadata")?;
     let packages: Vec<Package> = metadata
         .packages
         .iter()
@@ -97,7 +151,11 @@ pub fn run() -> anyhow::Result<()> {
     if violations.is_empty() {
         return Ok(());
     }
-    bail!("{} layer violation(s):\n  {}", violations.len(), violations.join("\n  "))
+    bail!(
+        "{} layer violation(s):\n  {}",
+        violations.len(),
+        violations.join("\n  ")
+    )
 }
 
 /// Every violation of [`RULES`] among `packages`, one sentence each.
@@ -106,7 +164,10 @@ fn check(packages: &[Package]) -> Vec<String> {
     let mut violations = Vec::new();
     for package in packages {
         let Some(rule) = rules.get(package.name.as_str()) else {
-            violations.push(format!("package `{}` has no place in the code map", package.name));
+            violations.push(format!(
+                "package `{}` has no place in the code map",
+                package.name
+            ));
             continue;
         };
         for dependency in &package.dependencies {
@@ -115,11 +176,21 @@ fn check(packages: &[Package]) -> Vec<String> {
                 violations.push(format!("`{}` must not use `{name}`", package.name));
             }
             if rule.pure && IMPURE.contains(&name) {
-                violations.push(format!("`{}` is a pure package and must not use `{name}`", package.name));
+                violations.push(format!(
+                    "`{}` is a pure package and must not use `{name}`",
+                    package.name
+                ));
             }
             if rule.pure && name == "kube" {
-                for feature in dependency.features.iter().filter(|f| CLIENT_FEATURES.contains(&f.as_str())) {
-                    violations.push(format!("`{}` is a pure package and must not enable `kube/{feature}`", package.name));
+                for feature in dependency
+                    .features
+                    .iter()
+                    .filter(|f| CLIENT_FEATURES.contains(&f.as_str()))
+                {
+                    violations.push(format!(
+                        "`{}` is a pure package and must not enable `kube/{feature}`",
+                        package.name
+                    ));
                 }
             }
         }
@@ -146,23 +217,38 @@ mod tests {
 
     #[test]
     fn the_allowed_direction_is_silent() {
-        assert!(check(&[package("nrt", &[("api", &[]), ("topology", &[]), ("thiserror", &[])])]).is_empty());
+        assert!(
+            check(&[package(
+                "nrt",
+                &[("api", &[]), ("topology", &[]), ("thiserror", &[])]
+            )])
+            .is_empty()
+        );
     }
 
     #[test]
     fn a_product_must_not_link_another_product() {
-        assert_eq!(check(&[package("scheduler", &[("rte", &[])])]), ["`scheduler` must not use `rte`"]);
+        assert_eq!(
+            check(&[package("scheduler", &[("rte", &[])])]),
+            ["`scheduler` must not use `rte`"]
+        );
     }
 
     #[test]
     fn the_testbed_must_not_link_a_product() {
-        assert_eq!(check(&[package("testbed", &[("operator", &[])])]), ["`testbed` must not use `operator`"]);
+        assert_eq!(
+            check(&[package("testbed", &[("operator", &[])])]),
+            ["`testbed` must not use `operator`"]
+        );
     }
 
     #[test]
     fn the_operator_may_hold_the_exporter_but_no_other_product() {
         assert!(check(&[package("operator", &[("rte", &[])])]).is_empty());
-        assert_eq!(check(&[package("operator", &[("scheduler", &[])])]).len(), 1);
+        assert_eq!(
+            check(&[package("operator", &[("scheduler", &[])])]).len(),
+            1
+        );
     }
 
     #[test]
@@ -173,6 +259,9 @@ mod tests {
 
     #[test]
     fn a_new_package_needs_a_place() {
-        assert_eq!(check(&[package("helpers", &[])]), ["package `helpers` has no place in the code map"]);
+        assert_eq!(
+            check(&[package("helpers", &[])]),
+            ["package `helpers` has no place in the code map"]
+        );
     }
 }

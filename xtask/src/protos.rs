@@ -36,7 +36,7 @@ const INTERFACES: &[Interface] = &[
 ];
 
 /// Generates all interfaces; with `check` nothing is written, and a difference to what is committed is an error.
-pub fn run(check: bool) -> anyhow::Result<()> {
+pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/podresources");
     let target_dir = package.join("src/generated");
     let scratch = scratch_dir(&package)?;

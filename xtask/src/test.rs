@@ -34,14 +34,17 @@ impl Totals {
 ///
 /// # Errors
 /// When a test fails, no test ran, or cargo cannot be started.
-pub fn run(arguments: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let mut child = Command::new(env!("CARGO"))
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(arguments)
         .stdout(Stdio::piped())
         .spawn()
         .context("starting cargo test")?;
-    let stdout = child.stdout.take().context("the output of cargo test is not connected")?;
+    let stdout = child
+        .stdout
+        .take()
+        .context("the output of cargo test is not connected")?;
     let mut totals = Totals::default();
     let mut out = std::io::stdout().lock();
     for line in BufReader::new(stdout).lines() {
@@ -54,7 +57,11 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     if !status.success() && totals.failed == 0 {
         totals.failed = 1;
     }
-    writeln!(out, "tests: {} passed, {} failed", totals.passed, totals.failed)?;
+    writeln!(
+        out,
+        "tests: {} passed, {} failed",
+        totals.passed, totals.failed
+    )?;
     if !status.success() {
         bail!("cargo test ended with {status}");
     }
@@ -79,6 +86,12 @@ mod tests {
         ] {
             totals.read(line);
         }
-        assert_eq!(totals, Totals { passed: 17, failed: 2 });
+        assert_eq!(
+            totals,
+            Totals {
+                passed: 17,
+                failed: 2
+            }
+        );
     }
 }

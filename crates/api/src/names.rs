@@ -8,6 +8,9 @@ pub const DEFAULT_NAMESPACE: &str = "numaresources-operator";
 pub const STACK_IMAGE: &str = "localhost/numaresources/stack:dev";
 /// Repository of [`STACK_IMAGE`], for references by digest.
 pub const STACK_REPOSITORY: &str = "localhost/numaresources/stack";
+/// Digest that stands for [`STACK_IMAGE`] where an image must be pinned: the SHA-256 of that reference, as no registry gave it one.
+pub const STACK_DIGEST: &str =
+    "sha256:09871dc8c6ab263c9026ae9979c20fa0607bc5d16531a609567209b0f654d348";
 /// Image of the exporter when nothing better is known: no own pod, no flag.
 pub const BUILTIN_RTE_IMAGE: &str = "quay.io/openshift-kni/numaresources-operator:devel";
 
@@ -65,6 +68,11 @@ pub const PFP_STATUS_DIR: &str = "/run/pfpstatus";
 pub const ENV_PFP_STATUS_DUMP: &str = "PFP_STATUS_DUMP";
 /// Variable with the node's name, in exporter pods.
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
+
+/// [`STACK_IMAGE`] pinned by [`STACK_DIGEST`].
+pub fn pinned_stack_image() -> String {
+    format!("{STACK_REPOSITORY}@{STACK_DIGEST}")
+}
 
 /// Name of a pool's exporter DaemonSet, and of the ConfigMap that it reads.
 pub fn rte_daemon_set(cr: &str, pool: &str) -> String {

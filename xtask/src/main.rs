@@ -1,0 +1,60 @@
+//! Automation of the workspace: code generation with drift check, layer check, tests.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod codegen;
+mod layers;
+mod protos;
+mod test;
+
+/// Automation of the workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Renders the files under config/ from the types and manifests.
+    Codegen {
+        /// Changes nothing; fails and names the files that differ.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Checks that every package uses only what its layer allows.
+    Layers,
+    /// Generates the gRPC code from the interface definitions.
+    Protos {
+        /// Changes nothing; fails and names the files that differ.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Runs every test of the workspace and adds up the results.
+    Test {
+        /// Passed on to `cargo test`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Codegen { check } => codegen::run(check),
+        Command::Layers => layers::run(),
+        Command::Protos { check } => protos::run(check),
+        Command::Test { arguments } => test::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // nobody is left to tell when this fails
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
