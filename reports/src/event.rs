@@ -66,6 +66,13 @@ pub enum Event {
         /// What is done or expected, as a claim.
         title: String,
     },
+    /// Something worth telling while a step runs, such as a line of a build.
+    Noted {
+        /// Where it belongs.
+        unit: Unit,
+        /// One line.
+        text: String,
+    },
     /// A step is waiting for something for a while; repeated when what is missing changes.
     Waiting {
         /// Where it belongs.

@@ -81,6 +81,7 @@ impl<W: Write> Terminal<W> {
                     writeln!(out, "  {} {title}", "·".dimmed())?;
                 }
             }
+            Event::Noted { text, .. } => writeln!(out, "    {}", text.dimmed())?,
             Event::Waiting {
                 unit,
                 what,

@@ -1,1 +1,31 @@
-//! Scenarios, the serial engine and numaresources-tests
+//! The conformance suite: scenarios that prove a NUMA-aware scheduling stack, and the engine that runs them one after another.
+//!
+//! The suite drives a cluster through its API only and links none of the products, so it can judge another implementation as
+//! well. What it expects is written down in the scenarios as literals.
+//!
+//! Reading order: [`scenario`] (what one is), [`context`] (what it works with; [`arena`], [`padding`], [`settle`], [`checks`] add to
+//! it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and [`labels`] (which
+//! scenarios run), [`cli`] (the command line).
+
+pub mod arena;
+pub mod binaries;
+pub mod checks;
+pub mod cli;
+mod collect;
+pub mod context;
+pub mod facts;
+pub mod interrupt;
+pub mod labels;
+pub mod ledger;
+pub mod observed;
+pub mod padding;
+pub mod recorder;
+pub mod resources;
+pub mod run;
+pub mod scenario;
+pub mod scenarios;
+pub mod select;
+pub mod session;
+pub mod settle;
+pub mod setup;
+pub mod workload;

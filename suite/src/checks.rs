@@ -1,0 +1,423 @@
+//! Waiting for pods and workloads, and what their events tell (scenarios-serial.md 7.7).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use regex::Regex;
+
+use crate::context::Context;
+use crate::observed::{NodeTopology, accounting_difference, difference, zones_difference};
+use crate::recorder::Look;
+use crate::resources::Resources;
+use crate::scenario::{Scope, Stop};
+
+/// How many attempts must have failed since the last change of an NRT for "stays pending".
+const REJECTIONS: i64 = 2;
+
+impl Context {
+    /// Waits until these pods run; a pod that failed ends the wait.
+    pub async fn pods_running(&self, names: &[String]) -> Result<Vec<Pod>, Stop> {
+        self.pods_running_within(names, self.deadlines().running)
+            .await
+    }
+
+    /// The same with a limit that is part of what is tested.
+    pub async fn pods_running_within(
+        &self,
+        names: &[String],
+        limit: Duration,
+    ) -> Result<Vec<Pod>, Stop> {
+        let pods = self.api::<Pod>();
+        let what = match names {
+            [name] => format!("pod {name} runs"),
+            names => format!("{} pods run", names.len()),
+        };
+        self.until(&what, limit, async || {
+            let mut there: BTreeMap<String, Pod> = pods
+                .list(&ListParams::default())
+                .await?
+                .items
+                .into_iter()
+                .map(|pod| (pod.name_any(), pod))
+                .collect();
+            let mut found = Vec::new();
+            let mut missing = Vec::new();
+            for name in names {
+                match there.remove(name) {
+                    None => missing.push(format!("{name} is missing")),
+                    Some(pod) if phase(&pod) == "Failed" => return Err(failed_pod(&pod)),
+                    Some(pod) if phase(&pod) == "Running" => found.push(pod),
+                    Some(pod) => missing.push(describe(&pod)),
+                }
+            }
+            Ok(if missing.is_empty() {
+                Look::Ready(found)
+            } else {
+                let more = if missing.len() > 3 {
+                    format!(", and {} more", missing.len() - 3)
+                } else {
+                    String::new()
+                };
+                Look::NotYet(format!(
+                    "{}{more}",
+                    missing[..missing.len().min(3)].join(", ")
+                ))
+            })
+        })
+        .await
+    }
+
+    /// The pod as it is now.
+    pub async fn pod(&self, name: &str) -> Result<Pod, Stop> {
+        Ok(self.api::<Pod>().get(name).await?)
+    }
+
+    /// The pods with these labels that are not on their way out.
+    pub async fn pods_with(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Pod>, Stop> {
+        let selector: Vec<_> = labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let params = ListParams::default().labels(&selector.join(","));
+        let pods = self.api::<Pod>().list(&params).await?.items;
+        Ok(pods
+            .into_iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+            .collect())
+    }
+
+    /// Waits until a deployment is complete, and gives its pods. A pod that was refused by its kubelet ends the wait.
+    pub async fn deployment_complete(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<Vec<Pod>, Stop> {
+        let deployments = self.api::<Deployment>();
+        self.until(
+            &format!("deployment {name} is complete"),
+            self.deadlines().running,
+            async || {
+                let pods = self.pods_with(labels).await?;
+                if let Some(pod) = pods.iter().find(|pod| phase(pod) == "Failed") {
+                    return Err(failed_pod(pod));
+                }
+                let deployment = deployments.get(name).await?;
+                let wanted = deployment
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.replicas)
+                    .unwrap_or(1);
+                let status = deployment.status.clone().unwrap_or_default();
+                let counts = [
+                    status.replicas,
+                    status.updated_replicas,
+                    status.available_replicas,
+                ];
+                let complete = status.observed_generation >= deployment.metadata.generation
+                    && counts
+                        .iter()
+                        .all(|count| count.unwrap_or_default() == wanted)
+                    && pods.len() == usize::try_from(wanted).unwrap_or_default();
+                Ok(if complete {
+                    Look::Ready(pods)
+                } else {
+                    let pods: Vec<_> = pods.iter().map(describe).collect();
+                    let [all, updated, available] = counts.map(Option::unwrap_or_default);
+                    Look::NotYet(format!(
+                        "{all} replicas, {updated} updated, {available} available of {wanted}: {}",
+                        pods.join(", ")
+                    ))
+                })
+            },
+        )
+        .await
+    }
+
+    /// Waits until a workload has so many pods, whatever they do.
+    pub async fn pods_created(
+        &self,
+        labels: &BTreeMap<String, String>,
+        count: usize,
+    ) -> Result<Vec<Pod>, Stop> {
+        self.until(
+            &format!("{count} pods are created"),
+            self.deadlines().running,
+            async || {
+                let pods = self.pods_with(labels).await?;
+                Ok(if pods.len() == count {
+                    Look::Ready(pods)
+                } else {
+                    Look::NotYet(format!("{} pods are there", pods.len()))
+                })
+            },
+        )
+        .await
+    }
+
+    /// Waits until a daemon set wants pods on so many nodes.
+    pub async fn daemon_set_desired(&self, name: &str, count: usize) -> Result<(), Stop> {
+        let sets = self.api::<DaemonSet>();
+        self.until(
+            &format!("daemon set {name} wants {count} pods"),
+            self.deadlines().running,
+            async || {
+                let desired = sets
+                    .get(name)
+                    .await?
+                    .status
+                    .map_or(0, |status| status.desired_number_scheduled);
+                Ok(if usize::try_from(desired) == Ok(count) {
+                    Look::Ready(())
+                } else {
+                    Look::NotYet(format!("it wants {desired}"))
+                })
+            },
+        )
+        .await
+    }
+
+    /// The pod must be on this node.
+    pub fn on_node(&self, pod: &Pod, node: &str) -> Result<(), Stop> {
+        let seen = node_of(pod).unwrap_or("no node");
+        if seen == node {
+            self.recorder.saw(format!("{} on {seen}", pod.name_any()));
+            return Ok(());
+        }
+        Err(Stop::mismatch(
+            format!("pod {} is on the wrong node", pod.name_any()),
+            node,
+            seen,
+        ))
+    }
+
+    /// Waits for the event that the scheduler under test bound the pod.
+    pub async fn scheduled_by_us(&self, pod: &Pod) -> Result<(), Stop> {
+        let expected = self.scheduler().to_owned();
+        let name = pod.name_any();
+        self.until(
+            &format!("pod {name} has a Scheduled event by {expected}"),
+            self.deadlines().running,
+            async || {
+                let events = self.events(pod).await?;
+                let scheduled: Vec<_> = events
+                    .iter()
+                    .filter(|event| event.reason.as_deref() == Some("Scheduled"))
+                    .collect();
+                let by = |event: &&Event| reporter(event) == expected;
+                Ok(match scheduled.first() {
+                    None => Look::NotYet("it has no Scheduled event".to_owned()),
+                    Some(_) if scheduled.iter().any(by) => Look::Ready(()),
+                    Some(event) => {
+                        let message = format!("pod {name} was placed by another scheduler");
+                        return Err(Stop::mismatch(message, &expected, reporter(event)));
+                    }
+                })
+            },
+        )
+        .await
+    }
+
+    /// Events about exactly this pod, not about an older one of the same name.
+    pub async fn events(&self, pod: &Pod) -> Result<Vec<Event>, Stop> {
+        let uid = pod.uid();
+        let events = self
+            .api::<Event>()
+            .list(&ListParams::default())
+            .await?
+            .items;
+        let about = |event: &Event| {
+            event
+                .regarding
+                .as_ref()
+                .and_then(|object| object.uid.clone())
+                == uid
+        };
+        Ok(events.into_iter().filter(about).collect())
+    }
+
+    /// The pod *stays pending*: the scheduler under test rejected it at least twice since the last change of an NRT, for a reason
+    /// that matches.
+    pub async fn stays_pending(&self, name: &str, reason: &str) -> Result<(), Stop> {
+        let expected = Regex::new(reason)
+            .map_err(|error| Stop::fail(format!("the reason is no pattern: {error}")))?;
+        let mut since: Option<(Vec<NodeTopology>, i64)> = None;
+        let what = format!("pod {name} is rejected twice with {reason:?} while no NRT changes");
+        self.until(&what, self.deadlines().rejected, async || {
+            let pod = self.pod(name).await?;
+            if phase(&pod) != "Pending" || node_of(&pod).is_some() {
+                let message = format!("pod {name} does not stay pending");
+                return Err(Stop::mismatch(
+                    message,
+                    "Pending, without a node",
+                    describe(&pod),
+                ));
+            }
+            let events = self.events(&pod).await?;
+            let by_us = |event: &&Event| {
+                event.reason.as_deref() == Some("FailedScheduling")
+                    && reporter(event) == self.scheduler()
+            };
+            let rejected: Vec<_> = events.iter().filter(by_us).collect();
+            let attempts: i64 = rejected.iter().map(|event| occurrences(event)).sum();
+            let nodes = self.topologies().await?;
+            let base = match &since {
+                Some((before, base)) if difference(before, &nodes).is_none() => *base,
+                _ => {
+                    since = Some((nodes, attempts));
+                    attempts
+                }
+            };
+            let notes: Vec<_> = rejected
+                .iter()
+                .filter_map(|event| event.note.clone())
+                .collect();
+            let matching = notes.iter().any(|note| expected.is_match(note));
+            if attempts - base >= REJECTIONS && matching {
+                self.recorder.saw(format!("{attempts} rejections"));
+                return Ok(Look::Ready(()));
+            }
+            Ok(Look::NotYet(format!(
+                "{} rejections since the last change of an NRT; reasons: {}",
+                attempts - base,
+                notes.join(" | ")
+            )))
+        })
+        .await
+    }
+
+    /// The zones of a node are accounted for exactly these resources since `before`; with scope `pod`, or with a single container, in
+    /// one zone.
+    pub async fn accounted(
+        &self,
+        before: &NodeTopology,
+        required: &Resources,
+        guaranteed: bool,
+        scope: Scope,
+    ) -> Result<(), Stop> {
+        self.settle().await?;
+        let after = self.topology(&before.node).await?;
+        match accounting_difference(before, &after, required, guaranteed, scope == Scope::Pod) {
+            None => Ok(()),
+            Some(seen) => Err(Stop::mismatch(
+                "the NRT accounts for something else",
+                required,
+                seen,
+            )),
+        }
+    }
+
+    /// After settling, a node's zones are as they were.
+    pub async fn restored(&self, before: &NodeTopology) -> Result<(), Stop> {
+        self.until(
+            &format!("the NRT of {} is as before", before.node),
+            self.deadlines().settled,
+            async || {
+                let after = self.topology(&before.node).await?;
+                Ok(match zones_difference(before, &after) {
+                    None => Look::Ready(()),
+                    Some(difference) => Look::NotYet(difference),
+                })
+            },
+        )
+        .await
+    }
+}
+
+/// Phase of a pod.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or("Unknown")
+}
+
+/// Node of a pod.
+pub fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref())
+}
+
+/// A pod's state in a few words, with the reason where it has one.
+pub fn describe(pod: &Pod) -> String {
+    let status = pod.status.clone().unwrap_or_default();
+    let waiting = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .find_map(|container| {
+            let waiting = container.state.as_ref()?.waiting.as_ref()?;
+            Some(format!(
+                "{} {}",
+                waiting.reason.as_deref()?,
+                waiting.message.as_deref().unwrap_or_default()
+            ))
+        });
+    let unscheduled = status.conditions.iter().flatten().find_map(|condition| {
+        (condition.type_ == "PodScheduled" && condition.status == "False")
+            .then(|| condition.message.clone())
+            .flatten()
+    });
+    let reason = status
+        .reason
+        .map(|reason| format!("{reason} {}", status.message.unwrap_or_default()));
+    let node = node_of(pod).map_or(String::new(), |node| format!(" on {node}"));
+    let detail = reason
+        .or(waiting)
+        .or(unscheduled)
+        .map_or(String::new(), |text| format!(" ({})", text.trim()));
+    format!("{} is {}{node}{detail}", pod.name_any(), phase(pod))
+}
+
+fn failed_pod(pod: &Pod) -> Stop {
+    Stop::mismatch(
+        format!("pod {} failed", pod.name_any()),
+        "Running",
+        describe(pod),
+    )
+}
+
+fn reporter(event: &Event) -> &str {
+    match event.reporting_controller.as_deref() {
+        Some(controller) if !controller.is_empty() => controller,
+        _ => event
+            .deprecated_source
+            .as_ref()
+            .and_then(|source| source.component.as_deref())
+            .unwrap_or_default(),
+    }
+}
+
+/// How often an event happened.
+fn occurrences(event: &Event) -> i64 {
+    let series = event.series.as_ref().map(|series| series.count);
+    i64::from(series.or(event.deprecated_count).unwrap_or(1).max(1))
+}
+
+/// Events as lines for people, oldest first.
+pub async fn event_lines(api: &Api<Event>) -> Vec<String> {
+    let Ok(list) = api.list(&ListParams::default()).await else {
+        return Vec::new();
+    };
+    let mut events = list.items;
+    events.sort_by_key(|event| event.metadata.creation_timestamp.clone().map(|time| time.0));
+    events
+        .iter()
+        .map(|event| {
+            let object = event.regarding.clone().unwrap_or_default();
+            format!(
+                "{} {} {}/{} x{} by {}: {}",
+                event.type_.as_deref().unwrap_or_default(),
+                event.reason.as_deref().unwrap_or_default(),
+                object.kind.unwrap_or_default(),
+                object.name.unwrap_or_default(),
+                occurrences(event),
+                reporter(event),
+                event.note.as_deref().unwrap_or_default()
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,475 @@
+//! The command line of `numaresources-tests`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use reports::junit::Junit;
+use reports::summary::Summary;
+use reports::terminal::Terminal;
+use testbed::local::cli::{ClusterCommand, PlanArgs};
+
+use crate::interrupt::Interrupt;
+use crate::recorder::Deadlines;
+use crate::run::{self, Outcome, Places};
+use crate::scenario::Scenario;
+use crate::scenarios;
+use crate::select::Selection;
+use crate::setup::{Lane, Options, allow};
+
+/// Exit code for a command line that makes no sense, as the original's runner has it.
+const USAGE: u8 = 127;
+/// Exit code when something failed before or beside the scenarios.
+const FAILED: u8 = 1;
+/// Exit code of a run that was told twice to stop.
+const KILLED: i32 = 130;
+
+const EXAMPLES: &str = "\
+Examples:
+  numaresources-tests --label tier0 --cluster local
+      brings up a cluster of real Kubernetes parts on this machine and runs the release-blocking scenarios
+  KUBECONFIG=~/.kube/config numaresources-tests --tier-up-to 1
+      runs tiers 0 and 1 on that cluster, which has to be marked as usable for disruptive tests
+  numaresources-tests --cluster local --focus 'tmpol/.*-pod$' --verbose
+  numaresources-tests --list --label 'feature: containsAny {tmpol, unsched} && !slow'
+
+Exit codes: 0 all passed; 1 set-up failed; 2 a scenario failed; 127 usage error; 130 interrupted.
+Ctrl-C stops the running scenario, undoes what was changed and reports; a second one ends the program at once.";
+
+/// Runs conformance scenarios of a NUMA-aware scheduling stack on a cluster, one after another.
+#[derive(Debug, Parser)]
+#[command(name = "numaresources-tests", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Bring a local cluster up or down, or look at it
+    Cluster {
+        #[command(subcommand)]
+        command: ClusterCommand,
+    },
+    /// Show a recorded run again, from its event log
+    Report {
+        /// The event log of a run (events.jsonl)
+        file: PathBuf,
+        /// Also write a JUnit report of it here
+        #[arg(long, value_name = "FILE")]
+        report_file: Option<PathBuf>,
+        /// Show changes and artefacts, too
+        #[arg(long)]
+        verbose: bool,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ClusterKind {
+    /// Real Kubernetes parts on this machine, brought up for the run
+    Local,
+    /// The cluster of the kubeconfig file
+    Kubeconfig,
+}
+
+#[derive(Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
+struct RunArgs {
+    /// Ids of the scenarios to run [default: all that the options below select]
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Only scenarios with these labels: && || ! (), /regex/, key: containsAny {a, b}
+    #[arg(
+        long,
+        visible_alias = "label-filter",
+        value_name = "EXPRESSION",
+        help_heading = "Selection"
+    )]
+    label: Option<String>,
+    /// Only tiers 0 to N
+    #[arg(long, value_name = "N", help_heading = "Selection")]
+    tier_up_to: Option<u8>,
+    /// Only scenarios whose id or title matches
+    #[arg(long, value_name = "REGEX", help_heading = "Selection")]
+    focus: Option<String>,
+    /// No scenarios whose id or title matches
+    #[arg(long, value_name = "REGEX", help_heading = "Selection")]
+    skip: Option<String>,
+    /// Print the selected scenarios with their labels and run nothing
+    #[arg(long, help_heading = "Selection")]
+    list: bool,
+    /// Print what would be done and do nothing
+    #[arg(long, help_heading = "Selection")]
+    dry_run: bool,
+
+    /// Where to run [default: kubeconfig when KUBECONFIG is set, else local]
+    #[arg(long, value_enum, help_heading = "Cluster")]
+    cluster: Option<ClusterKind>,
+    /// The kubeconfig file
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KUBECONFIG",
+        hide_env_values = true,
+        help_heading = "Cluster"
+    )]
+    kubeconfig: Option<PathBuf>,
+    /// Install the stack where it is missing; what was installed is removed at the end
+    #[arg(long, help_heading = "Cluster")]
+    setup: bool,
+    /// Directory of the manifests that install the stack [default: built in]
+    #[arg(long, value_name = "DIR", help_heading = "Cluster")]
+    manifests: Option<PathBuf>,
+    /// Scheduler that test pods name [default: that of the NUMAResourcesScheduler]
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    scheduler_name: Option<String>,
+    /// Directory of local clusters [default: ~/.local/state/numaresources]
+    #[arg(long, value_name = "DIR", help_heading = "Local cluster")]
+    state_root: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Local cluster")]
+    plan: PlanArgs,
+
+    /// The JUnit report [default: nrop/e2e-serial-run.xml below the artefacts directory]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    report_file: Option<PathBuf>,
+    /// Directory for reports, logs and what is collected from failures
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "artifacts",
+        help_heading = "Output"
+    )]
+    artifacts: PathBuf,
+    /// Show the beginning of each step, every change, and every file that is written
+    #[arg(long, short, help_heading = "Output")]
+    verbose: bool,
+    /// No colours [also with NO_COLOR, and when the output is no terminal]
+    #[arg(long, help_heading = "Output")]
+    no_color: bool,
+    /// Stretch or shorten all time limits by this factor
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor, help_heading = "Output")]
+    deadline_factor: f64,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.01..=100.0).contains(&factor) {
+        Ok(factor)
+    } else {
+        Err("must be between 0.01 and 100".to_owned())
+    }
+}
+
+/// Reads the command line and does what it says.
+pub fn main() -> ExitCode {
+    // kube needs one chosen; a second choice in the same process would be an error that changes nothing
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(FAILED, &format!("cannot start: {error}")),
+    };
+    runtime.block_on(dispatch(cli))
+}
+
+async fn dispatch(cli: Cli) -> ExitCode {
+    match cli.command {
+        None => Box::pin(run_scenarios(cli.run)).await,
+        Some(Command::Cluster { command }) => match cluster(command).await {
+            Ok(code) => code,
+            Err(error) => complain(FAILED, &format!("{error:#}")),
+        },
+        Some(Command::Report {
+            file,
+            report_file,
+            verbose,
+        }) => report(&file, report_file.as_deref(), verbose),
+        Some(Command::Completions { shell }) => {
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "numaresources-tests",
+                &mut std::io::stdout(),
+            );
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// `cluster up` also builds the programs of the stack and marks the cluster as usable; all else is the testbed's.
+async fn cluster(command: ClusterCommand) -> anyhow::Result<ExitCode> {
+    let ClusterCommand::Up(mut args) = command else {
+        return command.run().await;
+    };
+    let progress = |line: &str| {
+        let _ = writeln!(std::io::stderr(), "  {line}");
+    };
+    args.plan.bin_dir =
+        Some(crate::binaries::locate(args.plan.bin_dir.as_deref(), progress).await?);
+    let cluster = args.up(&testbed::local::cli::print_progress).await?;
+    if allow(&cluster.client()).await.is_err() {
+        anyhow::bail!("cannot mark the cluster as usable for tests");
+    }
+    writeln!(
+        std::io::stdout(),
+        "export KUBECONFIG={}",
+        cluster.kubeconfig().display()
+    )?;
+    cluster.detach()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(
+    file: &std::path::Path,
+    report_file: Option<&std::path::Path>,
+    verbose: bool,
+) -> ExitCode {
+    let records = match reports::log::read(file) {
+        Ok(records) => records,
+        Err(error) => return complain(FAILED, &crate::context::chain(&error)),
+    };
+    reports::log::replay(&records, &mut Terminal::new(anstream::stdout(), verbose));
+    let mut summary = Summary::default();
+    reports::log::replay(&records, &mut summary);
+    if let Some(path) = report_file {
+        let mut junit = Junit::new(path, run::SUITE);
+        reports::log::replay(&records, &mut junit);
+        if let Some(error) = junit.failure() {
+            return complain(FAILED, &crate::context::chain(error));
+        }
+    }
+    let outcome = if summary.interrupted() {
+        Outcome::Interrupted
+    } else if summary.phase_failure().is_some() {
+        Outcome::SetupFailed
+    } else if summary.all_passed() {
+        Outcome::Passed
+    } else {
+        Outcome::ScenarioFailed
+    };
+    ExitCode::from(outcome.exit_code())
+}
+
+async fn run_scenarios(args: RunArgs) -> ExitCode {
+    if args.no_color {
+        anstream::ColorChoice::Never.write_global();
+    }
+    let scenarios = scenarios::all();
+    let selection = Selection {
+        ids: args.ids.clone(),
+        labels: args.label.clone(),
+        tier_up_to: args.tier_up_to,
+        focus: args.focus.clone(),
+        skip: args.skip.clone(),
+    };
+    let selected = match selection.apply(&scenarios) {
+        Ok(selected) => selected,
+        Err(error) => return complain(USAGE, &error.to_string()),
+    };
+    let chosen = || {
+        scenarios
+            .iter()
+            .zip(&selected)
+            .filter(|(_, selected)| **selected)
+            .map(|(scenario, _)| scenario)
+    };
+    if args.list {
+        return list(chosen());
+    }
+    let options = match options(&args) {
+        Ok(options) => options,
+        Err(message) => return complain(USAGE, &message),
+    };
+    let places = Places::new(&args.artifacts, args.report_file.clone());
+    if args.dry_run {
+        return dry_run(&options, &places, chosen());
+    }
+    let terminal = Terminal::new(anstream::stdout(), args.verbose);
+    let (stream, summary) = match run::stream(&places, vec![Box::new(terminal)]) {
+        Ok(made) => made,
+        Err(error) => return complain(FAILED, &crate::context::chain(&error)),
+    };
+    let interrupt = Interrupt::default();
+    let signals = tokio::spawn(listen(interrupt.clone()));
+    let outcome = Box::pin(run::run(
+        &options,
+        &scenarios,
+        &selected,
+        &places,
+        &stream,
+        &interrupt,
+        async |_| Ok(()),
+    ))
+    .await;
+    signals.abort();
+    if outcome == Outcome::ScenarioFailed
+        && summary.with(|summary| summary.counts().passed + summary.counts().failed == 0)
+    {
+        complain(
+            outcome.exit_code(),
+            "no scenario could run, so nothing is proven",
+        );
+    }
+    ExitCode::from(outcome.exit_code())
+}
+
+fn options(args: &RunArgs) -> Result<Options, String> {
+    let default = if args.kubeconfig.is_some() {
+        ClusterKind::Kubeconfig
+    } else {
+        ClusterKind::Local
+    };
+    let kind = args.cluster.unwrap_or(default);
+    let lane = match (kind, &args.kubeconfig) {
+        (ClusterKind::Local, _) => Lane::Local,
+        (ClusterKind::Kubeconfig, Some(path)) => Lane::Kubeconfig(path.clone()),
+        (ClusterKind::Kubeconfig, None) => {
+            return Err("--cluster kubeconfig needs KUBECONFIG or --kubeconfig".to_owned());
+        }
+    };
+    if lane == Lane::Local {
+        args.plan.machine().map_err(|error| format!("{error:#}"))?;
+    }
+    Ok(Options {
+        install: args.setup || lane == Lane::Local,
+        lane,
+        plan: args.plan.clone(),
+        state_root: args.state_root.clone(),
+        manifests: args.manifests.clone(),
+        scheduler: args.scheduler_name.clone(),
+        deadlines: Deadlines::default().scaled(args.deadline_factor),
+        run: run::new_run_id(),
+    })
+}
+
+fn list<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> ExitCode {
+    let mut out = anstream::stdout();
+    for scenario in scenarios {
+        // a closed pipe ends the list, not the program
+        if writeln!(
+            out,
+            "{}\t{}\t{}",
+            scenario.id,
+            scenario.labels.join(","),
+            scenario.title
+        )
+        .is_err()
+        {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn dry_run<'a>(
+    options: &Options,
+    places: &Places,
+    scenarios: impl Iterator<Item = &'a Scenario>,
+) -> ExitCode {
+    let mut out = anstream::stdout();
+    let cluster = match &options.lane {
+        Lane::Local => "a local cluster, brought up for the run".to_owned(),
+        Lane::Kubeconfig(path) => format!("the cluster of {}", path.display()),
+    };
+    let mut text = format!(
+        "Cluster: {cluster}\nReport: {}\nEvents: {}\nScenarios:\n",
+        places.report.display(),
+        places.events().display()
+    );
+    for scenario in scenarios {
+        text.push_str("  ");
+        text.push_str(scenario.id);
+        text.push('\n');
+    }
+    let _ = out.write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// The first signal asks for a proper end, the second one gets a quick one.
+#[expect(
+    clippy::exit,
+    reason = "the user asked twice; a local cluster ends with this process"
+)]
+async fn listen(interrupt: Interrupt) {
+    signal().await;
+    interrupt.ask();
+    complain(
+        0,
+        "stopping: the scenario is interrupted and its changes are undone; once more ends at once",
+    );
+    signal().await;
+    std::process::exit(KILLED);
+}
+
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => {
+            if result.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        _ = terminate.recv() => {}
+    }
+}
+
+fn complain(code: u8, message: &str) -> ExitCode {
+    let _ = writeln!(anstream::stderr(), "numaresources-tests: {message}");
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn ids_and_subcommands_are_told_apart() {
+        let cli = Cli::try_parse_from(["x", "tmpol/a", "byres/b", "--verbose"]).expect("ids");
+        assert_eq!(cli.run.ids, ["tmpol/a", "byres/b"]);
+        let cli = Cli::try_parse_from(["x", "cluster", "status"]).expect("subcommand");
+        assert!(matches!(cli.command, Some(Command::Cluster { .. })));
+        let cli = Cli::try_parse_from(["x", "--label-filter", "tier0 || tier1"])
+            .expect("the original's option");
+        assert_eq!(cli.run.label.as_deref(), Some("tier0 || tier1"));
+    }
+
+    #[test]
+    fn a_factor_is_a_number_within_reason() {
+        assert_eq!(factor("0.5"), Ok(0.5));
+        assert!(factor("0").is_err() && factor("-1").is_err() && factor("x").is_err());
+    }
+}

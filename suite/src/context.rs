@@ -1,0 +1,313 @@
+//! What a scenario works with: the cluster, its own namespace, the recorder of its steps and changes.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount, Taint};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use api::nrt::v1alpha2::NodeResourceTopology;
+
+use crate::facts::Facts;
+use crate::ledger::{ObjectRef, Undo};
+use crate::observed::NodeTopology;
+use crate::recorder::{Deadlines, Look, Recorder};
+use crate::scenario::Stop;
+
+/// Label on every object that a run creates; the value is the run's identity.
+pub const RUN_LABEL: &str = "numaresources-tests/run";
+
+/// The cluster that a run works on.
+pub struct Cluster {
+    /// Client with all rights.
+    pub client: Client,
+    /// Identity of the run.
+    pub run: String,
+    /// What is known about the cluster.
+    pub facts: Facts,
+    /// How long things may take.
+    pub deadlines: Deadlines,
+}
+
+/// What a scenario works with.
+pub struct Context {
+    /// The cluster.
+    pub cluster: Rc<Cluster>,
+    /// Steps and changes.
+    pub recorder: Recorder,
+    /// Namespace of the scenario.
+    pub namespace: String,
+}
+
+impl Context {
+    /// A scenario's context. Creates nothing.
+    pub fn new(cluster: Rc<Cluster>, recorder: Recorder, namespace: String) -> Self {
+        Self {
+            cluster,
+            recorder,
+            namespace,
+        }
+    }
+
+    /// Client of the cluster.
+    pub fn client(&self) -> Client {
+        self.cluster.client.clone()
+    }
+
+    /// What is known about the cluster.
+    pub fn facts(&self) -> &Facts {
+        &self.cluster.facts
+    }
+
+    /// How long things may take.
+    pub fn deadlines(&self) -> Deadlines {
+        self.cluster.deadlines
+    }
+
+    /// Scheduler that test pods name.
+    pub fn scheduler(&self) -> &str {
+        &self.cluster.facts.scheduler
+    }
+
+    /// Does one step.
+    pub fn step<'a, T: 'a>(
+        &'a self,
+        title: impl Into<String>,
+        work: impl Future<Output = Result<T, Stop>> + 'a,
+    ) -> LocalBoxFuture<'a, Result<T, Stop>> {
+        self.recorder.step(title, work)
+    }
+
+    /// Looks until something is there, see [`Recorder::until`].
+    pub async fn until<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        look: impl AsyncFnMut() -> Result<Look<T>, Stop>,
+    ) -> Result<T, Stop> {
+        self.recorder.until(what, limit, look).await
+    }
+
+    /// A client for a kind in the scenario's namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client(), &self.namespace)
+    }
+
+    /// Creates the scenario's namespace, open to privileged pods (scenarios-serial.md 4.1).
+    pub async fn create_namespace(&self) -> Result<(), Stop> {
+        let mut labels: BTreeMap<String, String> = ["audit", "enforce", "warn"]
+            .map(|mode| {
+                (
+                    format!("pod-security.kubernetes.io/{mode}"),
+                    "privileged".to_owned(),
+                )
+            })
+            .into();
+        labels.insert(
+            "security.openshift.io/scc.podSecurityLabelSync".to_owned(),
+            "false".to_owned(),
+        );
+        labels.insert(RUN_LABEL.to_owned(), self.cluster.run.clone());
+        let namespace = Namespace {
+            metadata: kube::api::ObjectMeta {
+                name: Some(self.namespace.clone()),
+                labels: Some(labels),
+                ..kube::api::ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        self.recorder.plan(
+            &format!("create Namespace {}", self.namespace),
+            Undo::DeleteNamespace {
+                name: self.namespace.clone(),
+            },
+        );
+        Api::<Namespace>::all(self.client())
+            .create(&PostParams::default(), &namespace)
+            .await?;
+        // pods are refused until the controller has made this
+        let accounts = self.api::<ServiceAccount>();
+        self.until(
+            "the default service account is there",
+            self.deadlines().running,
+            async || {
+                Ok(match accounts.get_opt("default").await? {
+                    Some(_) => Look::Ready(()),
+                    None => Look::NotYet(format!(
+                        "ServiceAccount {}/default is missing",
+                        self.namespace
+                    )),
+                })
+            },
+        )
+        .await
+    }
+
+    /// Creates an object in the scenario's namespace, which takes it along when it goes.
+    pub async fn create<K>(&self, mut object: K) -> Result<K, Stop>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Serialize
+            + DeserializeOwned
+            + Clone
+            + Debug,
+    {
+        object.meta_mut().namespace = Some(self.namespace.clone());
+        object
+            .labels_mut()
+            .insert(RUN_LABEL.to_owned(), self.cluster.run.clone());
+        let reference = ObjectRef::of(&object);
+        self.recorder.plan(
+            &format!("create {reference}"),
+            Undo::WithNamespace {
+                object: reference.clone(),
+            },
+        );
+        Ok(self
+            .api::<K>()
+            .create(&PostParams::default(), &object)
+            .await?)
+    }
+
+    /// Deletes an object of the scenario's namespace and waits until it is gone.
+    pub async fn delete<K>(&self, name: &str) -> Result<(), Stop>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + DeserializeOwned
+            + Clone
+            + Debug,
+    {
+        let api = self.api::<K>();
+        match api.delete(name, &DeleteParams::background()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            other => other.map(drop)?,
+        }
+        let what = format!("{} {name} is gone", K::kind(&()));
+        self.until(&what, self.deadlines().gone, async || {
+            Ok(match api.get_opt(name).await? {
+                None => Look::Ready(()),
+                Some(_) => Look::NotYet("it is still there".to_owned()),
+            })
+        })
+        .await
+    }
+
+    /// Sets a label of a node; the old state comes back at the end.
+    pub async fn label_node(&self, node: &str, key: &str, value: &str) -> Result<(), Stop> {
+        label_node(&self.recorder, &self.client(), node, key, value).await
+    }
+
+    /// Puts a taint on a node; it goes at the end.
+    pub async fn taint_node(&self, node: &str, key: &str, effect: &str) -> Result<(), Stop> {
+        let nodes: Api<Node> = Api::all(self.client());
+        self.recorder.plan(
+            &format!("taint Node {node} {key}:{effect}"),
+            Undo::RemoveTaint {
+                node: node.to_owned(),
+                key: key.to_owned(),
+                effect: effect.to_owned(),
+            },
+        );
+        loop {
+            let object = nodes.get(node).await?;
+            let mut taints = object
+                .spec
+                .clone()
+                .unwrap_or_default()
+                .taints
+                .unwrap_or_default();
+            taints.push(Taint {
+                key: key.to_owned(),
+                effect: effect.to_owned(),
+                ..Taint::default()
+            });
+            // with the version, so that a change by somebody else is not lost
+            let patch = json!({"metadata": {"resourceVersion": object.resource_version()}, "spec": {"taints": taints}});
+            match nodes
+                .patch(node, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+            {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                other => {
+                    other?;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// All NRTs, in the order of the API server.
+    pub async fn topologies(&self) -> Result<Vec<NodeTopology>, Stop> {
+        topologies(&self.client()).await
+    }
+
+    /// The NRT of a node.
+    pub async fn topology(&self, node: &str) -> Result<NodeTopology, Stop> {
+        let object = Api::<NodeResourceTopology>::all(self.client())
+            .get(node)
+            .await?;
+        NodeTopology::read(&object).map_err(|error| Stop::fail(chain(&error)))
+    }
+}
+
+/// Sets a label of a node; the old state comes back at the end of the recorder's unit.
+pub async fn label_node(
+    recorder: &Recorder,
+    client: &Client,
+    node: &str,
+    key: &str,
+    value: &str,
+) -> Result<(), Stop> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let old = nodes.get(node).await?.labels().get(key).cloned();
+    if old.as_deref() == Some(value) {
+        return Ok(());
+    }
+    recorder.plan(
+        &format!("label Node {node} {key}={value}"),
+        Undo::Patch {
+            object: ObjectRef::node(node),
+            patch: json!({"metadata": {"labels": {key: old}}}),
+        },
+    );
+    let patch = json!({"metadata": {"labels": {key: value}}});
+    nodes
+        .patch(node, &PatchParams::default(), &Patch::Merge(&patch))
+        .await?;
+    Ok(())
+}
+
+/// All NRTs, in the order of the API server.
+pub async fn topologies(client: &Client) -> Result<Vec<NodeTopology>, Stop> {
+    let list = Api::<NodeResourceTopology>::all(client.clone())
+        .list(&ListParams::default())
+        .await?;
+    list.items
+        .iter()
+        .map(NodeTopology::read)
+        .collect::<Result<_, _>>()
+        .map_err(|error| Stop::fail(chain(&error)))
+}
+
+/// An error with all its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,359 @@
+//! What was created or changed, with its undo: recorded before the call, undone in reverse.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::{Client, Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use thiserror::Error;
+use tokio::time::Instant;
+
+/// How long one undo may take.
+pub const UNDO_DEADLINE: Duration = Duration::from_mins(1);
+/// How long the pods of a namespace may take to be gone.
+const NAMESPACE_DEADLINE: Duration = Duration::from_mins(2);
+const POLL: Duration = Duration::from_millis(200);
+
+/// An object of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectRef {
+    /// `group/version`, or `version` for the core group.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name of the resource in URLs.
+    pub plural: String,
+    /// Namespace, if the kind has one.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// The object of a known kind.
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self {
+            api_version: K::api_version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            plural: K::plural(&()).into_owned(),
+            namespace: object.meta().namespace.clone(),
+            name: object.meta().name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// A node.
+    pub fn node(name: &str) -> Self {
+        Self {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            plural: "nodes".to_owned(),
+            namespace: None,
+            name: name.to_owned(),
+        }
+    }
+
+    /// A client for the kind, in the object's namespace.
+    pub fn api(&self, client: &Client) -> Api<DynamicObject> {
+        let (group, version) = self
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &self.api_version));
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: self.api_version.clone(),
+            kind: self.kind.clone(),
+            plural: self.plural.clone(),
+        };
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        }
+    }
+}
+
+impl std::fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// How to take a change back. All of them may be done twice, and when the change never came to be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "undo", rename_all = "kebab-case")]
+pub enum Undo {
+    /// Delete an object and wait until it is gone.
+    Delete {
+        /// Which one.
+        object: ObjectRef,
+    },
+    /// Delete a namespace and wait until its pods are gone; the rest goes in the background.
+    DeleteNamespace {
+        /// Its name.
+        name: String,
+    },
+    /// Nothing: the object goes with its namespace, whose deletion was recorded before.
+    WithNamespace {
+        /// The object.
+        object: ObjectRef,
+    },
+    /// Merge a patch that puts the old values back.
+    Patch {
+        /// Into which object.
+        object: ObjectRef,
+        /// JSON merge patch.
+        patch: Value,
+    },
+    /// Remove a taint from a node, leaving the others alone.
+    RemoveTaint {
+        /// Name of the node.
+        node: String,
+        /// Key of the taint.
+        key: String,
+        /// Effect of the taint.
+        effect: String,
+    },
+}
+
+/// A change could not be taken back.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The API server refused.
+    #[error("the API server refused: {0}")]
+    Api(#[from] kube::Error),
+    /// It took too long.
+    #[error("{what} is still there after {after:?}")]
+    Deadline {
+        /// What was to go.
+        what: String,
+        /// How long it was given.
+        after: Duration,
+    },
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Number within the unit, from 1.
+    pub change: u32,
+    /// For people.
+    pub what: String,
+    /// How to take it back.
+    pub undo: Undo,
+}
+
+/// The changes of one unit that were not taken back yet.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    entries: Vec<Entry>,
+    next: u32,
+}
+
+impl Ledger {
+    /// Records a change, to be called before it is made. Returns its number.
+    pub fn record(&mut self, what: &str, undo: Undo) -> u32 {
+        self.next += 1;
+        self.entries.push(Entry {
+            change: self.next,
+            what: what.to_owned(),
+            undo,
+        });
+        self.next
+    }
+
+    /// The change to undo next: the latest.
+    pub fn pop(&mut self) -> Option<Entry> {
+        self.entries.pop()
+    }
+
+    /// Whether everything was undone.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl Undo {
+    /// Takes the change back.
+    pub async fn run(&self, client: &Client) -> Result<(), Error> {
+        match self {
+            Self::Delete { object } => delete(client, object).await,
+            Self::DeleteNamespace { name } => delete_namespace(client, name).await,
+            Self::WithNamespace { .. } => Ok(()),
+            Self::Patch { object, patch } => {
+                let api = object.api(client);
+                absent_is_fine(
+                    api.patch(&object.name, &PatchParams::default(), &Patch::Merge(patch))
+                        .await,
+                )
+            }
+            Self::RemoveTaint { node, key, effect } => {
+                remove_taint(client, node, key, effect).await
+            }
+        }
+    }
+}
+
+async fn delete(client: &Client, object: &ObjectRef) -> Result<(), Error> {
+    let api = object.api(client);
+    absent_is_fine(api.delete(&object.name, &DeleteParams::background()).await)?;
+    gone(&object.to_string(), UNDO_DEADLINE, async || {
+        Ok(api.get_opt(&object.name).await?.is_none())
+    })
+    .await
+}
+
+async fn delete_namespace(client: &Client, name: &str) -> Result<(), Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    // first the namespace, so that no controller creates anything anew
+    absent_is_fine(namespaces.delete(name, &DeleteParams::background()).await)?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), name);
+    let now = DeleteParams {
+        grace_period_seconds: Some(0),
+        ..DeleteParams::default()
+    };
+    gone(
+        &format!("a pod of namespace {name}"),
+        NAMESPACE_DEADLINE,
+        async || {
+            let left = pods
+                .list_metadata(&kube::api::ListParams::default())
+                .await?
+                .items;
+            for pod in &left {
+                absent_is_fine(pods.delete(&pod.name_any(), &now).await)?;
+            }
+            Ok(left.is_empty())
+        },
+    )
+    .await
+}
+
+async fn remove_taint(client: &Client, node: &str, key: &str, effect: &str) -> Result<(), Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    loop {
+        let Some(object) = nodes.get_opt(node).await? else {
+            return Ok(());
+        };
+        let old = object
+            .spec
+            .clone()
+            .unwrap_or_default()
+            .taints
+            .unwrap_or_default();
+        let left: Vec<_> = old
+            .iter()
+            .filter(|taint| taint.key != key || taint.effect != effect)
+            .collect();
+        if left.len() == old.len() {
+            return Ok(());
+        }
+        // with the version, so that a change by somebody else is not lost
+        let patch = json!({"metadata": {"resourceVersion": object.resource_version()}, "spec": {"taints": left}});
+        match nodes
+            .patch(node, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => return absent_is_fine(other),
+        }
+    }
+}
+
+fn absent_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), Error> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        // already on its way
+        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "Conflict" => {
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn gone(
+    what: &str,
+    limit: Duration,
+    mut is_gone: impl AsyncFnMut() -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + limit;
+    while !is_gone().await? {
+        if Instant::now() > deadline {
+            return Err(Error::Deadline {
+                what: what.to_owned(),
+                after: limit,
+            });
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn undo(name: &str) -> Undo {
+        Undo::DeleteNamespace {
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn changes_come_back_in_reverse() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.record("first", undo("a")), 1);
+        assert_eq!(ledger.record("second", undo("b")), 2);
+        assert_eq!(
+            ledger.pop().map(|entry| entry.what),
+            Some("second".to_owned())
+        );
+        assert_eq!(ledger.record("third", undo("c")), 3);
+        let left: Vec<_> = std::iter::from_fn(|| ledger.pop())
+            .map(|entry| entry.change)
+            .collect();
+        assert_eq!(left, [3, 1]);
+        assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn undos_survive_the_log() {
+        let pod = Pod {
+            metadata: kube::api::ObjectMeta {
+                namespace: Some("n".into()),
+                name: Some("p".into()),
+                ..kube::api::ObjectMeta::default()
+            },
+            ..Pod::default()
+        };
+        let object = ObjectRef::of(&pod);
+        assert_eq!(object.to_string(), "Pod n/p");
+        let undos = [
+            undo("a"),
+            Undo::Delete {
+                object: object.clone(),
+            },
+            Undo::Patch {
+                object,
+                patch: json!({"metadata": {"labels": {"a": null}}}),
+            },
+            Undo::RemoveTaint {
+                node: "n".into(),
+                key: "k".into(),
+                effect: "NoSchedule".into(),
+            },
+        ];
+        for undo in undos {
+            let text = serde_json::to_string(&undo).expect("undo is data");
+            assert_eq!(
+                serde_json::from_str::<Undo>(&text).expect("undo is read back"),
+                undo
+            );
+        }
+    }
+}

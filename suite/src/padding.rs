@@ -1,0 +1,217 @@
+//! Padding: Guaranteed pods that leave exactly the wanted amounts in a zone (scenarios-serial.md 7.5 and 7.6).
+
+use thiserror::Error;
+
+use crate::arena::Arena;
+use crate::context::Context;
+use crate::observed::{NodeTopology, Zone};
+use crate::resources::{CPU, MEMORY, Resources};
+use crate::scenario::Stop;
+use crate::workload::{Asks, PodPlan};
+
+/// Prefix of the resources of the numacell device plugin; the zone's number follows, with two digits.
+pub const NUMACELL: &str = "kni.node/numacell";
+/// Scheduler of the padding: it is told the node, so nobody's choice is tested.
+const SCHEDULER: &str = "default-scheduler";
+
+/// A zone cannot be padded so.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum Error {
+    /// The zone does not have the resource.
+    #[error("resource {resource} not found in zone {zone}")]
+    Missing {
+        /// Name of the resource.
+        resource: String,
+        /// Name of the zone.
+        zone: String,
+    },
+    /// The zone has less than what is to be left.
+    #[error("zone {zone} has {available} available, less than the {free} to be left")]
+    TooSmall {
+        /// Name of the zone.
+        zone: String,
+        /// What it has.
+        available: String,
+        /// What is to be left.
+        free: String,
+    },
+}
+
+/// A padding pod, and what it leaves.
+#[derive(Clone, Debug)]
+pub struct Pad {
+    /// Name of the pod.
+    pub pod: String,
+    node: String,
+    zone: String,
+    /// What the zone has available afterwards.
+    left: Resources,
+    /// Whether the pod holds CPUs and memory exclusively; without both it is not Guaranteed and the zone does not change.
+    exclusive: bool,
+}
+
+/// What a pod must take for the zone to have exactly `free` left; resources that `free` does not name are left alone.
+pub fn to_take(zone: &Zone, free: &Resources) -> Result<Resources, Error> {
+    let available = zone.available();
+    let mut take = Resources::new();
+    for (resource, milli) in free.zone_level().iter() {
+        if !available.has(resource) {
+            return Err(Error::Missing {
+                resource: resource.to_owned(),
+                zone: zone.name.clone(),
+            });
+        }
+        let pad = available.milli(resource) - milli;
+        if pad < 0 {
+            let one = |milli| Resources::from_iter([(resource.to_owned(), milli)]).to_string();
+            return Err(Error::TooSmall {
+                zone: zone.name.clone(),
+                available: one(available.milli(resource)),
+                free: one(milli),
+            });
+        }
+        if pad > 0 {
+            take.set(resource, pad);
+        }
+    }
+    Ok(take)
+}
+
+/// What is to be left in each zone, the base load added to the first, as the scheduler counts it although no zone does (7.2).
+pub fn with_base_load(free: &[Resources], base: &Resources) -> Vec<Resources> {
+    let mut free = free.to_vec();
+    if let Some(first) = free.first_mut() {
+        let named = base.core().filtered(|name, _| first.has(name));
+        first.add(&named);
+    }
+    free
+}
+
+impl Context {
+    /// Pads the zones of a node to leave `free[i]` in zone `i` (plus the node's base load in zone 0); zones beyond the list are
+    /// left alone.
+    pub async fn pad(
+        &self,
+        node: &NodeTopology,
+        free: &[Resources],
+        tag: &str,
+    ) -> Result<Vec<Pad>, Stop> {
+        let base = self.base_load(&node.node).await?;
+        let mut pads = Vec::new();
+        for (zone, free) in node.zones.iter().zip(with_base_load(free, &base)) {
+            let take = to_take(zone, &free)
+                .map_err(|error| Stop::fail(format!("cannot pad {}: {error}", node.node)))?;
+            if take.is_empty() {
+                continue;
+            }
+            let pod = format!("padpod-{}-{}-{tag}", node.node, zone.id);
+            let mut limits = take.clone();
+            limits.set(&format!("{NUMACELL}{:02}", zone.id), 1000);
+            let plan = PodPlan::new(&pod, SCHEDULER, [Asks::Limits(limits)])
+                .with_label("e2e-serial-pad-node", &node.node)
+                .with_label("e2e-serial-pad-numazone", &zone.name)
+                .on_nodes_with(api::labels::HOSTNAME, &node.node);
+            self.create(plan.pod()).await?;
+            let exclusive = take.has(CPU) && take.has(MEMORY);
+            let left = if exclusive {
+                free.zone_level()
+            } else {
+                free.zone_level().filtered(|name, _| name.contains('/'))
+            };
+            pads.push(Pad {
+                pod,
+                node: node.node.clone(),
+                zone: zone.name.clone(),
+                left,
+                exclusive,
+            });
+        }
+        Ok(pads)
+    }
+
+    /// Waits until all padding runs, the cluster is settled, and each zone has exactly what is to be left.
+    pub async fn padded(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, Stop> {
+        let names: Vec<_> = pads.iter().map(|pad| pad.pod.clone()).collect();
+        self.pods_running(&names).await?;
+        let nodes = self.settle().await?;
+        for pad in pads {
+            let zone = nodes
+                .iter()
+                .filter(|node| node.node == pad.node)
+                .flat_map(|node| &node.zones);
+            let Some(zone) = zone.into_iter().find(|zone| zone.name == pad.zone) else {
+                return Err(Stop::fail(format!(
+                    "zone {} of {} is gone",
+                    pad.zone, pad.node
+                )));
+            };
+            let available = zone.available().filtered(|name, _| pad.left.has(name));
+            if available != pad.left {
+                let message = format!(
+                    "the padding of {} {} (exclusive: {}) left something else",
+                    pad.node, pad.zone, pad.exclusive
+                );
+                return Err(Stop::mismatch(message, &pad.left, available));
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Pads every node but the target to leave the same in each zone, and waits.
+    pub async fn pad_others(
+        &self,
+        arena: &Arena,
+        free: &Resources,
+    ) -> Result<Vec<NodeTopology>, Stop> {
+        let mut pads = Vec::new();
+        for node in arena.others() {
+            pads.extend(
+                self.pad(node, &[free.clone(), free.clone()], "others")
+                    .await?,
+            );
+        }
+        self.padded(&pads).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::observed::tests::node;
+
+    #[rstest]
+    #[case("3c 3Gi", Ok("cpu=19 memory=57Gi"))]
+    #[case("22c 60Gi", Ok("nothing"))]
+    #[case("1500m", Ok("cpu=20500m"))]
+    #[case("d1=1 eph=1Gi", Ok("d1=4"))]
+    #[case(
+        "23c",
+        Err("zone node-0 has cpu=22 available, less than the cpu=23 to be left")
+    )]
+    #[case("d2=1", Err("resource d2 not found in zone node-0"))]
+    fn padding_takes_all_but_what_is_to_be_left(
+        #[case] free: &str,
+        #[case] expected: Result<&str, &str>,
+    ) {
+        let zone = &node("n", &["22c 60Gi d1=5"]).zones[0];
+        let take = to_take(zone, &Resources::literal(free));
+        let texts = take
+            .map(|list| list.to_string())
+            .map_err(|error| error.to_string());
+        assert_eq!(texts, expected.map(str::to_owned).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn the_base_load_stays_free_in_the_first_zone_only() {
+        let free = [Resources::literal("1c 1Gi"), Resources::literal("1c 1Gi")];
+        let padded = with_base_load(&free, &Resources::literal("2c 1Gi eph=1Gi d1=1"));
+        assert_eq!(
+            padded,
+            [Resources::literal("3c 2Gi"), Resources::literal("1c 1Gi")]
+        );
+        let cpu_only = with_base_load(&[Resources::literal("1c")], &Resources::literal("2c 1Gi"));
+        assert_eq!(cpu_only, [Resources::literal("3c")]);
+    }
+}

@@ -1,0 +1,303 @@
+//! Steps, waits and changes of one unit (a scenario, the set-up), told to the event stream.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use kube::Client;
+use reports::event::{Event, StepOutcome};
+use reports::stream::Stream;
+use tokio::time::Instant;
+
+use crate::ledger::{Ledger, Undo};
+use crate::scenario::Stop;
+
+/// How often a state of the cluster is looked at while waiting for it.
+pub const POLL: Duration = Duration::from_millis(200);
+/// When a wait is first told, and how often again while nothing changes.
+const TELL_FIRST: Duration = Duration::from_secs(3);
+const TELL_AGAIN: Duration = Duration::from_secs(15);
+
+/// How long things may take; all of them together can be stretched or shortened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Deadlines {
+    /// A pod to run, a workload to be complete.
+    pub running: Duration,
+    /// The NRTs to tell what the API tells.
+    pub settled: Duration,
+    /// A pod to be rejected twice.
+    pub rejected: Duration,
+    /// An object to be gone.
+    pub gone: Duration,
+    /// The stack to be installed and available.
+    pub installed: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            running: seconds(90),
+            settled: seconds(60),
+            rejected: seconds(90),
+            gone: seconds(90),
+            installed: seconds(180),
+        }
+    }
+}
+
+impl Deadlines {
+    /// All of them times a factor.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            running: self.running.mul_f64(factor),
+            settled: self.settled.mul_f64(factor),
+            rejected: self.rejected.mul_f64(factor),
+            gone: self.gone.mul_f64(factor),
+            installed: self.installed.mul_f64(factor),
+        }
+    }
+}
+
+/// What a look at the cluster showed.
+#[derive(Debug)]
+pub enum Look<T> {
+    /// What was waited for.
+    Ready(T),
+    /// Not there yet; says what is missing.
+    NotYet(String),
+}
+
+/// Records what happens in one unit.
+#[derive(Debug)]
+pub struct Recorder {
+    stream: Stream,
+    unit: String,
+    state: RefCell<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    step: u32,
+    /// Title and start of the step that runs.
+    open: Option<(String, Instant)>,
+    /// What the step that runs saw, worth telling.
+    seen: Option<String>,
+    ledger: Ledger,
+}
+
+impl Recorder {
+    /// A recorder of this unit.
+    pub fn new(stream: &Stream, unit: &str) -> Self {
+        Self {
+            stream: stream.clone(),
+            unit: unit.to_owned(),
+            state: RefCell::default(),
+        }
+    }
+
+    /// Name of the unit.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// The stream behind it.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Tells a line while a step runs.
+    pub fn tell(&self, text: &str) {
+        self.teller().tell(text);
+    }
+
+    /// The same for code that runs on other threads.
+    pub fn teller(&self) -> Teller {
+        Teller {
+            stream: self.stream.clone(),
+            unit: self.unit.clone(),
+        }
+    }
+
+    /// Does one step. Its failure carries the title from here on.
+    pub fn step<'a, T: 'a>(
+        &'a self,
+        title: impl Into<String>,
+        work: impl Future<Output = Result<T, Stop>> + 'a,
+    ) -> LocalBoxFuture<'a, Result<T, Stop>> {
+        let title = title.into();
+        Box::pin(async move { self.step_of(title, work).await })
+    }
+
+    async fn step_of<T>(
+        &self,
+        title: String,
+        work: impl Future<Output = Result<T, Stop>>,
+    ) -> Result<T, Stop> {
+        let step = {
+            let mut state = self.state.borrow_mut();
+            state.step += 1;
+            state.open = Some((title.clone(), Instant::now()));
+            state.seen = None;
+            state.step
+        };
+        self.stream.emit(Event::StepStarted {
+            unit: self.unit.clone(),
+            step,
+            title: title.clone(),
+        });
+        let result = work.await;
+        let result = match result {
+            Err(Stop::Skip(reason)) => Err(Stop::Skip(reason)),
+            Err(stop) => Err(Stop::Failed(Box::new(stop.into_failure(&title)))),
+            Ok(value) => Ok(value),
+        };
+        let outcome = match &result {
+            Ok(_) => StepOutcome::Passed {
+                seen: self.state.borrow_mut().seen.take(),
+            },
+            Err(Stop::Failed(failure)) => StepOutcome::Failed((**failure).clone()),
+            Err(Stop::Skip(reason)) => StepOutcome::Skipped {
+                reason: reason.clone(),
+            },
+            Err(Stop::Api(error)) => StepOutcome::Skipped {
+                reason: error.to_string(),
+            },
+        };
+        self.close(outcome);
+        result
+    }
+
+    /// Says what the step that runs saw, where that is worth telling.
+    pub fn saw(&self, seen: impl Into<String>) {
+        self.state.borrow_mut().seen = Some(seen.into());
+    }
+
+    /// Closes the step that runs, if there is one: it was interrupted.
+    pub fn interrupt(&self) {
+        self.close(StepOutcome::Interrupted);
+    }
+
+    fn close(&self, outcome: StepOutcome) {
+        let (step, open) = {
+            let mut state = self.state.borrow_mut();
+            (state.step, state.open.take())
+        };
+        if let Some((_, started)) = open {
+            let duration_ms = millis(started.elapsed());
+            self.stream.emit(Event::StepFinished {
+                unit: self.unit.clone(),
+                step,
+                outcome,
+                duration_ms,
+            });
+        }
+    }
+
+    /// Looks again and again until something is there.
+    ///
+    /// An answer of the API server that is an error counts as "not yet". The failure at the deadline has `what` as expected
+    /// and the last look as seen.
+    pub async fn until<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut look: impl AsyncFnMut() -> Result<Look<T>, Stop>,
+    ) -> Result<T, Stop> {
+        let started = Instant::now();
+        let mut told: Option<(String, Instant)> = None;
+        loop {
+            let missing = match Box::pin(look()).await {
+                Ok(Look::Ready(value)) => return Ok(value),
+                Ok(Look::NotYet(missing)) => missing,
+                Err(Stop::Api(error)) => format!("the API server refused: {error}"),
+                Err(stop) => return Err(stop),
+            };
+            let waited = started.elapsed();
+            if waited > limit {
+                let message = format!("not within {} s: {what}", limit.as_secs());
+                return Err(Stop::mismatch(message, what, missing));
+            }
+            let tell = match &told {
+                None => waited > TELL_FIRST,
+                Some((text, at)) => {
+                    at.elapsed() > TELL_AGAIN || *text != missing && at.elapsed() > TELL_FIRST
+                }
+            };
+            if tell {
+                let step = self.state.borrow().step;
+                self.stream.emit(Event::Waiting {
+                    unit: self.unit.clone(),
+                    step,
+                    what: missing.clone(),
+                    waited_ms: millis(waited),
+                });
+                told = Some((missing, Instant::now()));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Records a change with its undo; to be called before the change is made.
+    pub fn plan(&self, what: &str, undo: Undo) {
+        let value = serde_json::to_value(&undo).unwrap_or_default();
+        let change = self.state.borrow_mut().ledger.record(what, undo);
+        self.stream.emit(Event::ChangePlanned {
+            unit: self.unit.clone(),
+            change,
+            what: what.to_owned(),
+            undo: value,
+        });
+    }
+
+    /// Whether nothing is left to undo.
+    pub fn is_clean(&self) -> bool {
+        self.state.borrow().ledger.is_empty()
+    }
+
+    /// Takes all changes back, latest first, going on after errors. Returns what could not be undone.
+    pub async fn undo_all(&self, client: &Client) -> Vec<String> {
+        let mut failed = Vec::new();
+        loop {
+            let entry = self.state.borrow_mut().ledger.pop();
+            let Some(entry) = entry else { return failed };
+            let error = entry
+                .undo
+                .run(client)
+                .await
+                .err()
+                .map(|error| error.to_string());
+            if let Some(error) = &error {
+                failed.push(format!("{}: {error}", entry.what));
+            }
+            self.stream.emit(Event::ChangeUndone {
+                unit: self.unit.clone(),
+                change: entry.change,
+                error,
+            });
+        }
+    }
+}
+
+/// Tells lines of a unit, from any thread.
+#[derive(Clone, Debug)]
+pub struct Teller {
+    stream: Stream,
+    unit: String,
+}
+
+impl Teller {
+    /// Tells a line.
+    pub fn tell(&self, text: &str) {
+        self.stream.emit(Event::Noted {
+            unit: self.unit.clone(),
+            text: text.trim_end().to_owned(),
+        });
+    }
+}
+
+/// Milliseconds of a duration.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

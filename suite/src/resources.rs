@@ -1,0 +1,278 @@
+//! Lists of resources with amounts, and the notation of the catalogue for them (scenarios-serial.md, "Notation", and 7.1).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use api::quantity::{self, Amount, Format};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use thiserror::Error;
+
+/// CPU time, in cores.
+pub const CPU: &str = "cpu";
+/// Memory, in bytes.
+pub const MEMORY: &str = "memory";
+/// Hugepages of 2 MiB, in bytes.
+pub const HUGEPAGES_2MI: &str = "hugepages-2Mi";
+/// Hugepages of 1 GiB, in bytes.
+pub const HUGEPAGES_1GI: &str = "hugepages-1Gi";
+/// Scratch space of a node, in bytes.
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+
+/// One mebibyte in bytes.
+pub const MI: i64 = 1 << 20;
+/// One gibibyte in bytes.
+pub const GI: i64 = 1 << 30;
+
+/// Resource names with amounts in thousandths (of a core, a byte, a device).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources(BTreeMap<String, i64>);
+
+/// Something in the catalogue's notation is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no amount of a resource: write 4c, 1500m, 4Gi, h2=256, h1=1, d1=3 or eph=32Mi")]
+pub struct NotationError(String);
+
+/// Names of the sample devices that rows call `d1`, `d2` and `d3`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceNames(pub BTreeMap<String, String>);
+
+impl Resources {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the catalogue's notation: `4c`, `1500m`, `4Gi`, `h2=256` (MiB of 2 MiB pages), `h1=1` (GiB of 1 GiB pages),
+    /// `d1=3` (kept under that name, see [`Resources::with_devices`]), `eph=32Mi`; separated by blanks.
+    pub fn parse(text: &str) -> Result<Self, NotationError> {
+        let mut list = Self::new();
+        for word in text.split_whitespace() {
+            let wrong = || NotationError(word.to_owned());
+            let amount = |text: &str| {
+                text.parse::<Amount>()
+                    .map(Amount::milli)
+                    .map_err(|_| wrong())
+            };
+            let whole = |text: &str| text.parse::<i64>().map_err(|_| wrong());
+            let (name, milli) = match word.split_once('=') {
+                Some(("h2", mebibytes)) => (HUGEPAGES_2MI, whole(mebibytes)? * MI * 1000),
+                Some(("h1", gibibytes)) => (HUGEPAGES_1GI, whole(gibibytes)? * GI * 1000),
+                Some(("eph", bytes)) => (EPHEMERAL_STORAGE, amount(bytes)?),
+                Some((device @ ("d1" | "d2" | "d3"), count)) => (device, whole(count)? * 1000),
+                Some(_) => return Err(wrong()),
+                None => match word.strip_suffix('c') {
+                    Some(cores) => (CPU, whole(cores)? * 1000),
+                    None if word.ends_with('m') => (CPU, amount(word)?),
+                    None => (MEMORY, amount(word)?),
+                },
+            };
+            list.set(name, milli);
+        }
+        Ok(list)
+    }
+
+    /// The literal of a table row.
+    ///
+    /// # Panics
+    /// When it is not in the notation; the tests of the registry read every row, so a wrong one never gets this far.
+    pub fn literal(text: &str) -> Self {
+        Self::parse(text).expect("rows of the tables are in the catalogue's notation")
+    }
+
+    /// The same list with `d1` to `d3` replaced by the devices' real names.
+    #[must_use]
+    pub fn with_devices(&self, names: &DeviceNames) -> Self {
+        let rename = |name: &String| names.0.get(name).unwrap_or(name).clone();
+        Self(
+            self.0
+                .iter()
+                .map(|(name, milli)| (rename(name), *milli))
+                .collect(),
+        )
+    }
+
+    /// Amount in thousandths; 0 when not listed.
+    pub fn milli(&self, name: &str) -> i64 {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+
+    /// Whole units, rounded up; 0 when not listed.
+    pub fn units(&self, name: &str) -> i64 {
+        let milli = self.milli(name);
+        milli.div_euclid(1000) + i64::from(milli.rem_euclid(1000) > 0)
+    }
+
+    /// Sets an amount, in thousandths.
+    pub fn set(&mut self, name: &str, milli: i64) {
+        self.0.insert(name.to_owned(), milli);
+    }
+
+    /// Whether the resource is listed.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Whether nothing is listed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Names and amounts in thousandths.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.0.iter().map(|(name, milli)| (name.as_str(), *milli))
+    }
+
+    /// Adds every resource of the other list.
+    pub fn add(&mut self, other: &Self) {
+        for (name, milli) in other.iter() {
+            *self.0.entry(name.to_owned()).or_default() += milli;
+        }
+    }
+
+    /// The sum of both lists.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let mut sum = self.clone();
+        sum.add(other);
+        sum
+    }
+
+    /// The sum of several lists.
+    pub fn sum<'a>(lists: impl IntoIterator<Item = &'a Self>) -> Self {
+        lists
+            .into_iter()
+            .fold(Self::new(), |sum, list| sum.plus(list))
+    }
+
+    /// The amounts of the other list taken off what is listed here; what is not listed here is left out.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        Self(
+            self.0
+                .iter()
+                .map(|(name, milli)| (name.clone(), milli - other.milli(name)))
+                .collect(),
+        )
+    }
+
+    /// Only the resources for which `keep` holds.
+    #[must_use]
+    pub fn filtered(&self, keep: impl Fn(&str, i64) -> bool) -> Self {
+        Self(
+            self.0
+                .iter()
+                .filter(|(name, milli)| keep(name, **milli))
+                .map(|(n, m)| (n.clone(), *m))
+                .collect(),
+        )
+    }
+
+    /// Without what no NUMA zone has: scratch space and management cores (7.3).
+    #[must_use]
+    pub fn zone_level(&self) -> Self {
+        self.filtered(|name, _| !is_host_level(name))
+    }
+
+    /// CPU and memory only.
+    #[must_use]
+    pub fn core(&self) -> Self {
+        self.filtered(|name, _| matches!(name, CPU | MEMORY))
+    }
+
+    /// What a container of a Guaranteed pod holds exclusively: no scratch space, and CPUs only when whole (7.1).
+    #[must_use]
+    pub fn exclusive(&self) -> Self {
+        self.zone_level()
+            .filtered(|name, milli| name != CPU || milli % 1000 == 0)
+    }
+
+    /// CPUs rounded up to whole cores and then to an even number, memory up to a multiple of 10^9 bytes (7.1).
+    #[must_use]
+    pub fn rounded_up(&self) -> Self {
+        let up = |value: i64, step: i64| {
+            value.div_euclid(step) * step + i64::from(value.rem_euclid(step) > 0) * step
+        };
+        Self(
+            self.0
+                .iter()
+                .map(|(name, milli)| match name.as_str() {
+                    CPU => (name.clone(), up(*milli, 2000)),
+                    MEMORY => (name.clone(), up(*milli, 1_000_000_000_000)),
+                    _ => (name.clone(), *milli),
+                })
+                .collect(),
+        )
+    }
+
+    /// Whether every resource listed here is there in at least this amount.
+    pub fn fits_in(&self, there: &Self) -> bool {
+        self.0
+            .iter()
+            .all(|(name, milli)| there.0.get(name).is_some_and(|have| have >= milli))
+    }
+
+    /// As a pod spec or status has it.
+    pub fn to_quantities(&self) -> BTreeMap<String, Quantity> {
+        self.0
+            .iter()
+            .map(|(name, milli)| (name.clone(), quantity_of(name, *milli)))
+            .collect()
+    }
+
+    /// From a pod spec or status.
+    pub fn from_quantities(
+        list: &BTreeMap<String, Quantity>,
+    ) -> Result<Self, quantity::ParseError> {
+        list.iter()
+            .map(|(name, quantity)| Ok((name.clone(), quantity::milli(quantity)?)))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+/// Whether no NUMA zone ever has this resource.
+pub fn is_host_level(name: &str) -> bool {
+    matches!(name, EPHEMERAL_STORAGE | "storage")
+        || name.starts_with("management.workload.openshift.io/")
+}
+
+/// Whether the resource counts for alignment only in Guaranteed pods.
+pub fn is_native(name: &str) -> bool {
+    name == CPU || name == MEMORY || name.starts_with("hugepages-")
+}
+
+fn quantity_of(name: &str, milli: i64) -> Quantity {
+    let binary = name == MEMORY || name.starts_with("hugepages-") || name == EPHEMERAL_STORAGE;
+    Amount::from_milli(
+        milli,
+        if binary {
+            Format::BinarySi
+        } else {
+            Format::DecimalSi
+        },
+    )
+    .to_quantity()
+}
+
+impl FromIterator<(String, i64)> for Resources {
+    fn from_iter<I: IntoIterator<Item = (String, i64)>>(list: I) -> Self {
+        Self(list.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Resources {
+    /// `cpu=4 memory=4Gi`; `nothing` when empty.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("nothing");
+        }
+        for (index, (name, milli)) in self.0.iter().enumerate() {
+            let blank = if index == 0 { "" } else { " " };
+            write!(f, "{blank}{name}={}", quantity_of(name, *milli).0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! The scenarios of the catalogue, one module an area, ids and labels as there (scenarios-serial.md 8 and 9).
+
+mod byres;
+mod config;
+mod fundamentals;
+mod hostlevel;
+mod openshift;
+mod resacct;
+mod taint;
+mod tmpol;
+mod unsched;
+
+use crate::resources::Resources;
+use crate::scenario::Scenario;
+
+/// All scenarios, in the order in which they run.
+pub fn all() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    all.extend(config::scenarios());
+    all.extend(tmpol::scenarios());
+    all.extend(byres::scenarios());
+    all.extend(hostlevel::scenarios());
+    all.extend(taint::scenarios());
+    all.extend(unsched::scenarios());
+    all.extend(resacct::scenarios());
+    all.extend(fundamentals::scenarios());
+    all.extend(openshift::scenarios());
+    all
+}
+
+/// Labels of a scenario: those of the suite, of its file and table, and its own.
+fn labels(common: &[&'static str], own: &str) -> Vec<&'static str> {
+    let mut labels = vec!["e2e:serial"];
+    labels.extend(common);
+    for word in own.split_whitespace() {
+        let known = crate::labels::KNOWN.iter().find(|known| **known == word);
+        labels.push(
+            known
+                .copied()
+                .expect("labels of the tables are in the list of known labels"),
+        );
+    }
+    labels
+}
+
+/// Title as in the catalogue: containers, table, tags, text.
+fn title(context: &str, test_id: Option<u32>, tags: &str, text: &str) -> String {
+    let id = test_id.map_or(String::new(), |id| format!("[test_id:{id}]"));
+    let tags = format!("{id}{tags}");
+    [context, &tags, text]
+        .iter()
+        .filter(|part| !part.is_empty())
+        .copied()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Several lists in the catalogue's notation, separated by semicolons.
+fn lists(text: &str) -> Vec<Resources> {
+    text.split(';').map(Resources::literal).collect()
+}
+
+#[cfg(test)]
+mod tests;

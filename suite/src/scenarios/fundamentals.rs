@@ -1,0 +1,193 @@
+//! Bursts of pods get in without stalls (scenarios-serial.md 8.12).
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::arena::Fit;
+use crate::context::Context;
+use crate::resources::{CPU, Resources};
+use crate::scenario::{Need, Scenario, Stop, body};
+use crate::scenarios::{labels, title};
+use crate::workload::{Asks, PodPlan};
+
+const CONTEXT: &str = "numaresources fundamentals non-regression";
+const LABELS: &[&str] = &["serial", "fundamentals", "scheduler", "feature:nonreg"];
+/// CPUs of each pod.
+const CPUS: i64 = 2;
+/// Resync periods that all pods have to run within.
+const PERIODS: u32 = 10;
+
+struct Row {
+    id: &'static str,
+    test_id: u32,
+    labels: &'static str,
+    one_node: bool,
+    ask: fn() -> Asks,
+    text: &'static str,
+}
+
+fn guaranteed() -> Asks {
+    Asks::Limits(Resources::literal("2c 64Mi"))
+}
+
+fn burstable() -> Asks {
+    Asks::Requests(Resources::literal("2c 64Mi"))
+}
+
+fn best_effort() -> Asks {
+    Asks::Nothing
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        id: "fundamentals/node1-gu",
+        test_id: 84018,
+        labels: "node1 tier1",
+        one_node: true,
+        ask: guaranteed,
+        text: "should handle a burst of qos=guaranteed pods",
+    },
+    Row {
+        id: "fundamentals/node1-bu",
+        test_id: 84019,
+        labels: "node1 tier1",
+        one_node: true,
+        ask: burstable,
+        text: "should handle a burst of qos=burstable pods",
+    },
+    Row {
+        id: "fundamentals/node1-be",
+        test_id: 84020,
+        labels: "node1 tier2",
+        one_node: true,
+        ask: best_effort,
+        text: "should handle a burst of qos=best-effort pods",
+    },
+    Row {
+        id: "fundamentals/all-gu",
+        test_id: 84021,
+        labels: "nodeAll tier0",
+        one_node: false,
+        ask: guaranteed,
+        text: "should handle a burst of qos=guaranteed pods",
+    },
+    Row {
+        id: "fundamentals/all-bu",
+        test_id: 84022,
+        labels: "nodeAll tier1",
+        one_node: false,
+        ask: burstable,
+        text: "should handle a burst of qos=burstable pods",
+    },
+    Row {
+        id: "fundamentals/all-be",
+        test_id: 84023,
+        labels: "nodeAll tier2",
+        one_node: false,
+        ask: best_effort,
+        text: "should handle a burst of qos=best-effort pods",
+    },
+];
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    ROWS.iter()
+        .map(|row| {
+            let table = if row.one_node {
+                "[node1] against a single node"
+            } else {
+                "[nodeAll] against all the available worker nodes"
+            };
+            Scenario {
+                id: row.id,
+                test_id: Some(row.test_id),
+                title: title(
+                    &format!("{CONTEXT} {table}"),
+                    Some(row.test_id),
+                    "",
+                    row.text,
+                ),
+                labels: labels(LABELS, row.labels),
+                needs: vec![
+                    Need::Nodes {
+                        count: 1,
+                        scope: None,
+                    },
+                    Need::CacheResync,
+                ],
+                body: body(move |ctx| Box::pin(run(ctx, row))),
+            }
+        })
+        .collect()
+}
+
+/// How many pods: 150 % of one zone on one node; 125 % of one zone on each of all nodes. Divisions as in the catalogue.
+fn count(zone_cpus: i64, nodes: usize, one_node: bool) -> i64 {
+    let nodes = i64::try_from(nodes).unwrap_or(1);
+    if one_node {
+        (3 * zone_cpus / 2) / CPUS
+    } else {
+        nodes * (10 * zone_cpus / 8) / CPUS
+    }
+}
+
+async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+    let arena = ctx
+        .step(
+            "nodes with two zones are there",
+            ctx.arena(None, 1, &Fit::Anything),
+        )
+        .await?;
+    ctx.step("the cluster is settled", ctx.settle()).await?;
+    let zone_cpus = arena
+        .target()
+        .zones
+        .iter()
+        .map(|zone| zone.allocatable().units(CPU))
+        .max()
+        .unwrap_or_default();
+    let count = count(zone_cpus, arena.nodes().len(), row.one_node);
+    let names: Vec<String> = (0..count).map(|index| format!("testpod-{index}")).collect();
+    let limit = ctx.facts().cache_resync.unwrap_or_default() * PERIODS;
+    let pods = ctx
+        .step(
+            format!(
+                "all of {count} pods, created at once, run within {} s",
+                limit.as_secs()
+            ),
+            async {
+                for name in &names {
+                    let mut plan =
+                        arena.confine(PodPlan::new(name, ctx.scheduler(), [(row.ask)()]));
+                    if row.one_node {
+                        plan = plan.on_nodes_with(api::labels::HOSTNAME, &arena.target().node);
+                    }
+                    ctx.create(plan.pod()).await?;
+                }
+                ctx.pods_running_within(&names, limit).await
+            },
+        )
+        .await?;
+    ctx.step(
+        "the scheduler under test placed each of them",
+        all_scheduled(ctx, &pods),
+    )
+    .await
+}
+
+async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
+    for pod in pods {
+        ctx.scheduled_by_us(pod).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_are_as_large_as_in_the_catalogue() {
+        assert_eq!(count(22, 4, false), 54);
+        assert_eq!(count(22, 4, true), 16);
+        assert_eq!(count(30, 2, false), 37);
+    }
+}

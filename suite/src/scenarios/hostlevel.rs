@@ -1,0 +1,201 @@
+//! Resources that no NUMA zone has (scenarios-serial.md 8.9).
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::arena::Fit;
+use crate::context::Context;
+use crate::resources::Resources;
+use crate::scenario::{Need, Scenario, Scope, Stop, body};
+use crate::scenarios::{labels, lists, title};
+use crate::workload::{Asks, PodPlan};
+
+const CONTEXT: &str = "[serial][hostlevel] numaresources host-level resources a pod should be placed and aligned on the node";
+const SINGLE: &str = "with ephemeral storage, single-container";
+const MULTI: &str = "with ephemeral storage, multi-container";
+const FRACTIONAL: &str = "with ephemeral storage, multi-container, fractional";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Qos {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl Qos {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Guaranteed => "Guaranteed",
+            Self::Burstable => "Burstable",
+            Self::BestEffort => "BestEffort",
+        }
+    }
+}
+
+/// Containers, and what of them the zones must account for.
+struct Row {
+    id: &'static str,
+    test_id: u32,
+    labels: &'static str,
+    qos: Qos,
+    containers: &'static str,
+    accounted: &'static str,
+    text: &'static str,
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        id: "hostlevel/gu-single",
+        test_id: 84015,
+        labels: "tier0 qos:gu",
+        qos: Qos::Guaranteed,
+        containers: "2c 256Mi eph=256Mi",
+        accounted: "2c 256Mi",
+        text: SINGLE,
+    },
+    Row {
+        id: "hostlevel/bu-single",
+        test_id: 84016,
+        labels: "tier1 qos:bu",
+        qos: Qos::Burstable,
+        containers: "2c 256Mi eph=256Mi",
+        accounted: "",
+        text: SINGLE,
+    },
+    Row {
+        id: "hostlevel/be-single",
+        test_id: 84017,
+        labels: "tier1 qos:be",
+        qos: Qos::BestEffort,
+        containers: "eph=256Mi",
+        accounted: "",
+        text: SINGLE,
+    },
+    Row {
+        id: "hostlevel/gu-multi",
+        test_id: 74249,
+        labels: "tier0 qos:gu",
+        qos: Qos::Guaranteed,
+        containers: "2c 256Mi eph=256Mi; 2c 256Mi eph=256Mi; 2c 256Mi eph=256Mi; 2c 256Mi eph=256Mi",
+        accounted: "8c 1Gi",
+        text: MULTI,
+    },
+    Row {
+        id: "hostlevel/gu-multi-frac",
+        test_id: 74250,
+        labels: "tier0 qos:gu",
+        qos: Qos::Guaranteed,
+        containers: "3000m 256Mi eph=16Mi; 2c 256Mi eph=16Mi; 1500m 256Mi eph=256Mi; 2c 256Mi eph=256Mi",
+        accounted: "7c 1Gi",
+        text: FRACTIONAL,
+    },
+    Row {
+        id: "hostlevel/bu-multi-frac",
+        test_id: 74251,
+        labels: "tier1 qos:bu",
+        qos: Qos::Burstable,
+        containers: "1200m 384Mi eph=16Mi; 1200m 384Mi eph=256Mi; 1600m 384Mi eph=256Mi; 2c 384Mi eph=16Mi",
+        accounted: "",
+        text: FRACTIONAL,
+    },
+    Row {
+        id: "hostlevel/be-multi",
+        test_id: 74252,
+        labels: "tier1 qos:be",
+        qos: Qos::BestEffort,
+        containers: "eph=256Mi; eph=16777216",
+        accounted: "",
+        text: MULTI,
+    },
+];
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    ROWS.iter()
+        .map(|row| Scenario {
+            id: row.id,
+            test_id: Some(row.test_id),
+            title: title(CONTEXT, Some(row.test_id), "", row.text),
+            labels: labels(&["hostlevel", "feature:hostlevel"], row.labels),
+            needs: vec![Need::Nodes {
+                count: 2,
+                scope: None,
+            }],
+            body: body(move |ctx| Box::pin(run(ctx, row))),
+        })
+        .collect()
+}
+
+async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+    let containers = lists(row.containers);
+    let fit = Fit::Zone(Resources::sum(&containers).zone_level());
+    let arena = ctx
+        .step(
+            "two nodes have a zone for the pod",
+            ctx.arena(None, 2, &fit),
+        )
+        .await?;
+    let before = ctx.step("the cluster is settled", ctx.settle()).await?;
+    let asks = |list| match row.qos {
+        Qos::Guaranteed => Asks::Limits(list),
+        Qos::Burstable | Qos::BestEffort => Asks::Requests(list),
+    };
+    let plan = arena.confine(PodPlan::new(
+        "testpod",
+        ctx.scheduler(),
+        containers.into_iter().map(asks),
+    ));
+    let pod = ctx
+        .step("the pod runs", async {
+            ctx.create(plan.pod()).await?;
+            ctx.pods_running(&[plan.name().to_owned()]).await
+        })
+        .await?
+        .remove(0);
+    ctx.step(format!("the pod is {}", row.qos.as_str()), async {
+        let seen = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.qos_class.clone())
+            .unwrap_or_default();
+        if seen == row.qos.as_str() {
+            Ok(())
+        } else {
+            Err(Stop::mismatch(
+                "wrong class of the pod",
+                row.qos.as_str(),
+                seen,
+            ))
+        }
+    })
+    .await?;
+    ctx.step(
+        "the scheduler under test placed it",
+        ctx.scheduled_by_us(&pod),
+    )
+    .await?;
+    let node = crate::checks::node_of(&pod).unwrap_or_default().to_owned();
+    let Some(before) = before.into_iter().find(|topology| topology.node == node) else {
+        return Err(Stop::fail(format!("node {node} has no NRT")));
+    };
+    if row.qos == Qos::Guaranteed {
+        let wanted = Resources::literal(row.accounted);
+        let title = format!("one zone accounts for {wanted}, and for no scratch space");
+        ctx.step(title, ctx.accounted(&before, &wanted, true, Scope::Pod))
+            .await?;
+        return ctx
+            .step("after the pod's deletion the zones are as before", async {
+                ctx.delete::<Pod>(plan.name()).await?;
+                ctx.settle().await?;
+                ctx.restored(&before).await
+            })
+            .await;
+    }
+    ctx.step(
+        "the exporter has seen the pod and no zone accounts for it",
+        async {
+            ctx.barrier(&node).await?;
+            ctx.accounted(&before, &Resources::new(), false, Scope::Pod)
+                .await
+        },
+    )
+    .await
+}

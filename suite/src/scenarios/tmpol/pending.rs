@@ -1,0 +1,268 @@
+//! Group D: pods that fit the one free node, but no zone of it, stay pending for that reason.
+
+use super::many::Row;
+use super::{CONTEXT, LABELS};
+use crate::arena::Fit;
+use crate::context::Context;
+use crate::resources::Resources;
+use crate::scenario::{Scenario, Scope, Stop, body};
+use crate::scenarios::{labels, title};
+use k8s_openapi::api::core::v1::Pod;
+
+const TABLE: &str = "[placement][unsched] cluster with one worker nodes suitable";
+const CANNOT_ALIGN: &str = "pod with two gu cnt keep on pending because cannot align the second container to a single numa node";
+const HP: &str = "4c 4Gi h2=32 h1=1; 4c 4Gi h2=32 h1=1";
+const SMALL: &str = "1c 4Gi h2=32 h1=1; 4c 4Gi h2=32 h1=1";
+
+/// Reason when a container, or the pod as a whole, finds no zone (scheduler.md 3.5).
+const CONTAINER: &str = "cannot align container";
+const POD: &str = "cannot align pod";
+
+struct PendingRow {
+    row: Row,
+    reason: &'static str,
+}
+
+const fn row(
+    id: &'static str,
+    test_id: u32,
+    labels: &'static str,
+    scope: Scope,
+    reason: &'static str,
+    amounts: [&'static str; 3],
+    text: &'static str,
+) -> PendingRow {
+    let [containers, unsuitable, target] = amounts;
+    PendingRow {
+        row: Row {
+            id,
+            test_id,
+            labels,
+            scope,
+            containers,
+            init: "",
+            unsuitable,
+            target,
+            text,
+        },
+        reason,
+    }
+}
+
+/// Amounts: containers; free on the unsuitable nodes; free on the target.
+static ROWS: &[PendingRow] = &[
+    row(
+        "tmpol/pend-cpu-cnt",
+        85007,
+        "tier0 tmscope:cnt cpu",
+        Scope::Container,
+        CONTAINER,
+        [
+            "5c 4Gi h2=32 h1=1; 5c 4Gi h2=32 h1=1",
+            SMALL,
+            "1c 4Gi h2=32 h1=1; 9c 4Gi h2=32 h1=1",
+        ],
+        CANNOT_ALIGN,
+    ),
+    row(
+        "tmpol/pend-frac-gu-pod",
+        74256,
+        "tier3 tmscope:pod cpu",
+        Scope::Pod,
+        POD,
+        [
+            "4300m 4Gi h2=32; 7500m 4Gi h2=32; 2500m 4Gi",
+            "1c; 1c",
+            "11c 12Gi h2=128; 6c 12Gi h2=128",
+        ],
+        "guaranteed pod with multi cnt with fractional cpus keep on pending because cannot align the second container to a single numa node",
+    ),
+    row(
+        "tmpol/pend-frac-bu-pod",
+        74257,
+        "tier3 tmscope:pod cpu feature:nonreg",
+        Scope::Pod,
+        "Insufficient cpu",
+        [
+            "4300m h2=32; 10c; 3500m 4Gi",
+            "1c; 1c",
+            "8c 12Gi h2=128; 7c 12Gi h2=128",
+        ],
+        "burstable pod with multi cnt with fractional cpus keep on pending because of not enough free cpus",
+    ),
+    row(
+        "tmpol/pend-mem-cnt",
+        85008,
+        "tier0 tmscope:cnt memory",
+        Scope::Container,
+        CONTAINER,
+        [
+            "4c 7Gi h2=32 h1=1; 4c 7Gi h2=32 h1=1",
+            "1c 1Gi h2=32 h1=1; 4c 7Gi h2=32 h1=1",
+            "4c 1Gi h2=32 h1=1; 4c 13Gi h2=32 h1=1",
+        ],
+        CANNOT_ALIGN,
+    ),
+    row(
+        "tmpol/pend-hp2m-cnt",
+        85009,
+        "tier1 tmscope:cnt hugepages2Mi",
+        Scope::Container,
+        CONTAINER,
+        ["4c 4Gi h2=16 h1=1; 4c 4Gi h2=48 h1=1", SMALL, HP],
+        CANNOT_ALIGN,
+    ),
+    row(
+        "tmpol/pend-hp1g-cnt",
+        85011,
+        "tier0 tmscope:cnt hugepages1Gi",
+        Scope::Container,
+        CONTAINER,
+        ["4c 4Gi h2=32; 4c 4Gi h2=32 h1=2", SMALL, HP],
+        CANNOT_ALIGN,
+    ),
+    row(
+        "tmpol/pend-multidev-cnt",
+        54020,
+        "tier2 tmscope:cnt devices",
+        Scope::Container,
+        CONTAINER,
+        [
+            "4c 4Gi d2=2; 4c 4Gi d1=2 d3=2",
+            "1c 4Gi; 4c 4Gi",
+            "4c 4Gi d1=1 d3=2; 4c 4Gi d1=1 d2=2",
+        ],
+        "pod with two gu cnt requesting multiple device types keep on pending because cannot align the second container to a single numa node",
+    ),
+    row(
+        "tmpol/pend-dev-cnt",
+        54019,
+        "tier1 tmscope:container devices",
+        Scope::Container,
+        CONTAINER,
+        [
+            "5c 4Gi d1=3; 5c 4Gi d1=2",
+            "1c 2Gi; 2c 4Gi",
+            "5c 4Gi d1=1; 5c 4Gi d1=4",
+        ],
+        CANNOT_ALIGN,
+    ),
+    row(
+        "tmpol/pend-dev-pod",
+        54017,
+        "tier1 tmscope:pod devices",
+        Scope::Pod,
+        POD,
+        [
+            "8c 4Gi d1=3; 8c 4Gi d2=2",
+            "1c 2Gi; 2c 3Gi",
+            "8c 4Gi d1=3; 8c 4Gi d2=2",
+        ],
+        "pod with two gu cnt keep on pending because cannot align the both containers on single numa",
+    ),
+    row(
+        "tmpol/pend-be-dev-pod",
+        55430,
+        "tier2 tmscope:pod devices",
+        Scope::Pod,
+        POD,
+        [
+            "d1=3 d2=4",
+            "1c 1Gi d1=1 d2=1; 1c 1Gi d1=1 d2=1",
+            "d1=1 d2=2; d1=2 d2=2",
+        ],
+        "besteffort pod requesting multiple device types keep on pending because cannot align the container to a single numa node",
+    ),
+    row(
+        "tmpol/pend-bu-dev-pod",
+        55429,
+        "tier2 tmscope:pod devices",
+        Scope::Pod,
+        POD,
+        [
+            "1c d1=3 d2=4",
+            "1c 1Gi d1=1 d2=1; 1c 1Gi d1=1 d2=1",
+            "4c 4Gi d1=1 d2=2; 4c 4Gi d1=2 d2=2",
+        ],
+        "burstable pod requesting multiple device types keep on pending because cannot align the container to a single numa node",
+    ),
+    row(
+        "tmpol/pend-be-dev-cnt",
+        54023,
+        "tier2 tmscope:cnt devices",
+        Scope::Container,
+        CONTAINER,
+        [
+            "d2=2; d1=2 d3=2",
+            "1c 4Gi d1=1; 4c 4Gi d1=1",
+            "d1=1 d3=2; d1=1 d2=2",
+        ],
+        "besteffort pod requesting multiple device types keep on pending because cannot align the container to a single numa node",
+    ),
+    row(
+        "tmpol/pend-bu-dev-cnt",
+        54022,
+        "tier2 tmscope:cnt devices",
+        Scope::Container,
+        CONTAINER,
+        [
+            "4c d2=2; d1=2 d3=2",
+            "1c 4Gi d2=1; 4c 4Gi d2=1",
+            "d1=1 d3=2; d1=1 d2=2",
+        ],
+        "burstable pod requesting multiple device types keep on pending because cannot align the container to a single numa node",
+    ),
+];
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    ROWS.iter()
+        .map(|PendingRow { row, reason }| {
+            let mut common = LABELS.to_vec();
+            common.extend(["placement", "unsched", "feature:unsched"]);
+            Scenario {
+                id: row.id,
+                test_id: Some(row.test_id),
+                title: title(
+                    &format!("{CONTEXT} {TABLE}"),
+                    Some(row.test_id),
+                    row.tags(),
+                    row.text,
+                ),
+                labels: labels(&common, row.labels),
+                needs: row.needs(2),
+                body: body(move |ctx| Box::pin(run(ctx, row, reason))),
+            }
+        })
+        .collect()
+}
+
+async fn run(ctx: &Context, row: &Row, reason: &str) -> Result<(), Stop> {
+    let devices = ctx.facts().devices.clone();
+    let total = Resources::sum(&row.containers(&devices)).zone_level();
+    let title = format!(
+        "two nodes of scope {} have a zone with {total}",
+        row.scope.as_str()
+    );
+    let arena = ctx
+        .step(title, ctx.arena(Some(row.scope), 2, &Fit::Zone(total)))
+        .await?;
+    ctx.step("one node is padded so that the pod fits its sums but not its zones, the others so that it fits nowhere", async {
+        let mut pads = ctx.pad(arena.target(), &row.target(&devices), "target").await?;
+        for node in arena.others() {
+            pads.extend(ctx.pad(node, &row.unsuitable(&devices), "unsuitable").await?);
+        }
+        ctx.padded(&pads).await
+    })
+    .await?;
+    let plan = arena.confine(row.plan(ctx));
+    ctx.step(format!("the pod stays pending: {reason}"), async {
+        ctx.create(plan.pod()).await?;
+        ctx.stays_pending(plan.name(), reason).await
+    })
+    .await?;
+    ctx.step(
+        "the pod is gone after its deletion",
+        ctx.delete::<Pod>(plan.name()),
+    )
+    .await
+}

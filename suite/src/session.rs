@@ -1,0 +1,285 @@
+//! One run: a cluster, and scenarios on it one after another.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use reports::event::{Event, Failure, SETUP, SkipClass, TEARDOWN, Verdict};
+use reports::stream::Stream;
+use testbed::local::LocalCluster;
+use tokio::time::Instant;
+
+use crate::collect;
+use crate::context::{Cluster, Context, topologies};
+use crate::interrupt::Interrupt;
+use crate::observed::{NodeTopology, difference};
+use crate::recorder::{Look, Recorder, millis};
+use crate::scenario::{Scenario, Stop};
+use crate::setup::{self, Options, Partial};
+
+/// The set-up did not get to its end.
+#[derive(Debug)]
+pub enum StartError {
+    /// Something is not as it has to be.
+    Failed(Box<Failure>),
+    /// It was stopped from outside.
+    Interrupted,
+}
+
+/// A cluster that is ready, until [`Session::finish`].
+pub struct Session {
+    cluster: Rc<Cluster>,
+    local: Option<LocalCluster>,
+    setup: Recorder,
+    stream: Stream,
+    interrupt: Interrupt,
+    artifacts: PathBuf,
+    scenarios: std::cell::Cell<u32>,
+}
+
+impl Session {
+    /// Sets everything up. When that fails, or is interrupted, what was changed is undone before this returns.
+    pub async fn start(
+        options: &Options,
+        stream: &Stream,
+        interrupt: &Interrupt,
+        artifacts: &Path,
+    ) -> Result<Self, StartError> {
+        let setup = Recorder::new(stream, SETUP);
+        let mut partial = Partial::default();
+        let result = tokio::select! {
+            result = setup::run(options, &setup, &mut partial) => Some(result),
+            () = interrupt.wait() => None,
+        };
+        let error = match result {
+            Some(Ok(cluster)) => {
+                stream.emit(Event::FactsFound {
+                    facts: cluster.facts.describe(),
+                });
+                return Ok(Self {
+                    cluster: Rc::new(cluster),
+                    local: partial.local,
+                    setup,
+                    stream: stream.clone(),
+                    interrupt: interrupt.clone(),
+                    artifacts: artifacts.to_owned(),
+                    scenarios: std::cell::Cell::default(),
+                });
+            }
+            None => {
+                setup.interrupt();
+                StartError::Interrupted
+            }
+            Some(Err(stop)) => {
+                let mut failure = stop.into_failure("set-up");
+                if let Some(client) = &partial.client {
+                    collect::stack(client, &setup, &artifacts.join(SETUP), &mut failure).await;
+                }
+                stream.emit(Event::PhaseFailed {
+                    unit: SETUP.to_owned(),
+                    failure: failure.clone(),
+                });
+                StartError::Failed(Box::new(failure))
+            }
+        };
+        // a cluster of ours takes everything along
+        if let (None, Some(client)) = (&partial.local, &partial.client) {
+            setup.undo_all(client).await;
+        }
+        end_local(partial.local, stream);
+        Err(error)
+    }
+
+    /// What is known about the cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The cluster that was brought up for this run, to break things in it.
+    pub fn local(&self) -> Option<&LocalCluster> {
+        self.local.as_ref()
+    }
+
+    /// Runs one scenario to its verdict, and undoes what it changed.
+    pub async fn run(&self, scenario: &Scenario) -> Verdict {
+        let started = Instant::now();
+        let info = scenario.info();
+        self.stream.emit(Event::ScenarioStarted {
+            scenario: info.clone(),
+        });
+        let verdict = self.judge(scenario).await;
+        let duration_ms = millis(started.elapsed());
+        self.stream.emit(Event::ScenarioFinished {
+            scenario: info,
+            verdict: verdict.clone(),
+            duration_ms,
+        });
+        verdict
+    }
+
+    async fn judge(&self, scenario: &Scenario) -> Verdict {
+        if self.interrupt.asked() {
+            return Verdict::Interrupted {
+                reason: "the run was interrupted before it started".to_owned(),
+            };
+        }
+        if let Some(reason) = scenario.missing(&self.cluster.facts) {
+            return Verdict::Skipped {
+                class: SkipClass::PrerequisiteMissing,
+                reason,
+            };
+        }
+        let number = self.scenarios.get() + 1;
+        self.scenarios.set(number);
+        let slug = scenario.id.replace('/', "-");
+        let namespace = format!("e2e-{slug}-{}-{number}", self.cluster.run);
+        let context = Context::new(
+            Rc::clone(&self.cluster),
+            Recorder::new(&self.stream, scenario.id),
+            namespace,
+        );
+        let mut initial = Vec::new();
+        let result = tokio::select! {
+            result = body(&context, scenario, &mut initial) => Some(result),
+            () = self.interrupt.wait() => None,
+        };
+        let recorder = &context.recorder;
+        let mut verdict = match result {
+            None => {
+                recorder.interrupt();
+                Verdict::Interrupted {
+                    reason: "the run was interrupted while it ran".to_owned(),
+                }
+            }
+            Some(Ok(())) => Verdict::Passed,
+            Some(Err(Stop::Skip(reason))) => Verdict::Skipped {
+                class: SkipClass::RuntimeSkip,
+                reason,
+            },
+            Some(Err(stop)) => {
+                let mut failure = stop.into_failure("scenario");
+                collect::scenario(&context, &self.artifacts.join(&slug), &mut failure).await;
+                Verdict::Failed(failure)
+            }
+        };
+        let changed = !recorder.is_clean();
+        let undone = recorder.step("everything is undone", async {
+            let left = recorder.undo_all(&self.cluster.client).await;
+            if left.is_empty() {
+                Ok(())
+            } else {
+                Err(Stop::mismatch(
+                    "something could not be undone",
+                    "nothing left",
+                    left.join("; "),
+                ))
+            }
+        });
+        let mut after = if changed { undone.await } else { Ok(()) };
+        if after.is_ok() && changed && !self.interrupt.asked() {
+            after = cooled_down(&context, &initial).await;
+        }
+        if let Err(stop) = after {
+            let failure = stop.into_failure("undo");
+            verdict = match verdict {
+                Verdict::Failed(mut first) => {
+                    first.details.push(format!("then: {failure}"));
+                    Verdict::Failed(first)
+                }
+                interrupted @ Verdict::Interrupted { .. } => interrupted,
+                Verdict::Passed | Verdict::Skipped { .. } => Verdict::Failed(failure),
+            };
+        }
+        verdict
+    }
+
+    /// Ends the run: undoes what the set-up changed. Whether that worked.
+    pub async fn finish(self) -> bool {
+        let mut ok = true;
+        // a cluster of ours takes everything along
+        if self.local.is_none() {
+            let teardown = Recorder::new(&self.stream, TEARDOWN);
+            let left = teardown.step("what the set-up changed is undone", async {
+                let left = self.setup.undo_all(&self.cluster.client).await;
+                if left.is_empty() {
+                    Ok(())
+                } else {
+                    Err(Stop::mismatch(
+                        "something could not be undone",
+                        "nothing left",
+                        left.join("; "),
+                    ))
+                }
+            });
+            if !self.setup.is_clean()
+                && let Err(stop) = left.await
+            {
+                ok = false;
+                self.stream.emit(Event::PhaseFailed {
+                    unit: TEARDOWN.to_owned(),
+                    failure: stop.into_failure(TEARDOWN),
+                });
+            }
+        }
+        end_local(self.local, &self.stream) && ok
+    }
+}
+
+async fn body(
+    context: &Context,
+    scenario: &Scenario,
+    initial: &mut Vec<NodeTopology>,
+) -> Result<(), Stop> {
+    *initial = context
+        .step(
+            "the scenario has a namespace and knows the state before",
+            async {
+                context.create_namespace().await?;
+                context.topologies().await
+            },
+        )
+        .await?;
+    (scenario.body)(context).await
+}
+
+/// The NRTs must come back to what they were before the scenario (scenarios-serial.md 4.2).
+async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), Stop> {
+    if initial.is_empty() {
+        return Ok(());
+    }
+    context
+        .step("the NRTs are as before the scenario", async {
+            context
+                .until(
+                    "the NRTs are as before the scenario",
+                    context.deadlines().settled,
+                    async || {
+                        let now = topologies(&context.client()).await?;
+                        Ok(match difference(initial, &now) {
+                            None => Look::Ready(()),
+                            Some(difference) => Look::NotYet(difference),
+                        })
+                    },
+                )
+                .await
+        })
+        .await
+}
+
+fn end_local(local: Option<LocalCluster>, stream: &Stream) -> bool {
+    let Some(local) = local else { return true };
+    match local.down() {
+        Ok(()) => true,
+        Err(error) => {
+            let failure = Failure {
+                step: "the local cluster is taken down".to_owned(),
+                message: crate::context::chain(&error),
+                ..Failure::default()
+            };
+            stream.emit(Event::PhaseFailed {
+                unit: TEARDOWN.to_owned(),
+                failure,
+            });
+            false
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! *Settled*: on every node the published fingerprint is the one that the API's pods have.
+//!
+//! The exporter publishes fingerprint and zones from one look at the node, so equal fingerprints mean that the zones tell about exactly
+//! these pods. Pods without exclusive resources do not show in the fingerprint (scheduler.md 5.4): where one of them is what
+//! matters, [`Context::barrier`] proves that the exporter has looked since.
+
+use std::collections::BTreeSet;
+
+use api::attributes;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+
+use crate::context::Context;
+use crate::observed::NodeTopology;
+use crate::recorder::Look;
+use crate::resources::{CPU, Resources, is_native};
+use crate::scenario::Stop;
+use crate::workload::{Asks, PodPlan};
+
+impl Context {
+    /// Waits until the cluster is settled and gives the NRTs as they are then.
+    pub async fn settle(&self) -> Result<Vec<NodeTopology>, Stop> {
+        let mut last: Option<Vec<NodeTopology>> = None;
+        self.until(
+            "every published fingerprint is that of the API's pods",
+            self.deadlines().settled,
+            async || {
+                let before = self.topologies().await?;
+                let pods = Api::<Pod>::all(self.client())
+                    .list(&ListParams::default())
+                    .await?
+                    .items;
+                if let Some(unsettled) = before.iter().find_map(|node| unsettled(node, &pods)) {
+                    last = None;
+                    return Ok(Look::NotYet(unsettled));
+                }
+                // it must stay so: the same NRTs at the next look, too
+                if last.as_ref() == Some(&before) {
+                    return Ok(Look::Ready(before));
+                }
+                last = Some(before);
+                Ok(Look::NotYet(
+                    "settled at one look, waiting for the second".to_owned(),
+                ))
+            },
+        )
+        .await
+    }
+
+    /// Proves that the exporter of a node has looked since now: a pod with a little exclusive memory is put there, seen in the
+    /// NRT, and taken away again. Returns the settled NRTs.
+    pub async fn barrier(&self, node: &str) -> Result<Vec<NodeTopology>, Stop> {
+        let name = format!("barrier-{node}");
+        let plan =
+            PodPlan::new(&name, "", [Asks::Limits(Resources::literal("100m 64Mi"))]).bound_to(node);
+        self.create(plan.pod()).await?;
+        self.pods_running(std::slice::from_ref(&name)).await?;
+        self.settle().await?;
+        self.delete::<Pod>(&name).await?;
+        self.settle().await
+    }
+}
+
+/// What is not settled on a node, if anything.
+pub(crate) fn unsettled(node: &NodeTopology, pods: &[Pod]) -> Option<String> {
+    let Some(published) = node.attribute(attributes::POD_FINGERPRINT) else {
+        return Some(format!("the NRT of {} has no fingerprint", node.node));
+    };
+    let all =
+        node.attribute(attributes::POD_FINGERPRINT_METHOD) == Some(attributes::FINGERPRINT_ALL);
+    let listed: BTreeSet<&str> = node
+        .zones
+        .iter()
+        .flat_map(|zone| zone.resources.keys())
+        .map(String::as_str)
+        .collect();
+    let counted: Vec<(String, String)> = pods
+        .iter()
+        .filter(|pod| is_on(pod, &node.node) && (all || is_exclusive(pod, &listed)))
+        .map(|pod| (pod.namespace().unwrap_or_default(), pod.name_any()))
+        .collect();
+    let computed = nrt::fingerprint::compute(
+        counted
+            .iter()
+            .map(|(ns, name)| (ns.as_str(), name.as_str())),
+    )
+    .to_string();
+    (computed != published).then(|| {
+        let names: Vec<_> = counted
+            .iter()
+            .map(|(namespace, name)| format!("{namespace}/{name}"))
+            .collect();
+        let names = if names.is_empty() {
+            "no pods".to_owned()
+        } else {
+            names.join(" ")
+        };
+        format!(
+            "{} publishes {published}, but the API's pods have {computed} ({names})",
+            node.node
+        )
+    })
+}
+
+fn is_on(pod: &Pod, node: &str) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    let bound = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+    bound && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether some container that lives as long as its pod holds something exclusively (scheduler.md 5.4).
+fn is_exclusive(pod: &Pod, listed: &BTreeSet<&str>) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let guaranteed = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.qos_class.as_deref())
+        == Some("Guaranteed");
+    let sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let init = spec.init_containers.iter().flatten().filter(sidecar);
+    spec.containers.iter().chain(init).any(|container| {
+        let requests = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref());
+        requests
+            .into_iter()
+            .flatten()
+            .any(|(name, quantity)| request_is_exclusive(name, quantity, guaranteed, listed))
+    })
+}
+
+fn request_is_exclusive(
+    name: &str,
+    quantity: &Quantity,
+    guaranteed: bool,
+    listed: &BTreeSet<&str>,
+) -> bool {
+    let milli = api::quantity::milli(quantity).unwrap_or_default();
+    if !is_native(name) {
+        return milli > 0 && name.contains('/') && listed.contains(name);
+    }
+    guaranteed && milli > 0 && (name != CPU || milli % 1000 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use k8s_openapi::api::core::v1::PodStatus;
+
+    fn pod(name: &str, asks: Asks, qos: &str) -> Pod {
+        let mut pod = PodPlan::new(name, "s", [asks]).bound_to("n").pod();
+        pod.metadata.namespace = Some("ns".to_owned());
+        let container = &mut pod.spec.as_mut().expect("spec").containers[0];
+        let resources = container.resources.as_mut().expect("resources");
+        // as the API server does
+        if resources.requests.is_none() {
+            resources.requests.clone_from(&resources.limits);
+        }
+        pod.status = Some(PodStatus {
+            qos_class: Some(qos.to_owned()),
+            ..PodStatus::default()
+        });
+        pod
+    }
+
+    #[rstest]
+    #[case::whole_cpus("2c 1Gi", "Guaranteed", true)]
+    #[case::memory_alone_is_enough("1500m 1Gi", "Guaranteed", true)]
+    #[case::burstable("2c 1Gi", "Burstable", false)]
+    #[case::hugepages("h2=32", "Guaranteed", true)]
+    #[case::burstable_with_a_device("500m d1=1", "Burstable", true)]
+    #[case::scratch_space("eph=32Mi", "BestEffort", false)]
+    fn exclusive_pods_are_told_apart(
+        #[case] asks: &str,
+        #[case] qos: &str,
+        #[case] expected: bool,
+    ) {
+        let devices =
+            crate::resources::DeviceNames([("d1".to_owned(), "example.com/a".to_owned())].into());
+        let pod = pod(
+            "p",
+            Asks::Limits(Resources::literal(asks).with_devices(&devices)),
+            qos,
+        );
+        assert_eq!(
+            is_exclusive(&pod, &BTreeSet::from(["cpu", "example.com/a"])),
+            expected
+        );
+    }
+
+    #[test]
+    fn a_device_that_the_node_does_not_list_is_not_exclusive() {
+        let pod = pod(
+            "p",
+            Asks::Limits(Resources::from_iter([("example.com/b".to_owned(), 1000)])),
+            "BestEffort",
+        );
+        assert!(!is_exclusive(&pod, &BTreeSet::from(["example.com/a"])));
+    }
+
+    #[test]
+    fn a_node_is_settled_when_its_fingerprint_is_that_of_its_pods() {
+        let attribute =
+            |value: &str| vec![(attributes::POD_FINGERPRINT.to_owned(), value.to_owned())];
+        let mut node = NodeTopology {
+            node: "n".into(),
+            resource_version: "1".into(),
+            // rte.md 6.3, vector 1
+            attributes: attribute("pfp0v001ef46db3751d8e999"),
+            zones: Vec::new(),
+        };
+        assert_eq!(
+            unsettled(&node, &[pod("p", Asks::Nothing, "BestEffort")]),
+            None
+        );
+        let running = pod(
+            "p",
+            Asks::Limits(Resources::literal("1c 1Gi")),
+            "Guaranteed",
+        );
+        let text = unsettled(&node, std::slice::from_ref(&running)).expect("not settled");
+        assert!(
+            text.starts_with(
+                "n publishes pfp0v001ef46db3751d8e999, but the API's pods have pfp0v001"
+            ),
+            "{text}"
+        );
+        assert!(text.ends_with(" (ns/p)"), "{text}");
+        let mut over = running;
+        over.status.as_mut().expect("status").phase = Some("Succeeded".to_owned());
+        assert_eq!(unsettled(&node, &[over]), None);
+        node.attributes.clear();
+        assert_eq!(
+            unsettled(&node, &[]).as_deref(),
+            Some("the NRT of n has no fingerprint")
+        );
+    }
+}

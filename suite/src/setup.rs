@@ -1,0 +1,159 @@
+//! From nothing, or from a kubeconfig, to a cluster that scenarios can run on (scenarios-serial.md 1.1 and 2).
+
+mod connect;
+mod infra;
+mod install;
+mod manifests;
+mod reference;
+
+use std::path::PathBuf;
+
+use kube::Client;
+use testbed::local::cli::PlanArgs;
+use testbed::local::{LocalCluster, Progress};
+
+use crate::binaries;
+use crate::context::{Cluster, chain};
+use crate::facts::Facts;
+use crate::recorder::{Deadlines, Recorder};
+use crate::scenario::Stop;
+
+pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
+
+/// Where the cluster comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Brought up for the run, and gone with it.
+    Local,
+    /// Given by a kubeconfig file.
+    Kubeconfig(PathBuf),
+}
+
+/// How to get to a cluster that scenarios can run on.
+#[derive(Debug)]
+pub struct Options {
+    /// Where the cluster comes from.
+    pub lane: Lane,
+    /// What a local cluster is made of.
+    pub plan: PlanArgs,
+    /// Directory of local clusters, if not the usual one.
+    pub state_root: Option<PathBuf>,
+    /// Whether the stack may be installed into a cluster that does not have it.
+    pub install: bool,
+    /// Directory of the stack's manifests, if not the built-in ones.
+    pub manifests: Option<PathBuf>,
+    /// Scheduler that test pods name; none means that of the scheduler resource.
+    pub scheduler: Option<String>,
+    /// How long things may take.
+    pub deadlines: Deadlines,
+    /// Identity of the run.
+    pub run: String,
+}
+
+/// What exists so far, also when the set-up fails or is interrupted half-way.
+#[derive(Default)]
+pub struct Partial {
+    /// The cluster that was brought up for this run.
+    pub local: Option<LocalCluster>,
+    /// Client of the cluster.
+    pub client: Option<Client>,
+}
+
+/// Prepares everything, step by step. What exists so far is kept in `partial`.
+pub async fn run(
+    options: &Options,
+    recorder: &Recorder,
+    partial: &mut Partial,
+) -> Result<Cluster, Stop> {
+    let client = match &options.lane {
+        Lane::Kubeconfig(path) => {
+            recorder
+                .step(
+                    format!("the cluster of {} answers", path.display()),
+                    connect::client(path),
+                )
+                .await?
+        }
+        Lane::Local => {
+            let bin_dir = recorder
+                .step("the programs under test are built", async {
+                    let tell = |line: &str| recorder.tell(line);
+                    binaries::locate(options.plan.bin_dir.as_deref(), tell)
+                        .await
+                        .map_err(|error| Stop::fail(chain(&error)))
+                })
+                .await?;
+            let local = recorder
+                .step(
+                    "a local cluster is up",
+                    local_cluster(options, bin_dir, recorder),
+                )
+                .await?;
+            let client = local.client();
+            partial.local = Some(local);
+            allow(&client).await?;
+            client
+        }
+    };
+    partial.client = Some(client.clone());
+    let kubernetes = recorder
+        .step(
+            "the API server is there",
+            connect::version(recorder, &client),
+        )
+        .await?;
+    recorder
+        .step(
+            "the cluster may be used for disruptive tests",
+            connect::allowed(&client),
+        )
+        .await?;
+    let may_install = options.install || connect::may_install(&client).await?;
+    install::stack(options, recorder, &client, may_install).await?;
+    let status = install::available(options, recorder, &client).await?;
+    infra::numacell(options, recorder, &client).await?;
+    let nodes = reference::take(options, recorder, &client).await?;
+    let scheduler = options
+        .scheduler
+        .clone()
+        .or(status.scheduler)
+        .unwrap_or_default();
+    let facts = Facts {
+        kubernetes,
+        openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
+        scheduler,
+        cache_resync: status.cache_resync,
+        devices: reference::devices(&nodes),
+        nodes,
+    };
+    Ok(Cluster {
+        client,
+        run: options.run.clone(),
+        facts,
+        deadlines: options.deadlines,
+    })
+}
+
+async fn local_cluster(
+    options: &Options,
+    bin_dir: PathBuf,
+    recorder: &Recorder,
+) -> Result<LocalCluster, Stop> {
+    let root = options
+        .state_root
+        .clone()
+        .unwrap_or_else(testbed::local::state::default_root);
+    let plan = PlanArgs {
+        bin_dir: Some(bin_dir),
+        ..options.plan.clone()
+    };
+    let name = format!("run-{}", options.run);
+    let told = recorder.teller();
+    let report = move |progress: Progress| told.tell(&progress.to_string());
+    let spec = plan
+        .spec(&name, &root, &report)
+        .map_err(|error| Stop::fail(format!("{error:#}")))?;
+    LocalCluster::up(spec, &report)
+        .await
+        .map_err(|error| Stop::fail(chain(&error)))
+}

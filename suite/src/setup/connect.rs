@@ -1,0 +1,84 @@
+//! Reaching a cluster, and whether it may be used.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt};
+use serde_json::json;
+
+use crate::context::chain;
+use crate::recorder::Recorder;
+use crate::scenario::Stop;
+
+/// Label on namespace `kube-system` of a cluster that may be used: `true` for scenarios, `install` also for installing and removing
+/// the stack.
+pub const ALLOW_LABEL: &str = "numaresources-tests/allowed";
+/// The command that sets it.
+pub const ALLOW_COMMAND: &str =
+    "kubectl label namespace kube-system numaresources-tests/allowed=true";
+const MARKED: &str = "kube-system";
+const INSTALL: &str = "install";
+
+/// A client for the current context of a kubeconfig file.
+pub(super) async fn client(path: &Path) -> Result<Client, Stop> {
+    let wrong = |error: &dyn std::error::Error| {
+        Stop::fail(format!(
+            "the kubeconfig {} cannot be used: {}",
+            path.display(),
+            chain(error)
+        ))
+    };
+    let file = Kubeconfig::read_from(path).map_err(|error| wrong(&error))?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| wrong(&error))?;
+    Client::try_from(config).map_err(|error| wrong(&error))
+}
+
+/// Version of the API server.
+pub(super) async fn version(recorder: &Recorder, client: &Client) -> Result<String, Stop> {
+    let version = client.apiserver_version().await?.git_version;
+    recorder.saw(version.clone());
+    Ok(version)
+}
+
+/// Marks a cluster of ours: everything is allowed there.
+pub async fn allow(client: &Client) -> Result<(), Stop> {
+    let patch = json!({"metadata": {"labels": {ALLOW_LABEL: INSTALL}}});
+    Api::<Namespace>::all(client.clone())
+        .patch(MARKED, &PatchParams::default(), &Patch::Merge(&patch))
+        .await?;
+    Ok(())
+}
+
+async fn mark(client: &Client) -> Result<Option<String>, Stop> {
+    let namespace = Api::<Namespace>::all(client.clone()).get(MARKED).await?;
+    Ok(namespace.labels().get(ALLOW_LABEL).cloned())
+}
+
+/// Stops unless the cluster carries the mark.
+pub(super) async fn allowed(client: &Client) -> Result<(), Stop> {
+    match mark(client).await?.as_deref() {
+        Some("true" | INSTALL) => Ok(()),
+        _ => Err(Stop::fail(format!(
+            "this cluster is not marked as usable for disruptive tests; nothing was changed. If it is, mark it: {ALLOW_COMMAND}"
+        ))),
+    }
+}
+
+/// Whether the mark allows installing the stack.
+pub(super) async fn may_install(client: &Client) -> Result<bool, Stop> {
+    Ok(mark(client).await?.as_deref() == Some(INSTALL))
+}
+
+/// Whether an API group is served.
+pub(super) async fn has_group(client: &Client, group: &str) -> Result<bool, Stop> {
+    Ok(client
+        .list_api_groups()
+        .await?
+        .groups
+        .iter()
+        .any(|served| served.name == group))
+}

@@ -1,0 +1,329 @@
+//! The stack itself: found, or installed from its manifests, and waited for.
+
+use std::time::Duration;
+
+use api::operator::v1::{
+    NodeGroup, NodeGroupConfig, NumaResourcesOperator, NumaResourcesOperatorSpec,
+};
+use api::scheduler::v1::{NumaResourcesScheduler, NumaResourcesSchedulerSpec};
+use api::{conditions, names};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::{Client, ResourceExt};
+
+use super::Options;
+use crate::context::RUN_LABEL;
+use crate::ledger::{ObjectRef, Undo};
+use crate::recorder::{Look, Recorder};
+use crate::scenario::Stop;
+
+/// Definitions that the stack brings.
+const DEFINITIONS: [&str; 2] = [
+    "numaresourcesoperators.nodetopology.openshift.io",
+    "numaresourcesschedulers.nodetopology.openshift.io",
+];
+const NRT_DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
+/// Pools that the suite asks exporters for where it installs the stack: one of each scope.
+const POOLS: [&str; 2] = ["numa-container", "numa-pod"];
+/// How often exporters look where the suite installs the stack: scenarios wait for their look.
+const REFRESH_PERIOD: &str = "1s";
+/// The scheduler resource wants a digest; images of the local lane have any.
+const SCHEDULER_IMAGE_DIGEST: &str =
+    "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+/// What the stack says about itself.
+pub(super) struct Status {
+    /// Name of the scheduler's profile.
+    pub(super) scheduler: Option<String>,
+    /// Period of its cache resynchronisation.
+    pub(super) cache_resync: Option<Duration>,
+}
+
+/// Finds the stack, or installs it.
+pub(super) async fn stack(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+    may_install: bool,
+) -> Result<(), Stop> {
+    let there = recorder
+        .step("the stack is installed, or may be", async {
+            let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+            let mut missing = Vec::new();
+            for name in DEFINITIONS {
+                if definitions.get_opt(name).await?.is_none() {
+                    missing.push(name);
+                }
+            }
+            if missing.is_empty() {
+                recorder.saw("it is installed");
+                return Ok(true);
+            }
+            if !may_install {
+                let nrt = definitions.get_opt(NRT_DEFINITION).await?.is_none();
+                let what = if nrt { NRT_DEFINITION } else { missing[0] };
+                return Err(Stop::fail(format!(
+                    "the cluster has no definition of {what}: the stack is not installed. Install it, or let this suite do it with \
+                     --setup; nothing was changed"
+                )));
+            }
+            recorder.saw("it is not installed");
+            Ok(false)
+        })
+        .await?;
+    if !there {
+        recorder
+            .step(
+                "the operator is installed",
+                operator(options, recorder, client),
+            )
+            .await?;
+    }
+    recorder
+        .step(
+            "the operator is asked for exporters and a scheduler",
+            resources(recorder, client),
+        )
+        .await
+}
+
+async fn operator(options: &Options, recorder: &Recorder, client: &Client) -> Result<(), Stop> {
+    let objects = super::manifests::load(options.manifests.as_deref())?;
+    let count = objects.len();
+    for object in objects {
+        create_absent(options, recorder, client, object).await?;
+    }
+    recorder.saw(format!("{count} objects"));
+    Ok(())
+}
+
+/// Creates an object unless it is there. Kinds that were defined a moment ago may take a moment to be served.
+async fn create_absent(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+    mut object: DynamicObject,
+) -> Result<(), Stop> {
+    let types = object.types.clone().unwrap_or_default();
+    let kind = GroupVersionKind::try_from(&types)
+        .map_err(|error| Stop::fail(format!("a manifest has no kind: {error}")))?;
+    let what = format!("{} {} can be created", kind.kind, object.name_any());
+    let (resource, _) = recorder
+        .until(&what, options.deadlines.installed, async || {
+            Ok(Look::Ready(
+                kube::discovery::pinned_kind(client, &kind).await?,
+            ))
+        })
+        .await?;
+    let reference = ObjectRef {
+        api_version: resource.api_version.clone(),
+        kind: resource.kind.clone(),
+        plural: resource.plural.clone(),
+        namespace: object.namespace(),
+        name: object.name_any(),
+    };
+    let api = reference.api(client);
+    if api.get_opt(&reference.name).await?.is_some() {
+        return Ok(());
+    }
+    object
+        .labels_mut()
+        .insert(RUN_LABEL.to_owned(), options.run.clone());
+    let undo = if resource.kind == "Namespace" {
+        Undo::DeleteNamespace {
+            name: reference.name.clone(),
+        }
+    } else {
+        Undo::Delete {
+            object: reference.clone(),
+        }
+    };
+    recorder.plan(&format!("create {reference}"), undo);
+    // a new namespace refuses objects for a moment
+    recorder
+        .until(&what, options.deadlines.installed, async || {
+            match api.create(&PostParams::default(), &object).await {
+                Ok(_) => Ok(Look::Ready(())),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Look::Ready(())),
+                Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
+                    Err(Stop::fail(format!(
+                        "the API server refuses {reference}: {}",
+                        status.message
+                    )))
+                }
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
+}
+
+/// The two resources that make the operator work, unless somebody else has created them.
+async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
+    let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
+    if operators.get_opt(names::OPERATOR_CR).await?.is_none() {
+        let mut groups = Vec::new();
+        for pool in POOLS {
+            let params = ListParams::default().labels(&api::labels::node_role(pool));
+            if !Api::<Node>::all(client.clone())
+                .list_metadata(&params)
+                .await?
+                .items
+                .is_empty()
+            {
+                groups.push(group(pool));
+            }
+        }
+        if groups.is_empty() {
+            groups.push(group("worker"));
+        }
+        let spec = NumaResourcesOperatorSpec {
+            node_groups: groups,
+            ..NumaResourcesOperatorSpec::default()
+        };
+        let object = NumaResourcesOperator::new(names::OPERATOR_CR, spec);
+        let reference = ObjectRef::of(&object);
+        recorder.plan(
+            &format!("create {reference}"),
+            Undo::Delete { object: reference },
+        );
+        created(operators.create(&PostParams::default(), &object).await)?;
+    }
+    let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
+    if schedulers.get_opt(names::SCHEDULER_CR).await?.is_none() {
+        let spec = NumaResourcesSchedulerSpec {
+            scheduler_image: format!("{}@{SCHEDULER_IMAGE_DIGEST}", names::STACK_REPOSITORY),
+            ..NumaResourcesSchedulerSpec::default()
+        };
+        let object = NumaResourcesScheduler::new(names::SCHEDULER_CR, spec);
+        let reference = ObjectRef::of(&object);
+        recorder.plan(
+            &format!("create {reference}"),
+            Undo::Delete { object: reference },
+        );
+        created(schedulers.create(&PostParams::default(), &object).await)?;
+    }
+    Ok(())
+}
+
+fn created<K>(result: Result<K, kube::Error>) -> Result<(), Stop> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => Ok(other.map(drop)?),
+    }
+}
+
+fn group(pool: &str) -> NodeGroup {
+    NodeGroup {
+        pool_name: Some(pool.to_owned()),
+        config: Some(NodeGroupConfig {
+            info_refresh_period: Some(REFRESH_PERIOD.to_owned()),
+            ..NodeGroupConfig::default()
+        }),
+        ..NodeGroup::default()
+    }
+}
+
+/// Waits until both resources are Available.
+pub(super) async fn available(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+) -> Result<Status, Stop> {
+    let limit = options.deadlines.installed;
+    let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
+    recorder
+        .step("the exporters are available", async {
+            recorder
+                .until("NUMAResourcesOperator is Available", limit, async || {
+                    let object = operators.get(names::OPERATOR_CR).await?;
+                    let status = object.status.unwrap_or_default();
+                    Ok(match not_available(&status.conditions) {
+                        None => Look::Ready(()),
+                        Some(why) => {
+                            Look::NotYet(format!("{why}; {}", pods_not_ready(client).await?))
+                        }
+                    })
+                })
+                .await
+        })
+        .await?;
+    let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
+    recorder
+        .step("the scheduler is available", async {
+            let status = recorder
+                .until("NUMAResourcesScheduler is Available", limit, async || {
+                    let object = schedulers.get(names::SCHEDULER_CR).await?;
+                    let status = object.status.unwrap_or_default();
+                    Ok(match not_available(&status.conditions) {
+                        None => Look::Ready(status),
+                        Some(why) => {
+                            Look::NotYet(format!("{why}; {}", pods_not_ready(client).await?))
+                        }
+                    })
+                })
+                .await?;
+            let period = status.cache_resync_period.as_deref().and_then(duration);
+            recorder.saw(status.scheduler_name.clone().unwrap_or_default());
+            Ok(Status {
+                scheduler: status.scheduler_name,
+                cache_resync: period,
+            })
+        })
+        .await
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let parsed: api::duration::GoDuration = text.parse().ok()?;
+    u64::try_from(parsed.as_nanos())
+        .ok()
+        .map(Duration::from_nanos)
+}
+
+/// Why a resource is not available, from its conditions.
+fn not_available(all: &[Condition]) -> Option<String> {
+    let is_true = |name: &str| {
+        all.iter()
+            .find(|condition| condition.type_ == name && condition.status == "True")
+    };
+    if is_true(conditions::AVAILABLE).is_some() {
+        return None;
+    }
+    let active = is_true(conditions::DEGRADED).or_else(|| is_true(conditions::PROGRESSING));
+    Some(active.map_or_else(
+        || "it has no condition that is True".to_owned(),
+        |condition| {
+            format!(
+                "it is {}: {} {}",
+                condition.type_, condition.reason, condition.message
+            )
+        },
+    ))
+}
+
+/// Pods of the stack that are not ready, for people who wait.
+async fn pods_not_ready(client: &Client) -> Result<String, Stop> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), names::NAMESPACE);
+    let pods = pods.list(&ListParams::default()).await?.items;
+    let ready = |pod: &Pod| {
+        let conditions = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_ref());
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let waiting: Vec<_> = pods
+        .iter()
+        .filter(|pod| !ready(pod))
+        .map(crate::checks::describe)
+        .collect();
+    Ok(if waiting.is_empty() {
+        format!("all {} pods are ready", pods.len())
+    } else {
+        waiting.join(", ")
+    })
+}

@@ -1,0 +1,120 @@
+//! The manifests that install the operator.
+
+use std::path::Path;
+
+use kube::api::DynamicObject;
+use serde::Deserialize;
+
+use crate::scenario::Stop;
+
+/// What `cargo xtask codegen` renders: definitions first, then the operator.
+const BUILT_IN: [(&str, &str); 4] = [
+    (
+        "operators",
+        include_str!("../../../config/crd/nodetopology.openshift.io_numaresourcesoperators.yaml"),
+    ),
+    (
+        "schedulers",
+        include_str!("../../../config/crd/nodetopology.openshift.io_numaresourcesschedulers.yaml"),
+    ),
+    (
+        "topologies",
+        include_str!("../../../config/crd/topology.node.k8s.io_noderesourcetopologies.yaml"),
+    ),
+    ("operator", include_str!("../../../config/operator.yaml")),
+];
+
+/// All objects, in order: the built-in ones, or those of a directory that is laid out like `config` (`crd/*.yaml`, `operator.yaml`).
+pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, Stop> {
+    let mut objects = Vec::new();
+    match dir {
+        None => {
+            for (name, text) in BUILT_IN {
+                objects.extend(
+                    parse(text).map_err(|error| {
+                        Stop::fail(format!("built-in manifest {name}: {error}"))
+                    })?,
+                );
+            }
+        }
+        Some(dir) => {
+            for file in files(dir)? {
+                let wrong = |error: &dyn std::fmt::Display| {
+                    Stop::fail(format!(
+                        "cannot read the manifest {}: {error}",
+                        file.display()
+                    ))
+                };
+                let text = std::fs::read_to_string(&file).map_err(|error| wrong(&error))?;
+                objects.extend(parse(&text).map_err(|error| wrong(&error))?);
+            }
+        }
+    }
+    Ok(objects)
+}
+
+fn files(dir: &Path) -> Result<Vec<std::path::PathBuf>, Stop> {
+    let folder = dir.join("crd");
+    let entries = std::fs::read_dir(&folder).map_err(|error| {
+        Stop::fail(format!(
+            "cannot read the manifests in {}: {error}",
+            folder.display()
+        ))
+    })?;
+    let mut files: Vec<_> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        })
+        .collect();
+    files.sort();
+    files.push(dir.join("operator.yaml"));
+    Ok(files)
+}
+
+fn parse(text: &str) -> Result<Vec<DynamicObject>, String> {
+    let mut objects = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let value = serde_json::Value::deserialize(document).map_err(|error| error.to_string())?;
+        if !value.is_null() {
+            objects.push(serde_json::from_value(value).map_err(|error| error.to_string())?);
+        }
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt;
+
+    use super::*;
+
+    #[test]
+    fn the_built_in_manifests_define_before_they_use() {
+        let objects = load(None).expect("built-in manifests are readable");
+        let kinds: Vec<_> = objects
+            .iter()
+            .filter_map(|object| object.types.as_ref())
+            .map(|types| types.kind.as_str())
+            .collect();
+        assert_eq!(kinds[..3], ["CustomResourceDefinition"; 3]);
+        assert_eq!(kinds[3], "Namespace");
+        assert!(
+            objects
+                .iter()
+                .any(|object| object.name_any() == api::names::OPERATOR_DEPLOYMENT)
+        );
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let stop = load(Some(Path::new("does/not/exist"))).expect_err("no manifests");
+        assert!(
+            stop.into_failure("")
+                .message
+                .starts_with("cannot read the manifests in does/not/exist/crd: ")
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! The state of the unloaded cluster, and whether it makes sense (scenarios-serial.md 1.1, step 2).
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+use serde::Deserialize;
+
+use super::{Options, infra};
+use crate::context::topologies;
+use crate::observed::NodeTopology;
+use crate::recorder::{Look, Recorder};
+use crate::resources::DeviceNames;
+use crate::scenario::Stop;
+
+/// Fewest nodes with `single-numa-node` that the suite makes sense with.
+const NEEDED: usize = 2;
+/// Sample devices of our own machines, in the order `d1`, `d2`, `d3`; the variables `E2E_NROP_DEVICE_TYPE_1` and so on name others.
+const SAMPLE_DEVICES: [&str; 3] = [
+    fixtures::machines::DEVICE_A,
+    fixtures::machines::DEVICE_B,
+    fixtures::machines::DEVICE_C,
+];
+
+#[derive(Debug, Deserialize)]
+struct Configz {
+    kubeletconfig: Kubelet,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kubelet {
+    #[serde(default)]
+    topology_manager_policy: String,
+    #[serde(default)]
+    topology_manager_scope: String,
+    #[serde(default)]
+    cpu_manager_policy_options: std::collections::BTreeMap<String, String>,
+}
+
+/// Labels the nodes, checks them against their kubelets and takes their NRTs as the reference.
+pub(super) async fn take(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+) -> Result<Vec<NodeTopology>, Stop> {
+    recorder
+        .step(
+            "nodes are labelled with their number of zones",
+            infra::label_cell_counts(recorder, client),
+        )
+        .await?;
+    recorder
+        .step("the NRTs agree with the kubelets", async {
+            let workers = ListParams::default().labels(api::labels::WORKER);
+            let workers = Api::<Node>::all(client.clone()).list(&workers).await?.items;
+            let names: Vec<_> = workers.iter().map(ResourceExt::name_any).collect();
+            recorder
+                .until(
+                    "every worker has an NRT that agrees with its kubelet",
+                    options.deadlines.settled,
+                    async || {
+                        let nodes = topologies(client).await?;
+                        if let Some(name) = names
+                            .iter()
+                            .find(|name| nodes.iter().all(|node| node.node != **name))
+                        {
+                            return Ok(Look::NotYet(format!("Unable to find NRT for node {name}")));
+                        }
+                        for node in &nodes {
+                            if let Some(problem) = disagreement(client, node).await? {
+                                return Ok(Look::NotYet(problem));
+                            }
+                        }
+                        Ok(Look::Ready(()))
+                    },
+                )
+                .await
+        })
+        .await?;
+    recorder
+        .step("the reference state is taken", async {
+            let nodes = recorder
+                .until("every published fingerprint is that of the API's pods", options.deadlines.settled, async || {
+                    let nodes = topologies(client).await?;
+                    let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
+                    Ok(match nodes.iter().find_map(|node| crate::settle::unsettled(node, &pods)) {
+                        None => Look::Ready(nodes),
+                        Some(why) => Look::NotYet(why),
+                    })
+                })
+                .await?;
+            let fitting = nodes.iter().filter(|node| node.single_numa_node()).count();
+            if fitting < NEEDED {
+                return Err(Stop::fail(format!(
+                    "Not enough nodes with \"single-numa-node\" topology found {fitting} needed {NEEDED}"
+                )));
+            }
+            Ok(nodes)
+        })
+        .await
+}
+
+/// Where an NRT differs from its node's kubelet, or the kubelet is set up so that the scenarios' numbers do not hold.
+async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<String>, Stop> {
+    let name = &node.node;
+    let url = format!("/api/v1/nodes/{name}/proxy/configz");
+    let request = http::Request::get(&url)
+        .body(Vec::new())
+        .map_err(|error| Stop::fail(format!("{url}: {error}")))?;
+    let kubelet = client.request::<Configz>(request).await?.kubeletconfig;
+    if kubelet
+        .cpu_manager_policy_options
+        .get("full-pcpus-only")
+        .map(String::as_str)
+        == Some("true")
+    {
+        return Err(Stop::fail(format!("SMT alignment enabled for node {name}")));
+    }
+    let or = |text: &str, default: &str| {
+        if text.is_empty() {
+            default.to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    let pairs = [
+        (
+            "policy",
+            api::attributes::TOPOLOGY_MANAGER_POLICY,
+            or(&kubelet.topology_manager_policy, "none"),
+        ),
+        (
+            "scope",
+            api::attributes::TOPOLOGY_MANAGER_SCOPE,
+            or(&kubelet.topology_manager_scope, "container"),
+        ),
+    ];
+    Ok(pairs.into_iter().find_map(|(what, attribute, expected)| match node.attribute(attribute) {
+        None => Some(format!("Attribute {attribute} not reported on NRT {name}")),
+        Some(seen) if seen != expected => Some(format!(
+            "Inconsistent topology manager {what} for node {name}: the kubelet has {expected}, the NRT {seen}"
+        )),
+        Some(_) => None,
+    }))
+}
+
+/// Names of the sample devices: as the environment says, else ours where some zone lists them.
+pub(super) fn devices(nodes: &[NodeTopology]) -> DeviceNames {
+    let listed = |name: &str| {
+        nodes
+            .iter()
+            .flat_map(|node| &node.zones)
+            .any(|zone| zone.resources.contains_key(name))
+    };
+    let name = |index: usize| {
+        let given = std::env::var(format!("E2E_NROP_DEVICE_TYPE_{}", index + 1)).ok();
+        given.or_else(|| listed(SAMPLE_DEVICES[index]).then(|| SAMPLE_DEVICES[index].to_owned()))
+    };
+    DeviceNames(
+        (0..SAMPLE_DEVICES.len())
+            .filter_map(|index| Some((format!("d{}", index + 1), name(index)?)))
+            .collect(),
+    )
+}

@@ -1,0 +1,259 @@
+//! Pods, deployments and daemon sets of the scenarios (scenarios-serial.md 7.7).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements, Toleration,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use crate::resources::Resources;
+
+/// Image of pods that only have to be there: it has `/pause` and `/bin/sleep`.
+pub const PAUSE_IMAGE: &str = api::names::STACK_IMAGE;
+/// Variable that names another image with the same two programs.
+pub const PAUSE_IMAGE_VARIABLE: &str = "E2E_NROP_URL_PAUSE_IMAGE";
+
+/// How a container asks for its resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// Nothing: best effort.
+    Nothing,
+    /// Only limits, which the API server copies to the requests: guaranteed.
+    Limits(Resources),
+    /// Only requests: burstable.
+    Requests(Resources),
+}
+
+impl Asks {
+    /// The list, whatever it stands for.
+    pub fn list(&self) -> Resources {
+        match self {
+            Self::Nothing => Resources::new(),
+            Self::Limits(list) | Self::Requests(list) => list.clone(),
+        }
+    }
+
+    fn requirements(&self) -> ResourceRequirements {
+        let mut requirements = ResourceRequirements::default();
+        match self {
+            Self::Nothing => {}
+            Self::Limits(list) => requirements.limits = Some(list.to_quantities()),
+            Self::Requests(list) => requirements.requests = Some(list.to_quantities()),
+        }
+        requirements
+    }
+}
+
+/// A pod to be made, alone or from a workload's template.
+#[derive(Clone, Debug)]
+pub struct PodPlan {
+    name: String,
+    containers: Vec<(String, Asks)>,
+    init_containers: Vec<Asks>,
+    labels: BTreeMap<String, String>,
+    spec: PodSpec,
+}
+
+impl PodPlan {
+    /// A pod that waits, with containers `<name>-cnt-0..`, placed by this scheduler.
+    pub fn new(name: &str, scheduler: &str, containers: impl IntoIterator<Item = Asks>) -> Self {
+        let containers = containers
+            .into_iter()
+            .enumerate()
+            .map(|(index, asks)| (format!("{name}-cnt-{index}"), asks))
+            .collect();
+        let spec = PodSpec {
+            scheduler_name: Some(scheduler.to_owned()),
+            termination_grace_period_seconds: Some(0),
+            // nothing in these pods talks to the API server
+            automount_service_account_token: Some(false),
+            ..PodSpec::default()
+        };
+        Self {
+            name: name.to_owned(),
+            containers,
+            init_containers: Vec::new(),
+            labels: BTreeMap::new(),
+            spec,
+        }
+    }
+
+    /// Init containers that end at once.
+    #[must_use]
+    pub fn with_init_containers(mut self, containers: impl IntoIterator<Item = Asks>) -> Self {
+        self.init_containers = containers.into_iter().collect();
+        self
+    }
+
+    /// A label of the pod.
+    #[must_use]
+    pub fn with_label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Only nodes with this label.
+    #[must_use]
+    pub fn on_nodes_with(mut self, key: &str, value: &str) -> Self {
+        self.spec
+            .node_selector
+            .get_or_insert_default()
+            .insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Bound to a node by name: no scheduler is asked.
+    #[must_use]
+    pub fn bound_to(mut self, node: &str) -> Self {
+        self.spec.node_name = Some(node.to_owned());
+        self
+    }
+
+    /// Tolerates a taint of this key, whatever its value.
+    #[must_use]
+    pub fn tolerating(mut self, key: &str, effect: &str) -> Self {
+        self.spec
+            .tolerations
+            .get_or_insert_default()
+            .push(Toleration {
+                key: Some(key.to_owned()),
+                operator: Some("Exists".to_owned()),
+                effect: Some(effect.to_owned()),
+                ..Toleration::default()
+            });
+        self
+    }
+
+    /// Name of the pod, or of the workload.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What all app containers ask for together.
+    pub fn total(&self) -> Resources {
+        Resources::sum(
+            &self
+                .containers
+                .iter()
+                .map(|(_, asks)| asks.list())
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    /// Each app container's list.
+    pub fn lists(&self) -> Vec<Resources> {
+        self.containers
+            .iter()
+            .map(|(_, asks)| asks.list())
+            .collect()
+    }
+
+    /// The pod.
+    pub fn pod(&self) -> Pod {
+        Pod {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some(self.labels.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(self.pod_spec()),
+            status: None,
+        }
+    }
+
+    /// A deployment of such pods.
+    pub fn deployment(&self, replicas: i32) -> Deployment {
+        let (selector, template) = self.template();
+        Deployment {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(DeploymentSpec {
+                replicas: Some(replicas),
+                selector,
+                template,
+                ..DeploymentSpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    /// A daemon set of such pods.
+    pub fn daemon_set(&self) -> DaemonSet {
+        let (selector, template) = self.template();
+        DaemonSet {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(DaemonSetSpec {
+                selector,
+                template,
+                ..DaemonSetSpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    /// Labels by which a workload finds its pods.
+    pub fn selector_labels(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([("test".to_owned(), self.name.clone())])
+    }
+
+    fn template(&self) -> (LabelSelector, PodTemplateSpec) {
+        let selector = self.selector_labels();
+        let mut labels = self.labels.clone();
+        labels.extend(selector.clone());
+        let template = PodTemplateSpec {
+            metadata: Some(ObjectMeta {
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            }),
+            spec: Some(self.pod_spec()),
+        };
+        (
+            LabelSelector {
+                match_labels: Some(selector),
+                ..LabelSelector::default()
+            },
+            template,
+        )
+    }
+
+    fn pod_spec(&self) -> PodSpec {
+        let image = std::env::var(PAUSE_IMAGE_VARIABLE).unwrap_or_else(|_| PAUSE_IMAGE.to_owned());
+        let container = |name: String, command: &[&str], asks: &Asks| Container {
+            name,
+            image: Some(image.clone()),
+            command: Some(command.iter().map(|&word| word.to_owned()).collect()),
+            resources: Some(asks.requirements()),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            ..Container::default()
+        };
+        let containers = self
+            .containers
+            .iter()
+            .map(|(name, asks)| container(name.clone(), &["/pause"], asks))
+            .collect();
+        let init: Vec<_> = self
+            .init_containers
+            .iter()
+            .enumerate()
+            .map(|(index, asks)| {
+                container(
+                    format!("{}-init-{index}", self.name),
+                    &["/bin/sleep", "1s"],
+                    asks,
+                )
+            })
+            .collect();
+        PodSpec {
+            containers,
+            init_containers: (!init.is_empty()).then_some(init),
+            ..self.spec.clone()
+        }
+    }
+}

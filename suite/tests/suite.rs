@@ -1,0 +1,219 @@
+//! The scenarios as `cargo test -p suite`: the same engine as `numaresources-tests`, behind libtest's command line.
+//!
+//! Without a filter the release-blocking scenarios (tier0) run and the others count as ignored; with a filter, or `--include-ignored`,
+//! whatever matches runs. With `KUBECONFIG` set they run on that cluster, else on a local one that is brought up for the run.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use clap::Parser;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use reports::event::{Event, Verdict};
+use reports::stream::Stream;
+use reports::terminal::Terminal;
+use suite::interrupt::Interrupt;
+use suite::recorder::Deadlines;
+use suite::run::{self, Places};
+use suite::scenario::Scenario;
+use suite::scenarios;
+use suite::session::{Session, StartError};
+use suite::setup::{Lane, Options};
+use testbed::local::cli::PlanArgs;
+
+/// What a local cluster is made of: all defaults.
+#[derive(Parser)]
+struct Plan {
+    #[command(flatten)]
+    plan: PlanArgs,
+}
+
+/// A scenario to run, by its place in the registry, and where its verdict goes.
+type Order = (usize, Sender<Result<Verdict, String>>);
+
+fn main() -> ExitCode {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut arguments = Arguments::from_args();
+    // scenarios share one cluster
+    arguments.test_threads = Some(1);
+
+    let scenarios = scenarios::all();
+    let filtered = arguments.filter.is_some();
+    let (orders, received) = channel::<Order>();
+    let trials = scenarios
+        .iter()
+        .enumerate()
+        .map(|(index, scenario)| trial(index, scenario, orders.clone(), filtered))
+        .collect::<Vec<_>>();
+    drop(orders);
+    let will_run = |trial: &Trial| {
+        !arguments.list && !arguments.is_filtered_out(trial) && !arguments.is_ignored(trial)
+    };
+    let selected: Vec<bool> = trials.iter().map(will_run).collect();
+
+    let verdicts = Arc::new(Mutex::new(Vec::new()));
+    let engine = std::thread::spawn({
+        let verdicts = Arc::clone(&verdicts);
+        let selected = selected.clone();
+        move || engine(&scenarios, &selected, &received, &verdicts)
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let Ok(finish) = engine.join() else {
+        say("the engine panicked");
+        return ExitCode::from(101);
+    };
+    match finish {
+        Finish::Interrupted => return ExitCode::from(130),
+        Finish::TearDownFailed => {
+            say("the tear-down failed; its messages are above");
+            return ExitCode::from(101);
+        }
+        Finish::Done => {}
+    }
+    let ran = verdicts
+        .lock()
+        .expect("engine has ended")
+        .iter()
+        .any(|verdict: &Verdict| verdict.is_passed() || verdict.is_failed());
+    if selected.contains(&true) && !ran && !conclusion.has_failed() {
+        say("no scenario could run, so nothing is proven");
+        return ExitCode::from(101);
+    }
+    conclusion.exit_code()
+}
+
+/// For people, beside what libtest writes.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+fn trial(index: usize, scenario: &Scenario, orders: Sender<Order>, filtered: bool) -> Trial {
+    let off_by_default = !filtered && !scenario.labels.contains(&"tier0");
+    Trial::ignorable_test(scenario.id, move || {
+        let (reply, verdict) = channel();
+        orders
+            .send((index, reply))
+            .map_err(|_| Failed::from("the engine has ended"))?;
+        match verdict.recv() {
+            Err(_) => Err("the engine has ended".into()),
+            Ok(Err(message)) => Err(message.into()),
+            Ok(Ok(Verdict::Passed)) => Ok(Completion::Completed),
+            Ok(Ok(Verdict::Failed(failure))) => Err(failure.to_string().into()),
+            Ok(Ok(Verdict::Interrupted { reason })) => Err(reason.into()),
+            Ok(Ok(Verdict::Skipped { class, reason })) => Ok(Completion::ignored_with(format!(
+                "{}: {reason}",
+                class.as_str()
+            ))),
+        }
+    })
+    .with_ignored_flag(off_by_default)
+}
+
+/// How the engine ended.
+enum Finish {
+    Done,
+    Interrupted,
+    TearDownFailed,
+}
+
+/// Runs what is ordered, on a cluster that is made ready for the first order. Ends when nobody can order any more.
+fn engine(
+    scenarios: &[Scenario],
+    selected: &[bool],
+    orders: &Receiver<Order>,
+    verdicts: &Mutex<Vec<Verdict>>,
+) -> Finish {
+    let Ok(mut next) = orders.recv() else {
+        return Finish::Done;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be made");
+    let places = Places::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("suite"), None);
+    let made = run::stream(
+        &places,
+        vec![Box::new(Terminal::new(anstream::stderr(), false))],
+    );
+    let (stream, _) = made.expect("the artefacts directory is writable");
+    let interrupt = Interrupt::default();
+    runtime.spawn({
+        let interrupt = interrupt.clone();
+        async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                interrupt.ask();
+            }
+        }
+    });
+    let begun = std::time::Instant::now();
+    let options = options();
+    stream.emit(run::started(
+        &options,
+        selected.iter().filter(|selected| **selected).count(),
+        &places,
+    ));
+    let session = runtime.block_on(Session::start(
+        &options,
+        &stream,
+        &interrupt,
+        &places.artifacts,
+    ));
+    let session = session.map_err(|error| match error {
+        StartError::Interrupted => "the run was interrupted".to_owned(),
+        StartError::Failed(failure) => format!("the set-up failed: {failure}"),
+    });
+    loop {
+        let (index, reply) = next;
+        let verdict = match &session {
+            Ok(session) => Ok(runtime.block_on(session.run(&scenarios[index]))),
+            Err(message) => Err(message.clone()),
+        };
+        if let Ok(verdict) = &verdict {
+            verdicts
+                .lock()
+                .expect("nobody panics with it")
+                .push(verdict.clone());
+        }
+        // whoever ordered it is waiting
+        let _ = reply.send(verdict);
+        match orders.recv() {
+            Ok(order) => next = order,
+            Err(_) => break,
+        }
+    }
+    let clean = session.is_err() || session.is_ok_and(|session| runtime.block_on(session.finish()));
+    finished(&stream, &interrupt, begun);
+    if interrupt.asked() {
+        Finish::Interrupted
+    } else if clean {
+        Finish::Done
+    } else {
+        Finish::TearDownFailed
+    }
+}
+
+fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
+    let duration_ms = suite::recorder::millis(begun.elapsed());
+    stream.emit(Event::RunFinished {
+        interrupted: interrupt.asked(),
+        duration_ms,
+    });
+}
+
+fn options() -> Options {
+    let lane =
+        std::env::var_os("KUBECONFIG").map_or(Lane::Local, |path| Lane::Kubeconfig(path.into()));
+    Options {
+        install: lane == Lane::Local,
+        lane,
+        plan: Plan::parse_from(["suite"]).plan,
+        state_root: None,
+        manifests: None,
+        scheduler: None,
+        deadlines: Deadlines::default(),
+        run: run::new_run_id(),
+    }
+}
