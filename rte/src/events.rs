@@ -15,8 +15,8 @@ use crate::publish::{Trigger, chain};
 
 /// The first pause after a failed cycle.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest pause between two tries.
-const LAST_RETRY: Duration = Duration::from_secs(30);
+/// The longest pause between two tries, without the jitter, which up to doubles each pause.
+const LAST_RETRY: Duration = Duration::from_secs(15);
 
 /// Where events come from.
 pub(crate) struct Events {
@@ -86,10 +86,7 @@ impl Events {
             biased;
             outcome = notification => {
                 tracing::debug!("fsnotify update trigger");
-                if let Err(error) = outcome {
-                    tracing::error!(error = %chain(&error), "Notifications stopped");
-                    self.watch_again();
-                }
+                self.notified(outcome);
                 Trigger::Reactive
             }
             () = tick => {
@@ -100,7 +97,10 @@ impl Events {
         }
     }
 
-    fn watch_again(&mut self) {
+    /// After an error the watch is gone and a new one is needed.
+    fn notified(&mut self, outcome: Result<(), notify::Error>) {
+        let Err(error) = outcome else { return };
+        tracing::error!(error = %chain(&error), "Notifications stopped");
         self.watcher = self.notifications.as_deref().and_then(|path| {
             notify::prepare(path)
                 .inspect_err(|error| tracing::error!(error = %chain(error), "Cannot make the notification file anew"))
@@ -116,10 +116,11 @@ impl Events {
             let at = limiter.admit(now);
             if at > now {
                 sleep_until(at).await;
-                if let Some(watcher) = &mut self.watcher {
-                    // An error comes up again with the next event.
-                    drop(watcher.next().now_or_never());
-                }
+                let meanwhile = self
+                    .watcher
+                    .as_mut()
+                    .and_then(|watcher| watcher.next().now_or_never());
+                self.notified(meanwhile.unwrap_or(Ok(())));
             }
         }
     }
@@ -179,4 +180,83 @@ fn pauses(node: &str) -> ExponentialBackoff {
         .with_jitter_seed(hasher.finish())
         .without_max_times()
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(period_seconds: i64, notifications: Option<PathBuf>) -> Events {
+        let period = GoDuration::from_seconds(period_seconds);
+        Events::new(period, notifications, None, "worker-0".to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timer_ticks_after_its_period_and_not_before() {
+        let start = Instant::now();
+        let mut events = events(10, None);
+        for tick in 1..=3 {
+            assert_eq!(events.next().await, Trigger::Periodic);
+            assert_eq!(start.elapsed(), Duration::from_secs(10) * tick);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_retried_ever_less_often_until_a_success() {
+        let mut events = events(0, None);
+        for seconds in [1, 2, 4, 8, 15, 15] {
+            events.plan(Trigger::Reactive, false);
+            let start = Instant::now();
+            assert_eq!(events.next().await, Trigger::Reactive);
+            let (pause, least) = (start.elapsed(), Duration::from_secs(seconds));
+            assert!(
+                pause >= least && pause <= least * 2,
+                "{pause:?} for {least:?}"
+            );
+        }
+
+        events.plan(Trigger::Reactive, true);
+        assert!(events.next().now_or_never().is_none());
+        assert!(!events.is_retrying());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retry_of_a_notification_stays_one() {
+        let mut events = events(0, None);
+        events.plan(Trigger::Reactive, false);
+        events.plan(Trigger::Periodic, false);
+        assert_eq!(events.next().await, Trigger::Reactive);
+    }
+
+    #[tokio::test]
+    async fn lost_watch_is_an_event_and_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/notify");
+        notify::prepare(&path).unwrap();
+        let mut events = events(0, Some(path.clone()));
+        std::fs::remove_dir_all(dir.path().join("run")).unwrap();
+        assert_eq!(events.next().await, Trigger::Reactive);
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(events.next().await, Trigger::Reactive);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn notifications_while_the_limit_holds_are_one_event() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        notify::prepare(&path).unwrap();
+        let mut events = events(0, Some(path.clone()));
+        events.limiter = Limiter::new(1, Duration::from_secs(1));
+        for _ in 0..11 {
+            events.pass().await;
+        }
+        std::fs::write(&path, "").unwrap();
+        let start = Instant::now();
+        events.pass().await;
+        assert_eq!(start.elapsed(), Duration::from_secs(1));
+        assert!(
+            events.next().now_or_never().is_none(),
+            "it was told while the limit held"
+        );
+    }
 }

@@ -253,7 +253,7 @@ impl Exporter {
                     fetched: false,
                     updated: None,
                 };
-                self.report(report).await?;
+                self.report(report).await;
                 return Err(fatal("failed to scan pod resources", &error));
             }
         };
@@ -283,28 +283,27 @@ impl Exporter {
             updated: Some(written.is_ok()),
         };
         let reported = self.report(report).await;
-        match written {
-            Err(error) => Err(fatal("failed to update", &error)),
-            Ok(outcome) => {
-                if let Some(outcome) = outcome {
-                    self.metrics.published(SystemTime::now());
-                    if outcome != publish::Outcome::Unchanged {
-                        tracing::info!(node = %self.node, ?outcome, trigger = trigger.as_str(), "Published");
-                    }
-                }
-                reported
+        let outcome = written.map_err(|error| fatal("failed to update", &error))?;
+        if let Some(outcome) = outcome {
+            self.metrics.published(SystemTime::now());
+            if outcome != publish::Outcome::Unchanged {
+                tracing::info!(node = %self.node, ?outcome, trigger = trigger.as_str(), "Published");
             }
         }
+        anyhow::ensure!(reported, "failed to update pod status");
+        Ok(())
     }
 
-    async fn report(&mut self, report: Report) -> anyhow::Result<()> {
-        match &mut self.reporter {
-            None => Ok(()),
-            Some(reporter) => reporter
-                .report(report, Timestamp::now())
-                .await
-                .map_err(|error| anyhow::anyhow!("{}", chain(&error))),
+    /// Sets the own pod's conditions; whether they are set.
+    async fn report(&mut self, report: Report) -> bool {
+        let Some(reporter) = &mut self.reporter else {
+            return true;
+        };
+        let outcome = reporter.report(report, Timestamp::now()).await;
+        if let Err(error) = &outcome {
+            tracing::error!(error = %chain(error), "Conditions not reported");
         }
+        outcome.is_ok()
     }
 
     fn record(&mut self, observation: &Observation) {
