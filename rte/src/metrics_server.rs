@@ -111,3 +111,74 @@ fn authorities(dir: &Path) -> Option<PathBuf> {
         .chain(SYSTEM_AUTHORITIES.iter().map(PathBuf::from))
         .find(|path| path.exists())
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn tls(certs_dir: &Path) -> MetricsTls {
+        MetricsTls {
+            certs_dir: certs_dir.display().to_string(),
+            ..MetricsTls::default()
+        }
+    }
+
+    #[test]
+    fn missing_certificate_is_made_and_a_broken_one_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(server_config(&tls(dir.path())).is_ok());
+        std::fs::write(dir.path().join("tls.crt"), "nothing").unwrap();
+        assert!(server_config(&tls(dir.path())).is_ok(), "there is no key");
+        std::fs::write(dir.path().join("tls.key"), "nothing").unwrap();
+        assert!(matches!(
+            server_config(&tls(dir.path())),
+            Err(Error::Tls(_))
+        ));
+    }
+
+    #[rstest]
+    #[case::known("VersionTLS13", "", true)]
+    #[case::ciphers(
+        "",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        true
+    )]
+    #[case::version("1.2", "", false)]
+    #[case::cipher("", "AES", false)]
+    fn names_of_versions_and_ciphers_are_gos(
+        #[case] min_tls_version: &str,
+        #[case] cipher_suites: &str,
+        #[case] known: bool,
+    ) {
+        let config = MetricsTls {
+            min_tls_version: min_tls_version.to_owned(),
+            cipher_suites: cipher_suites.to_owned(),
+            ..tls(Path::new("/nowhere"))
+        };
+        assert_eq!(server_config(&config).is_ok(), known);
+    }
+
+    #[test]
+    fn authority_beside_the_certificate_is_preferred_to_the_systems() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("ca.crt");
+        assert_ne!(authorities(dir.path()), Some(own.clone()));
+        std::fs::write(&own, "").unwrap();
+        assert_eq!(authorities(dir.path()), Some(own));
+    }
+
+    #[tokio::test]
+    async fn taken_port_is_no_reason_to_stop() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = TopologyExporter {
+            metrics_mode: MetricsMode::Http,
+            metrics_address: "127.0.0.1".to_owned(),
+            metrics_port: i64::from(taken.local_addr().unwrap().port()),
+            ..TopologyExporter::default()
+        };
+        let started = start(&config, Registry::default(), CancellationToken::new()).await;
+        assert!(started.unwrap().is_none());
+    }
+}
