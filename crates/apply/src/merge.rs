@@ -84,6 +84,8 @@ pub fn covers(existing: &Value, desired: &Value) -> bool {
                     .zip(desired)
                     .all(|(existing, desired)| covers(existing, desired))
         }
+        // 1.0 comes back as 1
+        (Value::Number(existing), Value::Number(desired)) => existing.as_f64() == desired.as_f64(),
         _ => existing == desired,
     }
 }

@@ -1,0 +1,117 @@
+//! Everything that the operator installs, taken by a real API server, twice.
+
+use api::operator::LogLevel;
+use api::operator::v1::{NodeGroup, NumaResourcesOperator};
+use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
+use apply::{Applier, Outcome};
+use manifests::platform::{Platform, TlsSettings};
+use manifests::rte::{Image, NodeSelection, Pool};
+use manifests::{operator, rte, scheduler, to_value};
+use serde_json::Value;
+
+use crate::control_plane::ControlPlane;
+
+const NAMESPACE: &str = "numaresources";
+
+fn objects() -> Vec<Value> {
+    let rte_options = rte::Options {
+        namespace: NAMESPACE.into(),
+        platform: Platform::Kubernetes,
+        image: Image {
+            reference: "i".into(),
+            pull_policy: None,
+            run_as_root: true,
+        },
+        log_level: LogLevel::Normal,
+        tls: TlsSettings::default(),
+        api_server_ports: vec![6443],
+    };
+    let pool = |name: &str, nodes| Pool {
+        name: name.into(),
+        nodes,
+        config: NodeGroup::default().normalized_config(),
+        config_hash: String::new(),
+    };
+    let labels = [("node-role.kubernetes.io/numa".to_owned(), String::new())].into();
+    let pools = [
+        pool("a", NodeSelection::Labels(labels)),
+        pool("b", NodeSelection::NotControlPlane),
+    ];
+    let scheduler_options = scheduler::Options {
+        namespace: NAMESPACE.into(),
+        image: "i".into(),
+        replicas: 1,
+        log_level: LogLevel::Normal,
+        tls: TlsSettings::default(),
+        dump_cache: true,
+        guaranteed: true,
+        api_server_ports: vec![6443],
+        config: scheduler::config::Settings {
+            namespace: NAMESPACE.into(),
+            profile: None,
+            cache_resync_seconds: 5,
+            detection: CacheResyncDetectionMode::Relaxed,
+            informer: SchedulerInformerMode::Dedicated,
+            scoring: ScoringStrategyType::LeastAllocated,
+            resources: Vec::new(),
+            preemption: false,
+            leader_elect: false,
+        },
+    };
+    let mut all: Vec<Value> = api::crd::all().iter().map(to_value).collect();
+    all.extend(operator::Set::new(&operator::Options::default()).objects());
+    all.extend(rte::Set::new(&rte_options, &pools).objects());
+    all.extend(scheduler::Set::new(&scheduler_options).unwrap().objects());
+    all
+}
+
+#[tokio::test]
+async fn every_object_is_accepted_and_is_right_at_once() {
+    let plane = ControlPlane::start().await;
+    let client = plane.client().await;
+    let all = objects();
+    let applied = Applier::new(client.clone()).apply_all(&all).await.unwrap();
+    assert!(
+        applied
+            .iter()
+            .all(|applied| applied.outcome == Outcome::Created)
+    );
+    // the stored object holds every field that was sent: none was unknown to the server
+    for (object, applied) in all.iter().zip(&applied) {
+        let stored = serde_json::to_value(&applied.object).unwrap();
+        assert!(
+            apply::merge::covers(&stored, object),
+            "sent:\n{object:#}\nstored:\n{stored:#}"
+        );
+    }
+    let again = Applier::new(client.clone()).apply_all(&all).await.unwrap();
+    let changed: Vec<&Value> = all
+        .iter()
+        .zip(&again)
+        .filter(|(_, applied)| applied.outcome != Outcome::Unchanged)
+        .map(|(object, _)| object)
+        .collect();
+    assert!(changed.is_empty(), "written again: {changed:#?}");
+    let applier = Applier::new(client);
+    assert_eq!(applier.delete_all(&all).await.unwrap(), all.len());
+}
+
+#[test]
+fn owners_are_controllers_and_need_an_identity() {
+    let mut cr = NumaResourcesOperator::new(
+        "numaresourcesoperator",
+        api::operator::v1::NumaResourcesOperatorSpec::default(),
+    );
+    assert_eq!(apply::controller_reference(&cr), None);
+    cr.metadata.uid = Some("u".into());
+    let owner = apply::controller_reference(&cr).unwrap();
+    assert_eq!(
+        (owner.kind.as_str(), owner.api_version.as_str()),
+        ("NUMAResourcesOperator", "nodetopology.openshift.io/v1")
+    );
+    assert_eq!(owner.controller, Some(true));
+    let mut object =
+        to_value(&manifests::operator::Set::new(&operator::Options::default()).service);
+    apply::set_owner(&mut object, &owner);
+    assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "u");
+}
