@@ -27,3 +27,4 @@ pub mod server;
 pub mod spawner;
 pub mod spec;
 pub mod stop;
+pub mod streaming;

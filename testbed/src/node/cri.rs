@@ -1,6 +1,6 @@
 //! The container runtime interface v1 in front of the process runtime.
 //!
-//! Not offered: attaching, port forwarding, streaming execution, checkpoints, the stream of container events.
+//! Not offered: attaching, port forwarding, terminals, checkpoints, the stream of container events.
 
 pub mod convert;
 pub mod image_service;
@@ -14,17 +14,22 @@ use tonic::Status;
 use tonic::service::Routes;
 
 use super::runtime::{Error, Runtime};
+use super::streaming::Streaming;
 
 /// Both services.
 #[derive(Clone, Debug)]
 pub struct Cri {
     runtime: Arc<Runtime>,
+    streaming: Arc<Streaming>,
 }
 
 impl Cri {
     /// The services of this runtime.
-    pub fn new(runtime: Arc<Runtime>) -> Self {
-        Self { runtime }
+    pub fn new(runtime: Arc<Runtime>, streaming: Streaming) -> Self {
+        Self {
+            runtime,
+            streaming: Arc::new(streaming),
+        }
     }
 
     /// What a server serves.

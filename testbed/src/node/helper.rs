@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::{Gid, Uid, chdir, execve, setgroups, setresgid, setresuid, setsid};
+use nix::unistd::{Gid, Uid, chdir, dup2_stdin, execve, setgroups, setresgid, setresuid, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::handoff::{self, Reply};
@@ -110,6 +110,8 @@ pub enum Role {
 pub struct ExecRequest {
     /// Namespaces of the container: kind and a path that leads there.
     pub namespaces: Vec<(Kind, PathBuf)>,
+    /// Path that leads to the pipe with its standard input; empty input without one.
+    pub stdin: Option<PathBuf>,
     /// The program.
     pub program: Program,
 }
@@ -124,11 +126,17 @@ pub fn container_init() -> anyhow::Result<ExitCode> {
 /// Runs `container-exec`; returns only if it could not become the program.
 pub fn container_exec() -> anyhow::Result<ExitCode> {
     let (request, mut reply) = handoff::receive::<ExecRequest>()?;
-    let outcome = join(&request.namespaces).and_then(|()| {
-        let ExecRequest { program, .. } = request;
-        execute(&program, &mut reply).map(|never| match never {})
-    });
+    let outcome = become_exec(&request, &mut reply);
     Ok(finish(outcome, &mut reply))
+}
+
+fn become_exec(request: &ExecRequest, reply: &mut Reply) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &request.stdin {
+        let input = File::open(path).context("cannot open standard input")?;
+        dup2_stdin(&input).context("cannot replace standard input")?;
+    }
+    join(&request.namespaces)?;
+    execute(&request.program, reply).map(|never| match never {})
 }
 
 fn finish(outcome: anyhow::Result<ExitCode>, reply: &mut Reply) -> ExitCode {

@@ -117,6 +117,8 @@ impl Network {
     pub async fn start(gateway: Ipv4Addr, prefix: u8) -> Result<Self, Error> {
         let pool = AddressPool::new(gateway, prefix)?;
         let link = Link::open().map_err(Error::Socket)?;
+        // Streams to commands in containers come over it.
+        link.up(LOOPBACK).await?;
         let bridge = match link.index(BRIDGE).await? {
             Some(left_by_a_predecessor) => left_by_a_predecessor,
             None => make_bridge(&link, gateway, prefix).await?,

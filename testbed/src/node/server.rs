@@ -13,6 +13,7 @@ use super::cri::Cri;
 use super::runtime::Runtime;
 use super::spec::NodeSpec;
 use super::stop;
+use super::streaming::Streaming;
 
 /// Serves until `SIGTERM` or `SIGINT`; all containers end with this process.
 pub async fn run(spec: NodeSpec) -> anyhow::Result<()> {
@@ -30,9 +31,14 @@ pub async fn run(spec: NodeSpec) -> anyhow::Result<()> {
         listen(&control_socket)?,
         Arc::clone(&runtime),
     ));
+    let streaming = Streaming::start(Arc::clone(&runtime))
+        .await
+        .context("cannot listen for streams")?;
     let listener = Listener::bind(&cri_socket, 0o600).await?;
     tracing::info!(node, socket = %cri_socket, "Serving the CRI");
-    let outcome = listener.serve(Cri::new(runtime).routes(), stop).await;
+    let outcome = listener
+        .serve(Cri::new(runtime, streaming).routes(), stop)
+        .await;
     control.abort();
     // Somebody else may have cleaned up already.
     let _ = std::fs::remove_file(&control_socket);

@@ -11,12 +11,13 @@ use super::convert::{
     sandbox_state, sandbox_stats, sandbox_status,
 };
 use super::{Cri, status};
+use crate::node::runtime::containers::not_running;
 use crate::node::runtime::now;
 use crate::node::runtime::records::Sandbox;
+use crate::node::streaming::Order;
 
-/// Why a streaming call is refused.
-const NO_STREAMING: &str =
-    "the testbed's runtime does not stream; use exec through its control socket, or logs";
+/// Why other streaming calls than exec are refused.
+const NO_STREAMING: &str = "the testbed's runtime streams commands only (exec)";
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -237,8 +238,24 @@ impl RuntimeService for Cri {
         }))
     }
 
-    async fn exec(&self, _: Request<cri::ExecRequest>) -> Answer<cri::ExecResponse> {
-        Err(Status::unimplemented(NO_STREAMING))
+    async fn exec(&self, request: Request<cri::ExecRequest>) -> Answer<cri::ExecResponse> {
+        let request = request.into_inner();
+        let container = self
+            .runtime
+            .container(&request.container_id)
+            .map_err(|error| status(&error))?;
+        if container.process().is_none() {
+            return Err(status(&not_running(&container)));
+        }
+        let url = self.streaming.announce(Order {
+            container: request.container_id,
+            command: request.cmd,
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: request.stderr,
+            tty: request.tty,
+        });
+        Ok(Response::new(cri::ExecResponse { url }))
     }
 
     async fn attach(&self, _: Request<cri::AttachRequest>) -> Answer<cri::AttachResponse> {

@@ -333,7 +333,7 @@ impl Runtime {
 }
 
 /// The error for a container that had to run.
-pub(super) fn not_running(container: &Container) -> Error {
+pub fn not_running(container: &Container) -> Error {
     Error::State {
         object: "container",
         id: container.id.clone(),

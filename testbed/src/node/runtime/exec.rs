@@ -1,12 +1,14 @@
 //! Running a command in a container.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, ChildStderr, ChildStdout};
 
 use super::containers::{exit_code, not_running};
 use super::{Error, Runtime, handoff};
@@ -27,6 +29,25 @@ pub struct Output {
     pub exit_code: i32,
 }
 
+/// A command that runs; it is killed when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    /// Its standard input, if it was given one.
+    pub stdin: Option<pipe::Sender>,
+    /// Its standard output.
+    pub stdout: Option<ChildStdout>,
+    /// Its standard error.
+    pub stderr: Option<ChildStderr>,
+    child: Child,
+}
+
+impl Running {
+    /// Waits for its end; the exit code is 128 + signal for a signal.
+    pub async fn wait(&mut self) -> i32 {
+        self.child.wait().await.map_or(255, exit_code)
+    }
+}
+
 impl Runtime {
     /// Runs `command` in a running container as its user, with its environment. Without a `limit` it may take forever; the
     /// command is killed when the limit is reached.
@@ -36,44 +57,16 @@ impl Runtime {
         command: Vec<String>,
         limit: Option<Duration>,
     ) -> Result<Output, Error> {
-        let container = self.container(id)?;
-        let process = container.process().ok_or_else(|| not_running(&container))?;
-        let namespaces = [Kind::Net, Kind::Ipc, Kind::Uts, Kind::Mount]
-            .into_iter()
-            .map(|kind| {
-                let path = format!("/proc/{}/ns/{}", process.pid, kind.file_name());
-                (kind, PathBuf::from(path))
-            })
-            .collect();
-        let request = ExecRequest {
-            namespaces,
-            program: Program {
-                argv: command,
-                ..container.program.clone()
-            },
-        };
-        let (ours, theirs) =
-            UnixStream::pair().map_err(|error| Error::Spawn(spawner::Error::Spawn(error)))?;
-        let mut helper = Self::helper("container-exec");
-        helper
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = self
-            .spawner
-            .spawn(helper, PidNamespace::Join(process.namespace))
-            .await?;
         let run = async {
-            handoff::send(ours, &request).await.map_err(Error::Exec)?;
-            let (stdout, stderr, status) = tokio::join!(
-                collect(child.stdout.take()),
-                collect(child.stderr.take()),
-                child.wait()
+            let mut running = self.start_exec(id, command, false).await?;
+            let (stdout, stderr) = tokio::join!(
+                collect(running.stdout.take()),
+                collect(running.stderr.take())
             );
             Ok(Output {
                 stdout,
                 stderr,
-                exit_code: status.map_or(255, exit_code),
+                exit_code: running.wait().await,
             })
         };
         match limit {
@@ -84,6 +77,61 @@ impl Runtime {
                     seconds: limit.as_secs(),
                 })),
         }
+    }
+
+    /// Starts `command` in a running container; returns when it was executed. Without `with_stdin` its input is empty.
+    pub async fn start_exec(
+        &self,
+        id: &str,
+        command: Vec<String>,
+        with_stdin: bool,
+    ) -> Result<Running, Error> {
+        let container = self.container(id)?;
+        let process = container.process().ok_or_else(|| not_running(&container))?;
+        let namespaces = [Kind::Net, Kind::Ipc, Kind::Uts, Kind::Mount]
+            .into_iter()
+            .map(|kind| {
+                let path = format!("/proc/{}/ns/{}", process.pid, kind.file_name());
+                (kind, PathBuf::from(path))
+            })
+            .collect();
+        let failed = |error| Error::Spawn(spawner::Error::Spawn(error));
+        let input = with_stdin.then(std::io::pipe).transpose().map_err(failed)?;
+        let (stdin, input) = match input {
+            Some((theirs, ours)) => {
+                let ours = pipe::Sender::from_owned_fd(ours.into()).map_err(failed)?;
+                (Some(ours), Some(theirs))
+            }
+            None => (None, None),
+        };
+        let request = ExecRequest {
+            namespaces,
+            // The helper opens it by this path: its own standard input brings the request.
+            stdin: input
+                .as_ref()
+                .map(|pipe| format!("/proc/{}/fd/{}", std::process::id(), pipe.as_raw_fd()).into()),
+            program: Program {
+                argv: command,
+                ..container.program.clone()
+            },
+        };
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let mut helper = Self::helper("container-exec");
+        helper
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = self
+            .spawner
+            .spawn(helper, PidNamespace::Join(process.namespace))
+            .await?;
+        handoff::send(ours, &request).await.map_err(Error::Exec)?;
+        Ok(Running {
+            stdin,
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            child,
+        })
     }
 }
 
