@@ -36,7 +36,7 @@ enum Error {
     Status(&'static str, #[source] crate::status::Error),
     /// The resource could not be read.
     #[error("failed to get {0}")]
-    Get(String, #[source] Box<kube::Error>),
+    Get(String, #[source] apply::Cause),
 }
 
 impl Error {
@@ -137,6 +137,6 @@ where
     let found = api
         .get_opt(name)
         .await
-        .map_err(|error| Error::Get(ObjectRef::<K>::new(name).to_string(), Box::new(error)))?;
+        .map_err(|error| Error::Get(ObjectRef::<K>::new(name).to_string(), error.into()))?;
     Ok(found.filter(|object| object.meta().deletion_timestamp.is_none()))
 }

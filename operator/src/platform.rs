@@ -9,13 +9,13 @@ use manifests::platform::Platform;
 pub enum Error {
     /// The list of cluster versions cannot be read.
     #[error("failed to list cluster versions")]
-    Versions(#[source] Box<kube::Error>),
+    Versions(#[source] apply::Cause),
     /// The description of the infrastructure cannot be read.
     #[error("failed to read the infrastructure of the cluster")]
-    Infrastructure(#[source] Box<kube::Error>),
+    Infrastructure(#[source] apply::Cause),
     /// The API server does not tell its version.
     #[error("failed to read the version of the API server")]
-    ServerVersion(#[source] Box<kube::Error>),
+    ServerVersion(#[source] apply::Cause),
 }
 
 /// The platform that the user named, or the one that is found.
@@ -29,13 +29,13 @@ pub async fn detect(client: &Client, given: &str) -> Result<Platform, Error> {
     match versions {
         Ok(list) if list.items.is_empty() => return Ok(Platform::Kubernetes),
         Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Platform::Kubernetes),
-        Err(error) => return Err(Error::Versions(Box::new(error))),
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Platform::Kubernetes),
+        Err(error) => return Err(Error::Versions(error.into())),
     }
     let infrastructure = config_api(client, "Infrastructure")
         .get("cluster")
         .await
-        .map_err(|error| Error::Infrastructure(Box::new(error)))?;
+        .map_err(|error| Error::Infrastructure(error.into()))?;
     let topology = infrastructure
         .data
         .pointer("/status/controlPlaneTopology")
@@ -53,7 +53,7 @@ pub async fn version(client: &Client, given: &str) -> Result<String, Error> {
         client
             .apiserver_version()
             .await
-            .map_err(|error| Error::ServerVersion(Box::new(error)))?
+            .map_err(|error| Error::ServerVersion(error.into()))?
             .git_version
     } else {
         given.to_owned()

@@ -33,7 +33,7 @@ where
         &Patch::Merge(json!({"status": patch})),
     )
     .await
-    .map_err(|error| Error::Patch(Box::new(error)))?;
+    .map_err(|error| Error::Patch(error.into()))?;
     Ok(true)
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Error {
     #[error("status has no JSON form")]
     Form(#[source] serde_json::Error),
     #[error("failed to patch the status")]
-    Patch(#[source] Box<kube::Error>),
+    Patch(#[source] apply::Cause),
 }
 
 /// The merge patch (RFC 7386) that leads from `old` to `new`; nothing when they are equal.

@@ -8,6 +8,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 
+use crate::cause::Cause;
 use crate::merge;
 use crate::object::Identity;
 
@@ -58,13 +59,13 @@ pub enum Error {
     Incomplete(String),
     /// Reading failed.
     #[error("failed to get {0}")]
-    Get(Box<Identity>, #[source] Box<kube::Error>),
+    Get(Box<Identity>, #[source] Cause),
     /// Creation or update failed.
     #[error("failed to apply {0}")]
-    Apply(Box<Identity>, #[source] Box<kube::Error>),
+    Apply(Box<Identity>, #[source] Cause),
     /// Removal failed.
     #[error("failed to delete {0}")]
-    Delete(Box<Identity>, #[source] Box<kube::Error>),
+    Delete(Box<Identity>, #[source] Cause),
     /// The API server's object has no valid form.
     #[error("failed to read {0}")]
     Form(Box<Identity>, #[source] serde_json::Error),
@@ -90,7 +91,7 @@ impl Applier {
             attempt += 1;
             match self.try_apply(&api, &identity, desired, wanted).await {
                 // it appeared, vanished or changed between our read and our write
-                Err(Error::Apply(_, error)) if attempt <= CONFLICT_RETRIES && is_race(&error) => {
+                Err(Error::Apply(_, error)) if attempt <= CONFLICT_RETRIES && error.is_race() => {
                     tracing::debug!(object = %identity, "Changed meanwhile");
                 }
                 result => return result,
@@ -119,8 +120,8 @@ impl Applier {
                 tracing::info!(object = %identity, "deleted");
                 Ok(true)
             }
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
-            Err(error) => Err(Error::Delete(Box::new(identity), Box::new(error))),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(error) => Err(Error::Delete(Box::new(identity), error.into())),
         }
     }
 
@@ -143,14 +144,14 @@ impl Applier {
         let existing = api
             .get_opt(&identity.name)
             .await
-            .map_err(|error| Error::Get(Box::new(identity.clone()), Box::new(error)))?;
+            .map_err(|error| Error::Get(Box::new(identity.clone()), error.into()))?;
         let Some(existing) = existing else {
             tracing::debug!(object = %identity, "creating");
             let object = parse(identity, desired.clone())?;
             let object = api
                 .create(&PostParams::default(), &object)
                 .await
-                .map_err(|error| Error::Apply(Box::new(identity.clone()), Box::new(error)))?;
+                .map_err(|error| Error::Apply(Box::new(identity.clone()), error.into()))?;
             tracing::info!(object = %identity, "created");
             self.remember(identity, &object, wanted);
             return Ok(Applied {
@@ -181,7 +182,7 @@ impl Applier {
         let object = api
             .replace(&identity.name, &PostParams::default(), &update)
             .await
-            .map_err(|error| Error::Apply(Box::new(identity.clone()), Box::new(error)))?;
+            .map_err(|error| Error::Apply(Box::new(identity.clone()), error.into()))?;
         tracing::info!(object = %identity, "updated");
         self.remember(identity, &object, wanted);
         Ok(Applied {
@@ -214,7 +215,7 @@ impl Applier {
             {
                 Ok(!merge::covers(old, desired))
             }
-            Err(error) => Err(Error::Apply(Box::new(identity.clone()), Box::new(error))),
+            Err(error) => Err(Error::Apply(Box::new(identity.clone()), error.into())),
         }
     }
 
@@ -245,10 +246,6 @@ impl Applier {
             None => known.remove(identity),
         };
     }
-}
-
-fn is_race(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() || status.is_not_found())
 }
 
 fn parse(identity: &Identity, value: Value) -> Result<DynamicObject, Error> {

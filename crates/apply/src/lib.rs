@@ -7,10 +7,12 @@
 //! It knows nothing of what the objects are for, keeps nothing on disk and never forces an owner on an object.
 
 mod applier;
+mod cause;
 pub mod merge;
 mod object;
 pub mod ready;
 pub mod wait;
 
 pub use applier::{Applied, Applier, Error, Outcome};
+pub use cause::Cause;
 pub use object::{Identity, controller_reference, set_owner};

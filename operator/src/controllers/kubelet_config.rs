@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::operator::v1::NumaResourcesOperator;
 use api::{labels, names};
+use apply::Cause;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::{Api, DeleteParams, ListParams};
@@ -102,7 +103,7 @@ pub(super) async fn sync_pool(
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SyncError {
     #[error("failed to list nodes")]
-    Nodes(#[source] Box<kube::Error>),
+    Nodes(#[source] apply::Cause),
     #[error("failed to write the exporter configuration")]
     Write(#[source] apply::Error),
 }
@@ -113,7 +114,7 @@ async fn list_nodes(client: &Client) -> Result<Vec<Node>, SyncError> {
         .list(&ListParams::default())
         .await
         .map(|list| list.items)
-        .map_err(|error| SyncError::Nodes(Box::new(error)))
+        .map_err(|error| SyncError::Nodes(error.into()))
 }
 
 async fn sync_pool_of(
@@ -170,7 +171,7 @@ async fn ask(client: &Client, node: &str) -> Option<TopologyManager> {
     match tokio::time::timeout(ANSWER_WITHIN, client.request::<Configz>(request)).await {
         Ok(Ok(answer)) => Some(answer.kubeletconfig),
         Ok(Err(error)) => {
-            tracing::warn!(%node, error = %daemon::log::chain(&error), "Kubelet settings not read");
+            tracing::warn!(%node, error = %daemon::log::chain(&Cause::from(error)), "Kubelet settings not read");
             None
         }
         Err(_) => {
@@ -180,8 +181,8 @@ async fn ask(client: &Client, node: &str) -> Option<TopologyManager> {
     }
 }
 
-fn http_get(path: &str) -> Option<axum::http::Request<Vec<u8>>> {
-    axum::http::Request::get(path).body(Vec::new()).ok()
+fn http_get(path: &str) -> Option<http::Request<Vec<u8>>> {
+    http::Request::get(path).body(Vec::new()).ok()
 }
 
 /// The settings of most kubelets; on a tie the first in order of their text, so that the choice is stable.
@@ -214,7 +215,7 @@ async fn drop_others(cr: &NumaResourcesOperator, pools: &[Pool], context: &Conte
     {
         Ok(found) => found.items,
         Err(error) => {
-            tracing::warn!(error = %daemon::log::chain(&error), "Exporter configurations cannot be listed");
+            tracing::warn!(error = %daemon::log::chain(&Cause::from(error)), "Exporter configurations cannot be listed");
             return;
         }
     };
@@ -226,7 +227,7 @@ async fn drop_others(cr: &NumaResourcesOperator, pools: &[Pool], context: &Conte
         match maps.delete(&name, &DeleteParams::default()).await {
             Ok(_) => tracing::info!(configmap = %name, "Configuration of a dropped pool deleted"),
             Err(error) => {
-                tracing::warn!(configmap = %name, error = %daemon::log::chain(&error), "Configuration not deleted");
+                tracing::warn!(configmap = %name, error = %daemon::log::chain(&Cause::from(error)), "Configuration not deleted");
             }
         }
     }

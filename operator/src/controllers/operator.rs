@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::operator::v1::{NodeGroupStatus, NumaResourcesOperator, NumaResourcesOperatorStatus};
 use api::operator::{KIND, NamespacedName, ObjectReference};
 use api::{annotations, conditions as condition, labels, names, nrt};
-use apply::ready;
+use apply::{Cause, ready};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -159,7 +159,7 @@ async fn sync(
     }
     let labelled = match workers_are_labelled(context).await {
         Ok(labelled) => labelled,
-        Err(error) => return Outcome::failed(&error),
+        Err(error) => return Outcome::failed(&Cause::from(error)),
     };
     let pools = match node_groups::pools(&cr.spec.node_groups, context.platform, labelled) {
         Ok(pools) => pools,
@@ -295,7 +295,7 @@ async fn config_hash(cr: &NumaResourcesOperator, pool: &Pool, context: &Context)
         Ok(Some(map)) => hash::config_map(&map),
         Ok(None) => String::new(),
         Err(error) => {
-            tracing::warn!(pool = %pool.name, error = %daemon::log::chain(&error), "Exporter configuration cannot be read");
+            tracing::warn!(pool = %pool.name, error = %daemon::log::chain(&Cause::from(error)), "Exporter configuration cannot be read");
             String::new()
         }
     }
@@ -311,7 +311,7 @@ async fn collect_garbage(cr: &NumaResourcesOperator, pools: &[Pool], context: &C
     let found = match api.list_metadata(&ListParams::default()).await {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!(error = %daemon::log::chain(&error), "DaemonSets cannot be listed");
+            tracing::warn!(error = %daemon::log::chain(&Cause::from(error)), "DaemonSets cannot be listed");
             return;
         }
     };
@@ -326,7 +326,7 @@ async fn collect_garbage(cr: &NumaResourcesOperator, pools: &[Pool], context: &C
             match api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) => tracing::info!(daemonset = %name, "DaemonSet of a dropped pool deleted"),
                 Err(error) => {
-                    tracing::warn!(daemonset = %name, error = %daemon::log::chain(&error), "DaemonSet not deleted");
+                    tracing::warn!(daemonset = %name, error = %daemon::log::chain(&Cause::from(error)), "DaemonSet not deleted");
                 }
             }
         }

@@ -12,7 +12,7 @@ use api::scheduler::v1::{
     PreemptionMode, SchedulerInformerMode,
 };
 use api::{annotations, conditions as condition, labels, names};
-use apply::ready;
+use apply::{Cause, ready};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -103,9 +103,9 @@ async fn remove_legacy_binding(context: &Context) {
             clusterrolebinding = names::SCHEDULER,
             "Legacy binding deleted"
         ),
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => {
-            tracing::warn!(error = %daemon::log::chain(&error), "Legacy binding not deleted");
+            tracing::warn!(error = %daemon::log::chain(&Cause::from(error)), "Legacy binding not deleted");
         }
     }
 }
@@ -183,7 +183,7 @@ async fn sync(
     let mut candidates = nodes
         .list_metadata(&ListParams::default().labels(&selector))
         .await
-        .map_err(|error| text(&error))?
+        .map_err(|error| text(&Cause::from(error)))?
         .items
         .len();
     if candidates == 0 && context.platform == Platform::Kubernetes {
@@ -191,7 +191,7 @@ async fn sync(
         candidates = nodes
             .list_metadata(&ListParams::default())
             .await
-            .map_err(|error| text(&error))?
+            .map_err(|error| text(&Cause::from(error)))?
             .items
             .len();
     }

@@ -13,7 +13,12 @@ use tempfile::TempDir;
 
 /// Version of the binaries in the cache.
 const KUBERNETES_VERSION: &str = "v1.35.4";
+/// Token of a member of `system:masters`.
 const TOKEN: &str = "tests-only";
+/// Token of the operator's service account, which has the rights that it is given.
+const OPERATOR_TOKEN: &str = "operator-tests-only";
+const OPERATOR_ACCOUNT: &str =
+    "system:serviceaccount:numaresources:numaresources-controller-manager";
 /// Times to choose other ports when somebody else took one of ours meanwhile.
 const STARTS: usize = 3;
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -51,30 +56,31 @@ impl ControlPlane {
     /// A client with all permissions.
     pub(crate) async fn client(&self) -> Client {
         let config =
-            Config::from_custom_kubeconfig(self.kubeconfig(), &KubeConfigOptions::default())
+            Config::from_custom_kubeconfig(self.kubeconfig(TOKEN), &KubeConfigOptions::default())
                 .await
                 .unwrap();
         Client::try_from(config).unwrap()
     }
 
-    /// Path of a kubeconfig file with all permissions.
+    /// Path of a kubeconfig file with the rights of the operator's service account.
     #[allow(
         dead_code,
-        reason = "not every test binary that includes this module starts processes"
+        reason = "not every test binary that includes this module starts programs"
     )]
-    pub(crate) fn kubeconfig_file(&self) -> PathBuf {
-        let path = self.directory.path().join("kubeconfig");
-        fs::write(&path, serde_json::to_string(&self.kubeconfig()).unwrap()).unwrap();
+    pub(crate) fn operator_kubeconfig(&self) -> PathBuf {
+        let path = self.directory.path().join("operator.kubeconfig");
+        let text = serde_json::to_string(&self.kubeconfig(OPERATOR_TOKEN)).unwrap();
+        fs::write(&path, text).unwrap();
         path
     }
 
-    fn kubeconfig(&self) -> Kubeconfig {
+    fn kubeconfig(&self, token: &str) -> Kubeconfig {
         let server = format!("https://127.0.0.1:{}", self.port);
         serde_json::from_value(json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "tests", "cluster": {"server": server, "insecure-skip-tls-verify": true}}],
-            "users": [{"name": "tests", "user": {"token": TOKEN}}],
+            "users": [{"name": "tests", "user": {"token": token}}],
             "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
             "current-context": "tests",
         }))
@@ -92,7 +98,13 @@ impl ControlPlane {
         let public_key = directory.path().join("service-account.pub");
         fs::write(&public_key, account_key.public_key_pem()).unwrap();
         let tokens = directory.path().join("tokens.csv");
-        fs::write(&tokens, format!("{TOKEN},tests,tests,system:masters\n")).unwrap();
+        fs::write(
+            &tokens,
+            format!(
+                "{TOKEN},tests,tests,system:masters\n{OPERATOR_TOKEN},{OPERATOR_ACCOUNT},operator\n"
+            ),
+        )
+        .unwrap();
         let etcd_url = format!("http://127.0.0.1:{etcd_port}");
         let peer_url = format!("http://127.0.0.1:{peer_port}");
         let mut plane = Self {

@@ -1,0 +1,45 @@
+//! Why a call failed, in the API server's own words.
+
+use std::error::Error;
+use std::fmt;
+
+/// A failed call. Unlike kube's error it says the API server's message once and nothing of the type that carries it.
+#[derive(Debug)]
+pub struct Cause(Box<kube::Error>);
+
+impl Cause {
+    /// Whether the API server does not know the object or the kind; for an unknown kind it answers with no readable reason.
+    pub fn is_not_found(&self) -> bool {
+        matches!(&*self.0, kube::Error::Api(status) if status.code == 404)
+    }
+
+    /// Whether the object appeared, vanished or changed between a read and the write that failed.
+    pub(crate) fn is_race(&self) -> bool {
+        matches!(&*self.0, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+    }
+}
+
+impl From<kube::Error> for Cause {
+    fn from(error: kube::Error) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            kube::Error::Api(status) => f.write_str(&status.message),
+            other => other.fmt(f),
+        }
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &*self.0 {
+            // it repeats the message
+            kube::Error::Api(_) => None,
+            other => other.source(),
+        }
+    }
+}

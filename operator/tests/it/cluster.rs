@@ -1,0 +1,215 @@
+//! An API server with the operator running against it.
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use apply::{Applier, wait};
+use fs_err as fs;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use manifests::operator::{Options, Set};
+use manifests::to_value;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::control_plane::ControlPlane;
+
+pub(crate) const NAMESPACE: &str = "numaresources";
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// The parts, in the order in which they must go.
+pub(crate) struct Cluster {
+    operator: Child,
+    pub(crate) client: Client,
+    pub(crate) health: u16,
+    logs: TempDir,
+    _plane: ControlPlane,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // both fail only when it is gone already
+        let _ = self.operator.kill();
+        let _ = self.operator.wait();
+        if std::thread::panicking() {
+            let text = fs::read_to_string(self.logs.path().join("log")).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            println!(
+                "--- end of the operator's log\n{}",
+                lines[lines.len().saturating_sub(30)..].join("\n")
+            );
+        }
+    }
+}
+
+impl Cluster {
+    /// Nodes `control-plane-0`, `worker-0` and `worker-1`; the latter two in pools `numa-a` and `numa-b`.
+    pub(crate) async fn start() -> Self {
+        let plane = ControlPlane::start().await;
+        let client = plane.client().await;
+        let applier = Applier::new(client.clone());
+        for definition in [
+            api::crd::numa_resources_operator(),
+            api::crd::numa_resources_scheduler(),
+        ] {
+            applier.apply(&to_value(&definition)).await.unwrap();
+            wait::definition(&client, &definition.name_any(), WITHIN)
+                .await
+                .unwrap();
+        }
+        // all but the operator itself, which this test starts
+        let objects = Set::new(&Options::default()).objects();
+        applier
+            .apply_all(&objects[..objects.len() - 1])
+            .await
+            .unwrap();
+        let nodes: Api<Node> = Api::all(client.clone());
+        for (name, role) in [
+            ("control-plane-0", "control-plane"),
+            ("worker-0", "numa-a"),
+            ("worker-1", "numa-b"),
+        ] {
+            let labels = json!({format!("node-role.kubernetes.io/{role}"): ""});
+            let node =
+                serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))
+                    .unwrap();
+            nodes.create(&PostParams::default(), &node).await.unwrap();
+        }
+        let logs = tempfile::tempdir().unwrap();
+        let health = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let log = fs::File::create(logs.path().join("log"))
+            .unwrap()
+            .into_parts()
+            .0;
+        let operator = Command::new(assert_cmd::cargo::cargo_bin("numaresources-operator"))
+            .args(["-v=4", "-enable-metrics=false"])
+            .arg(format!("-health-probe-bind-address=127.0.0.1:{health}"))
+            .env_clear()
+            .env("KUBECONFIG", plane.operator_kubeconfig())
+            .env("NAMESPACE", NAMESPACE)
+            .env("SCHEDULER_IMAGE_DIGESTS", api::names::STACK_DIGEST)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self {
+            operator,
+            client,
+            health,
+            logs,
+            _plane: plane,
+        }
+    }
+
+    /// Waits until `check` gives a value; its error says what was seen last.
+    pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(
+        &self,
+        check: impl Fn() -> F,
+    ) -> T {
+        let deadline = Instant::now() + WITHIN;
+        let mut tick = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            tick.tick().await;
+            match check().await {
+                Ok(value) => return value,
+                Err(seen) => assert!(Instant::now() < deadline, "seen last: {seen}"),
+            }
+        }
+    }
+
+    pub(crate) fn namespaced<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Waits until the named object exists and returns it.
+    pub(crate) async fn appears<K>(&self, api: &Api<K>, name: &str) -> K
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        self.eventually(|| async {
+            let found = api.get_opt(name).await.map_err(|error| error.to_string())?;
+            found.ok_or_else(|| format!("no {name}"))
+        })
+        .await
+    }
+
+    /// Waits until a condition of the resource is True with that reason and message.
+    pub(crate) async fn condition<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        conditions: impl Fn(&K) -> Vec<Condition>,
+        wanted: (&str, &str, &str),
+    ) -> K
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        self.eventually(|| async {
+            let object = api.get(name).await.map_err(|error| error.to_string())?;
+            let all = conditions(&object);
+            let found = all.iter().find(|condition| condition.status == "True");
+            let seen = found.map(|condition| {
+                (
+                    condition.type_.as_str(),
+                    condition.reason.as_str(),
+                    condition.message.as_str(),
+                )
+            });
+            if seen == Some(wanted) {
+                Ok(object)
+            } else {
+                Err(format!("{all:?}"))
+            }
+        })
+        .await
+    }
+
+    /// What a workload's controller and the kubelets would report.
+    pub(crate) async fn report<K>(&self, api: &Api<K>, name: &str, status: Value)
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug + Serialize,
+    {
+        api.patch_status(
+            name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"status": status})),
+        )
+        .await
+        .unwrap();
+    }
+
+    pub(crate) async fn merge<K>(&self, api: &Api<K>, name: &str, patch: Value)
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    /// Asks the operator to stop and returns its exit code.
+    pub(crate) fn stop(&mut self) -> Option<i32> {
+        kill(
+            Pid::from_raw(self.operator.id().cast_signed()),
+            Signal::SIGTERM,
+        )
+        .unwrap();
+        self.operator.wait().unwrap().code()
+    }
+}

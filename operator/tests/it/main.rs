@@ -1,0 +1,8 @@
+//! The operator as a process: its command line, and what it does to a real API server with no more rights than it is given.
+
+mod cli;
+mod cluster;
+#[path = "../../../crates/apply/tests/it/control_plane.rs"]
+mod control_plane;
+mod exporters;
+mod scheduler;

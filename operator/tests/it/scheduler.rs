@@ -1,0 +1,165 @@
+//! The scheduler resource from its creation to a ready scheduler.
+
+use api::names;
+use api::scheduler::v1::NumaResourcesScheduler;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+
+use crate::cluster::Cluster;
+
+const CR: &str = "numaresourcesscheduler";
+
+fn conditions(cr: &NumaResourcesScheduler) -> Vec<Condition> {
+    cr.status
+        .as_ref()
+        .map(|status| status.conditions.clone())
+        .unwrap_or_default()
+}
+
+/// The base conditions, without the one on the informer, which may be True beside any of them.
+fn base(cr: &NumaResourcesScheduler) -> Vec<Condition> {
+    conditions(cr)
+        .into_iter()
+        .filter(|condition| condition.type_ != "DedicatedInformerActive")
+        .collect()
+}
+
+fn config(map: &ConfigMap) -> &str {
+    &map.data.as_ref().unwrap()["config.yaml"]
+}
+
+#[tokio::test]
+async fn scheduler_resource_is_checked_installed_and_reported() {
+    let cluster = Cluster::start().await;
+    let crs: Api<NumaResourcesScheduler> = Api::all(cluster.client.clone());
+    let deployments: Api<Deployment> = cluster.namespaced();
+    let maps: Api<ConfigMap> = cluster.namespaced();
+
+    // an image by tag is refused, nothing is made
+    let cr = serde_json::from_value(
+        json!({"metadata": {"name": CR}, "spec": {"imageSpec": "stack:dev"}}),
+    )
+    .unwrap();
+    crs.create(&PostParams::default(), &cr).await.unwrap();
+    let message = "image \"stack:dev\" must be referenced by digest, not by tag";
+    cluster
+        .condition(
+            &crs,
+            CR,
+            base,
+            ("Degraded", "InvalidSchedulerImage", message),
+        )
+        .await;
+    assert!(
+        deployments
+            .get_opt("secondary-scheduler")
+            .await
+            .unwrap()
+            .is_none()
+    );
+
+    // a trusted digest is installed
+    cluster
+        .merge(
+            &crs,
+            CR,
+            json!({"spec": {"imageSpec": names::pinned_stack_image(), "schedulerName": "numa"}}),
+        )
+        .await;
+    cluster
+        .condition(&crs, CR, base, ("Progressing", "Progressing", ""))
+        .await;
+    let deployment = cluster.appears(&deployments, "secondary-scheduler").await;
+    assert_eq!(deployment.spec.as_ref().unwrap().replicas, Some(1));
+    let map = maps.get("topo-aware-scheduler-config").await.unwrap();
+    assert!(
+        config(&map).contains("schedulerName: numa\n")
+            && config(&map).contains("leaderElect: false"),
+        "{}",
+        config(&map)
+    );
+    let now = "2026-01-01T00:00:00Z";
+    let available = json!({"type": "Available", "status": "True", "lastUpdateTime": now, "lastTransitionTime": now, "reason": "R", "message": ""});
+    let report = async || {
+        let generation = deployments
+            .get("secondary-scheduler")
+            .await
+            .unwrap()
+            .metadata
+            .generation;
+        let status = json!({"observedGeneration": generation, "conditions": [available.clone()]});
+        cluster
+            .report(&deployments, "secondary-scheduler", status)
+            .await;
+    };
+    report().await;
+    let live = cluster
+        .condition(&crs, CR, base, ("Available", "Available", ""))
+        .await;
+    let status = live.status.clone().unwrap();
+    assert_eq!(status.scheduler_name.as_deref(), Some("numa"));
+    assert_eq!(status.cache_resync_period.as_deref(), Some("5s"));
+    assert_eq!(
+        status.deployment.unwrap().to_string(),
+        "numaresources/secondary-scheduler"
+    );
+    assert_eq!(status.related_objects.len(), 2);
+    let informer = conditions(&live)
+        .into_iter()
+        .find(|condition| condition.type_ == "DedicatedInformerActive")
+        .unwrap();
+    assert_eq!(informer.status, "True");
+
+    // settings reach the configuration, and leave it again
+    let old_hash = pod_hash(&deployment);
+    cluster
+        .merge(
+            &crs,
+            CR,
+            json!({"spec": {"cacheResyncPeriod": "0s", "schedulerName": null}}),
+        )
+        .await;
+    cluster
+        .eventually(|| async {
+            let map = maps.get("topo-aware-scheduler-config").await.unwrap();
+            let text = config(&map);
+            let right = !text.contains("cacheResyncPeriodSeconds")
+                && text.contains("schedulerName: topo-aware-scheduler");
+            if right { Ok(()) } else { Err(text.to_owned()) }
+        })
+        .await;
+    cluster
+        .eventually(|| async {
+            let hash = pod_hash(&deployments.get("secondary-scheduler").await.unwrap());
+            if hash == old_hash {
+                Err("pods are not rolled".into())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+
+    // more schedulers than control plane nodes are refused
+    cluster
+        .merge(&crs, CR, json!({"spec": {"replicas": 2}}))
+        .await;
+    let message = "failed to compute scheduler replicas: explicitly set replicas count should not be greater than the number of the nodes with role control-plane";
+    cluster
+        .condition(&crs, CR, base, ("Degraded", "InternalError", message))
+        .await;
+}
+
+fn pod_hash(deployment: &Deployment) -> String {
+    let metadata = deployment
+        .spec
+        .as_ref()
+        .unwrap()
+        .template
+        .metadata
+        .as_ref()
+        .unwrap();
+    metadata.annotations.as_ref().unwrap()["configmap.hash"].clone()
+}
