@@ -293,7 +293,7 @@ mod tests {
         };
         let notes = std::sync::Mutex::new(Vec::new());
         let assets = locate(&places, &|progress| {
-            notes.lock().unwrap().push(progress.to_string())
+            notes.lock().unwrap().push(progress.to_string());
         })
         .unwrap();
         assert_eq!(

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use fixtures::machines::{Machine, profile};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::assets::{self, Places};
 use super::cluster::up::check_privileges;
@@ -150,10 +151,11 @@ impl ClusterCommand {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Up(args) => {
+                let interrupts = Interrupts::listen()?;
                 // Dropped at an interrupt, the half of a cluster removes itself.
                 let cluster = tokio::select! {
                     cluster = args.up(&print_progress) => cluster?,
-                    () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
+                    () = interrupts.first() => return Ok(ExitCode::from(INTERRUPTED)),
                 };
                 print(&format!(
                     "export KUBECONFIG={}\n",
@@ -162,10 +164,13 @@ impl ClusterCommand {
                 cluster.detach()?;
                 Ok(ExitCode::SUCCESS)
             }
-            Self::Run(args) => tokio::select! {
-                code = args.run() => code,
-                () = interrupted() => Ok(ExitCode::from(INTERRUPTED)),
-            },
+            Self::Run(args) => {
+                let interrupts = Interrupts::listen()?;
+                tokio::select! {
+                    code = args.run() => code,
+                    () = interrupts.first() => Ok(ExitCode::from(INTERRUPTED)),
+                }
+            }
             Self::Down(args) => {
                 let existed = down(&args.root.resolve(), &args.name)?;
                 print(if existed {
@@ -187,7 +192,7 @@ impl UpArgs {
     /// Brings the cluster up; it ends with the returned value unless that is detached.
     pub async fn up(&self, report: super::progress::Report<'_>) -> anyhow::Result<LocalCluster> {
         // Before the programs are looked for, which may mean building them for minutes.
-        check_privileges()?;
+        check_privileges(usize::from(self.plan.workers) + 1)?;
         let spec = self
             .plan
             .spec(&self.name.name, &self.name.root.resolve(), report)?;
@@ -212,21 +217,27 @@ impl RunArgs {
     }
 }
 
-/// Returns at the first interrupt from the terminal or the first request to end.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) {
-        (Ok(mut interrupt), Ok(mut terminate)) => {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
+/// Interrupts from the terminal and requests to end. Listening begins at once, before anything is there to clean up.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// Returns at the first one.
+    async fn first(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-        // Without handlers the signals end this process, and the kernel the cluster.
-        _ => std::future::pending().await,
     }
 }
 

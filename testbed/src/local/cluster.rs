@@ -270,7 +270,7 @@ impl LocalCluster {
     pub fn detach(mut self) -> Result<(), Error> {
         self.holder().detach()?;
         state::update(&self.spec.state_root, &self.spec.name, |record| {
-            record.detached = true
+            record.detached = true;
         })?;
         if let Some(owned) = self.owned.take() {
             // Its launcher goes on waiting for the holder; nobody waits for the launcher but init.

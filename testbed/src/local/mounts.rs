@@ -109,15 +109,12 @@ fn unescape(text: &str) -> String {
     while let Some(position) = rest.find('\\') {
         output.push_str(&rest[..position]);
         let digits = rest.get(position + 1..position + 4);
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                output.push(char::from(byte));
-                rest = &rest[position + 4..];
-            }
-            None => {
-                output.push('\\');
-                rest = &rest[position + 1..];
-            }
+        if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            output.push(char::from(byte));
+            rest = &rest[position + 4..];
+        } else {
+            output.push('\\');
+            rest = &rest[position + 1..];
         }
     }
     output.push_str(rest);

@@ -27,6 +27,13 @@ const MOUNT_POINTS: [(&str, &str); 3] = [
     ("/sys/kernel/mm/hugepages", "a kernel with CONFIG_HUGETLBFS"),
 ];
 
+/// Inotify instances of a control plane (seen: 3 + 2 + 1).
+const INOTIFY_CONTROL_PLANE: usize = 6;
+/// Inotify instances of a node (seen: 6, all of the kubelet).
+const INOTIFY_NODE: usize = 6;
+/// Most inotify instances that are tried.
+pub const INOTIFY_PROBE: usize = 512;
+
 /// What is known about the machine and the calling process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -42,6 +49,8 @@ pub struct Facts {
     pub mount_points: Vec<String>,
     /// Whether the `ip` program of iproute2 was found on `PATH`.
     pub ip: bool,
+    /// Inotify instances that this user may still open, counted up to [`INOTIFY_PROBE`].
+    pub inotify_free: usize,
     /// Whether the `mount` program of util-linux was found on `PATH` (the kubelet calls it).
     pub mount: bool,
 }
@@ -86,13 +95,14 @@ impl Facts {
                     .map(|(path, _)| ((*path).to_owned(), (*path).to_owned())),
             ),
             ip: find_program("ip").is_some(),
+            inotify_free: count_free_inotify(),
             mount: find_program("mount").is_some(),
         }
     }
 }
 
-/// Everything that the facts lack for a local cluster; empty when it can start.
-pub fn missing(facts: &Facts) -> Vec<Missing> {
+/// Everything that the facts lack for a local cluster with this many nodes; empty when it can start.
+pub fn missing(facts: &Facts, nodes: usize) -> Vec<Missing> {
     let item = |what: String, remedy: &str| Missing {
         what,
         remedy: remedy.to_owned(),
@@ -140,6 +150,16 @@ pub fn missing(facts: &Facts) -> Vec<Missing> {
             "install the package iproute2 (iproute on Fedora)",
         ));
     }
+    let inotify = INOTIFY_CONTROL_PLANE + INOTIFY_NODE * nodes;
+    if facts.inotify_free < inotify.min(INOTIFY_PROBE) {
+        list.push(item(
+            format!(
+                "{inotify} free inotify instances, there are {}",
+                facts.inotify_free
+            ),
+            "end other clusters, or raise the limit: sysctl fs.inotify.max_user_instances=512",
+        ));
+    }
     if !facts.mount {
         list.push(item(
             "the program mount".to_owned(),
@@ -147,6 +167,15 @@ pub fn missing(facts: &Facts) -> Vec<Missing> {
         ));
     }
     list
+}
+
+/// Opens inotify instances until refused, and closes them again: the kernel tells the limit, but not the use.
+fn count_free_inotify() -> usize {
+    use nix::sys::inotify::{InitFlags, Inotify};
+    let opened: Vec<Inotify> = std::iter::from_fn(|| Inotify::init(InitFlags::IN_CLOEXEC).ok())
+        .take(INOTIFY_PROBE)
+        .collect();
+    opened.len()
 }
 
 /// The `CapEff` line of `/proc/PID/status`; no capabilities where it cannot be read.
@@ -184,13 +213,14 @@ mod tests {
             namespaces: NAMESPACES.map(str::to_owned).to_vec(),
             mount_points: MOUNT_POINTS.map(|(path, _)| path.to_owned()).to_vec(),
             ip: true,
+            inotify_free: 64,
             mount: true,
         }
     }
 
     #[test]
     fn root_without_resource_capability_is_enough() {
-        assert_eq!(missing(&sufficient()), []);
+        assert_eq!(missing(&sufficient(), 5), []);
     }
 
     #[rstest]
@@ -200,9 +230,10 @@ mod tests {
     #[case::no_network(Facts { capabilities: 0x1ff_feff_ffff & !(1 << 12), ip: false, ..sufficient() }, &["CAP_NET_ADMIN", "program ip"])]
     #[case::no_pid_namespaces(Facts { namespaces: vec!["mnt".into(), "net".into(), "ipc".into(), "uts".into()], ..sufficient() }, &["pid namespaces"])]
     #[case::no_numa(Facts { mount_points: vec!["/sys/devices/system/cpu".into(), "/sys/kernel/mm/hugepages".into()], ..sufficient() }, &["/sys/devices/system/node"])]
+    #[case::crowded(Facts { inotify_free: 35, ..sufficient() }, &["36 free inotify instances, there are 35"])]
     #[case::no_mount(Facts { mount: false, ..sufficient() }, &["program mount"])]
     fn each_missing_fact_is_named_with_a_remedy(#[case] facts: Facts, #[case] expected: &[&str]) {
-        let list = missing(&facts);
+        let list = missing(&facts, 5);
         assert_eq!(list.len(), expected.len(), "{list:?}");
         for (missing, expected) in list.iter().zip(expected) {
             assert!(missing.what.contains(expected), "{missing}");

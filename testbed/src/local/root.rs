@@ -166,7 +166,6 @@ pub(crate) fn enter(root: &Root) -> Result<(), mounts::Error> {
             bind_read_only(&host, &dir.join("etc").join(name))?;
         }
     }
-    bind_alone(&root.state_dir, &below(dir, &root.state_dir))?;
     for programs in root
         .program_dirs
         .iter()
@@ -174,6 +173,8 @@ pub(crate) fn enter(root: &Root) -> Result<(), mounts::Error> {
     {
         bind_read_only(programs, &below(dir, programs))?;
     }
+    // Last, so that it is writable even below a directory of programs.
+    bind_alone(&root.state_dir, &below(dir, &root.state_dir))?;
     mount_devices(&dir.join("dev"))?;
     mount_proc(root)?;
     mount_sys(root)?;

@@ -204,16 +204,7 @@ fn compile(go: &Path, work: &Path, linker_flags: &str, report: Report<'_>) -> Re
     run(
         go,
         work,
-        &[
-            "build",
-            "-v",
-            "-trimpath",
-            "-ldflags",
-            linker_flags,
-            "-o",
-            &out,
-            "tool",
-        ],
+        &["build", "-v", "-ldflags", linker_flags, "-o", &out, "tool"],
         report,
     )
 }

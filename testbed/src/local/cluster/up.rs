@@ -119,9 +119,9 @@ pub(super) async fn up(spec: ClusterSpec, report: Report<'_>) -> Result<LocalClu
     Ok(cluster)
 }
 
-/// Whether this machine and this process may run a cluster at all; looks only at facts and starts nothing.
-pub fn check_privileges() -> Result<(), Error> {
-    let missing = privileges::missing(&Facts::gather());
+/// Whether this machine and this process may run a cluster with this many nodes; looks only at facts and starts nothing.
+pub fn check_privileges(nodes: usize) -> Result<(), Error> {
+    let missing = privileges::missing(&Facts::gather(), nodes);
     if missing.is_empty() {
         Ok(())
     } else {
@@ -131,7 +131,7 @@ pub fn check_privileges() -> Result<(), Error> {
 
 /// Whatever can be known to be wrong before anything starts.
 fn check(spec: &ClusterSpec) -> Result<(), Error> {
-    check_privileges()?;
+    check_privileges(spec.nodes.len())?;
     if spec.nodes.is_empty() || spec.nodes.len() > net::MAX_NODES {
         return Err(Error::Plan(format!(
             "{} nodes, must be 1 to {}",
@@ -253,12 +253,12 @@ fn launch(spec: &ClusterSpec, dir: &Path) -> Result<(Owned, Subnet), Error> {
             Announcement::Launched { pid } => {
                 let holder = i32::try_from(pid).ok().and_then(ProcessRef::of);
                 state::update(&spec.state_root, &spec.name, |record| {
-                    record.holder = holder
+                    record.holder = holder;
                 })?;
             }
             Announcement::Ready { subnet } => {
                 state::update(&spec.state_root, &spec.name, |record| {
-                    record.subnet = Some(subnet)
+                    record.subnet = Some(subnet);
                 })?;
                 return Ok((owned, subnet));
             }

@@ -11,7 +11,7 @@ use testbed::local::{ClusterSpec, LocalCluster};
 /// The helper program that this package builds.
 pub(super) const HELPER: &str = env!("CARGO_BIN_EXE_numaresources-testbed");
 /// Longest that a cluster may take for anything.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A state root of this test, which must be run by root.
 pub(super) fn place() -> tempfile::TempDir {

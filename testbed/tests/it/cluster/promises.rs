@@ -14,7 +14,7 @@ use testbed::local::{LocalCluster, NodeHandle};
 use super::harness::kubectl;
 
 const IMAGE: &str = "localhost/numaresources/stack:dev";
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(super) async fn guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refused(
     cluster: &LocalCluster,
