@@ -115,7 +115,10 @@ impl<W: Write> Terminal<W> {
                     }
                     StepOutcome::Failed(failure) => {
                         writeln!(out, "  {} {title} {}", "✗".red(), took.dimmed())?;
-                        writeln!(out, "      {}", failure.message.red())?;
+                        // a failed phase is told in full right after this
+                        if unit != SETUP && unit != TEARDOWN {
+                            writeln!(out, "      {}", failure.message.red())?;
+                        }
                     }
                     StepOutcome::Skipped { reason } => {
                         writeln!(out, "  {} {title}: {reason}", "-".yellow())?;

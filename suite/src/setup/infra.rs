@@ -176,7 +176,7 @@ fn daemon_set(pool: &str, selector: &BTreeMap<String, String>) -> Value {
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["/bin/numacell"],
                         "args": ["-alsologtostderr", "-v", "3"],
-                        "securityContext": {"privileged": true},
+                        "securityContext": {"privileged": true, "runAsUser": 0},
                         "volumeMounts": [{"name": "kubeletsockets", "mountPath": plugins}]
                     }],
                     "volumes": [{"name": "kubeletsockets", "hostPath": {"path": plugins, "type": "Directory"}}]

@@ -29,10 +29,6 @@ const NRT_DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
 const POOLS: [&str; 2] = ["numa-container", "numa-pod"];
 /// How often exporters look where the suite installs the stack: scenarios wait for their look.
 const REFRESH_PERIOD: &str = "1s";
-/// The scheduler resource wants a digest; images of the local lane have any.
-const SCHEDULER_IMAGE_DIGEST: &str =
-    "sha256:0000000000000000000000000000000000000000000000000000000000000000";
-
 /// What the stack says about itself.
 pub(super) struct Status {
     /// Name of the scheduler's profile.
@@ -193,7 +189,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
     let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
     if schedulers.get_opt(names::SCHEDULER_CR).await?.is_none() {
         let spec = NumaResourcesSchedulerSpec {
-            scheduler_image: format!("{}@{SCHEDULER_IMAGE_DIGEST}", names::STACK_REPOSITORY),
+            scheduler_image: format!("{}@{}", names::STACK_REPOSITORY, names::STACK_DIGEST),
             ..NumaResourcesSchedulerSpec::default()
         };
         let object = NumaResourcesScheduler::new(names::SCHEDULER_CR, spec);

@@ -1,0 +1,139 @@
+//! The command line: what is wrong is said in one message, with the documented exit code, and nothing is started or changed.
+
+use assert_cmd::Command;
+use rstest::rstest;
+use tempfile::TempDir;
+
+/// The program in an empty directory, with nothing of ours in the environment.
+fn tests(dir: &TempDir) -> Command {
+    let mut command = Command::cargo_bin("numaresources-tests").expect("the program is built");
+    command
+        .current_dir(dir.path())
+        .env_remove("KUBECONFIG")
+        .env("XDG_STATE_HOME", dir.path().join("state"));
+    command
+}
+
+fn dir() -> TempDir {
+    tempfile::tempdir().expect("temporary directory")
+}
+
+fn is_empty(dir: &TempDir) -> bool {
+    std::fs::read_dir(dir.path())
+        .expect("directory is readable")
+        .next()
+        .is_none()
+}
+
+#[rstest]
+#[case::unknown_label(&["--label", "teir0"], "unknown label \"teir0\"; did you mean tier0?")]
+#[case::unknown_id(&["tmpol/pend-cpu"], "no scenario has the id \"tmpol/pend-cpu\"; did you mean tmpol/pend-cpu-cnt")]
+#[case::broken_expression(&["--label", "tier0 &&"], "a label expected at column 9")]
+#[case::broken_pattern(&["--focus", "("], "--focus \"(\" is no regular expression")]
+#[case::nothing_selected(&["--focus", "no such thing"], "no scenario matches the selection")]
+#[case::unknown_option(&["--no-such-option"], "--no-such-option")]
+#[case::negative_tier(&["--tier-up-to=-1"], "invalid value")]
+#[case::wrong_machine(&["--cluster", "local", "--machine", "no-such-profile"], "no-such-profile")]
+#[case::kubeconfig_without_a_file(&["--cluster", "kubeconfig"], "needs KUBECONFIG")]
+fn senseless_command_lines_are_usage_errors(#[case] arguments: &[&str], #[case] message: &str) {
+    let dir = dir();
+    let output = tests(&dir).args(arguments).assert().code(127);
+    let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(text.contains(message), "{message:?} is not in {text}");
+    assert!(is_empty(&dir));
+}
+
+#[test]
+fn an_unreadable_kubeconfig_fails_the_set_up() {
+    let dir = dir();
+    let output = tests(&dir)
+        .env("KUBECONFIG", dir.path().join("none"))
+        .args(["--label", "tier0"])
+        .assert()
+        .code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(text.contains("cannot be used"), "{text}");
+    let report = std::fs::read_to_string(dir.path().join("artifacts/nrop/e2e-serial-run.xml"))
+        .expect("report is there");
+    assert!(report.contains("setup-failed"), "{report}");
+}
+
+#[test]
+fn an_unreachable_cluster_fails_the_set_up() {
+    let dir = dir();
+    let kubeconfig = dir.path().join("kubeconfig");
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                users: [{name: a, user: {token: t}}]\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n";
+    std::fs::write(&kubeconfig, text).expect("kubeconfig is written");
+    let output = tests(&dir)
+        .env("KUBECONFIG", kubeconfig)
+        .args(["--label", "tier0"])
+        .assert()
+        .code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(text.contains("the API server refused"), "{text}");
+}
+
+#[test]
+fn the_list_shows_what_is_selected() {
+    let dir = dir();
+    let output = tests(&dir)
+        .args(["--list", "--label", "tier0 && byres"])
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    let ids: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split('\t').next())
+        .collect();
+    assert_eq!(ids, ["byres/memory-decides", "byres/cpu-decides"]);
+    assert!(is_empty(&dir));
+}
+
+#[test]
+fn a_dry_run_tells_and_does_nothing() {
+    let dir = dir();
+    let output = tests(&dir)
+        .args(["--dry-run", "--label", "byres", "--cluster", "local"])
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    assert!(text.starts_with("Cluster: a local cluster, brought up for the run\nReport: artifacts/nrop/e2e-serial-run.xml\n"), "{text}");
+    assert!(text.contains("  byres/cpu-decides\n"), "{text}");
+    assert!(is_empty(&dir));
+}
+
+#[test]
+fn a_recorded_run_is_shown_again_with_its_exit_code() {
+    let dir = dir();
+    let kubeconfig = dir.path().join("none");
+    let first = tests(&dir)
+        .env("KUBECONFIG", kubeconfig)
+        .args(["byres/cpu-decides"])
+        .assert()
+        .code(1);
+    let again = tests(&dir)
+        .args([
+            "report",
+            "artifacts/nrop/events.jsonl",
+            "--report-file",
+            "again.xml",
+        ])
+        .assert()
+        .code(1);
+    assert_eq!(first.get_output().stdout, again.get_output().stdout);
+    let read = |path: &str| std::fs::read(dir.path().join(path)).expect("report is there");
+    assert_eq!(read("again.xml"), read("artifacts/nrop/e2e-serial-run.xml"));
+}
+
+#[test]
+fn a_file_that_is_no_event_log_is_refused() {
+    let dir = dir();
+    std::fs::write(dir.path().join("x"), "no\njson\n").expect("file is written");
+    let output = tests(&dir).args(["report", "x"]).assert().code(1);
+    let text = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(
+        text.contains("line 1 of the event log x is not a record"),
+        "{text}"
+    );
+}
