@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::control_plane::ControlPlane;
 
 pub(crate) const NAMESPACE: &str = "numaresources";
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(1);
 
 /// The parts, in the order in which they must go.
 pub(crate) struct Cluster {

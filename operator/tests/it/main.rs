@@ -1,4 +1,10 @@
 //! The operator as a process: its command line, and what it does to a real API server with no more rights than it is given.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "what clippy allows in test functions, the code that they share may do too"
+)]
 
 mod cli;
 mod cluster;

@@ -21,7 +21,7 @@ const OPERATOR_ACCOUNT: &str =
     "system:serviceaccount:numaresources:numaresources-controller-manager";
 /// Times to choose other ports when somebody else took one of ours meanwhile.
 const STARTS: usize = 3;
-const READY_WITHIN: Duration = Duration::from_secs(120);
+const READY_WITHIN: Duration = Duration::from_mins(2);
 
 /// The two processes with their files.
 pub(crate) struct ControlPlane {
