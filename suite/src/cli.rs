@@ -132,7 +132,7 @@ struct RunArgs {
     /// Directory of the manifests that install the stack [default: built in]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     manifests: Option<PathBuf>,
-    /// Scheduler that test pods name [default: that of the NUMAResourcesScheduler]
+    /// Scheduler that test pods name [default: that of the NUMAResourcesScheduler, once it is available]
     #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     scheduler_name: Option<String>,
     /// Directory of local clusters [default: ~/.local/state/numaresources]
