@@ -1,1 +1,33 @@
-//! Secondary scheduler with NodeResourceTopologyMatch
+//! Secondary scheduler with NodeResourceTopologyMatch.
+//!
+//! It places the pods that name one of its profiles, on nodes whose kubelet will be able to align them. One task owns all state and
+//! takes one change or one attempt after another, so nothing here needs a lock; the API server is written to by tasks beside it.
+//!
+//! In reading order:
+//! - [`run`]: start-up; [`core`]: the loop that owns all state. Only these two know the others.
+//! - [`pod`], [`cluster`]: what the watches tell, as far as placing needs it.
+//! - [`cache`]: what is left in the zones, from NRTs and from what was placed since.
+//! - [`queue`]: who is next.
+//! - [`cycle`]: one attempt: [`filter`] and [`score`] over the state as it is, nothing else.
+//! - [`watch`], [`bind`], [`report`]: the API server's side; [`metrics`], [`args`].
+//!
+//! It never evicts, never writes NRTs and never looks at a node other than through the API server.
+
+pub mod args;
+pub mod bind;
+pub mod cache;
+pub mod cluster;
+pub mod core;
+pub mod cycle;
+pub mod filter;
+pub mod metrics;
+pub mod pod;
+pub mod profile;
+pub mod queue;
+pub mod report;
+pub mod run;
+pub mod score;
+pub mod watch;
+
+#[cfg(test)]
+mod testing;

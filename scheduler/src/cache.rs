@@ -1,0 +1,503 @@
+//! What is left in the zones of every node, when the last NRT and the pods placed since are put together (scheduler.md 5).
+//!
+//! An NRT tells what was left when its exporter looked, and the fingerprint of the pods that it accounts for. Between a placement
+//! and the NRT that shows it, the pod must be charged here. So each node keeps the newest NRT whose pod set is understood (its
+//! *base*), and which of the node's pods that base accounts for; every other pod that lives is charged to *all* zones, because nobody
+//! knows which one the kubelet took. All of it is recomputed on the NRT or pod event itself: nothing polls.
+//!
+//! The pod set of an NRT need not be the one known here: a pod may not be admitted yet, or be gone already. So the fingerprint is
+//! searched for among the sets that differ from the known one in those few pods. A set that is found says exactly which pods the
+//! amounts contain. An NRT whose set is not found changes nothing but the kubelet's settings; a later one will do.
+//!
+//! Names are all that a fingerprint knows. A pod that has the name of a recent one is therefore accounted for only by NRTs that came
+//! after it was seen running.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use nrt::decode::NodeTopology;
+use nrt::fingerprint::Method;
+use scheduler_config::args::{ForeignPodsDetect, NodeResourceTopologyMatchArgs, ResyncMethod};
+use topology::fit::FreeZone;
+use topology::policy::ManagerConfig;
+use topology::request::Pod as Request;
+use topology::resource::{ResourceName, Resources};
+use topology::zone::Zone;
+
+use crate::pod::{Phase, Pod, PodKey};
+use search::{Candidate, search};
+
+mod search;
+
+/// Pods that are gone but may still be in an NRT; more of them on one node are not remembered.
+const GHOSTS: usize = 32;
+
+/// How much the cache does by itself (scheduler.md 5.1 to 5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// NRTs are taken as they are.
+    Passthrough,
+    /// NRTs are taken as they are, but a node is closed from reservation to binding.
+    DiscardReserved,
+    /// Pods are charged until an NRT accounts for them.
+    OverReserve,
+}
+
+/// What the configuration says about the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How much it does.
+    pub mode: Mode,
+    /// Which pods of other schedulers close a node.
+    pub foreign: ForeignPodsDetect,
+    /// Which pods a fingerprint covers.
+    pub method: ResyncMethod,
+    /// Names of our profiles: pods of any other scheduler are foreign.
+    pub profiles: BTreeSet<String>,
+}
+
+impl Settings {
+    /// From the arguments of the plugin.
+    pub fn new(args: &NodeResourceTopologyMatchArgs, profiles: BTreeSet<String>) -> Self {
+        let mode = if args.discard_reserved_nodes {
+            Mode::DiscardReserved
+        } else if args.cache_resync_period_seconds > 0 {
+            Mode::OverReserve
+        } else {
+            Mode::Passthrough
+        };
+        Self {
+            mode,
+            foreign: args.cache.foreign_pods_detect,
+            method: args.cache.resync_method,
+            profiles,
+        }
+    }
+}
+
+/// What a filter or score may look at.
+#[derive(Clone, Debug, PartialEq)]
+pub enum View {
+    /// The node has no NRT.
+    Absent,
+    /// The amounts cannot be trusted now.
+    Stale,
+    /// The amounts, with everything known charged.
+    Fresh(Fresh),
+}
+
+/// Usable amounts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fresh {
+    /// The kubelet's settings.
+    pub config: ManagerConfig,
+    /// What is left, in the order of the NRT.
+    pub free: Vec<FreeZone>,
+    /// The zones with their distances, in the same order.
+    pub zones: Vec<Zone>,
+}
+
+/// Numbers for the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Nodes with an NRT.
+    pub nodes: usize,
+    /// Of those, closed ones.
+    pub stale: usize,
+    /// Of those, nodes whose newest NRT has a pod set that is not understood.
+    pub unmatched: usize,
+    /// Pods charged to zones beside what NRTs say.
+    pub charged: usize,
+}
+
+/// The topology of every node.
+#[derive(Debug)]
+pub struct Cache {
+    settings: Settings,
+    entries: BTreeMap<String, Entry>,
+    /// Number of NRTs received: tells which of two events was first.
+    received: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    latest: Option<Numbered>,
+    base: Option<Numbered>,
+    /// Whether the pod set of `base` is known.
+    understood: bool,
+    pods: BTreeMap<PodKey, Tracked>,
+    /// Hashes of pods that are gone but may still be in an NRT, oldest first.
+    ghosts: Vec<u64>,
+    /// Pods between reservation and binding.
+    reserved: BTreeSet<PodKey>,
+    view: Option<View>,
+}
+
+#[derive(Clone, Debug)]
+struct Numbered {
+    topology: NodeTopology,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    uid: String,
+    hash: u64,
+    foreign: bool,
+    phase: Phase,
+    deleting: bool,
+    request: Arc<Request>,
+    /// The base contains what this pod holds.
+    accounted: bool,
+    /// Only NRTs with at least this number can account for it.
+    not_before: u64,
+}
+
+impl Tracked {
+    fn lives(&self) -> bool {
+        self.phase != Phase::Terminal
+    }
+}
+
+impl Cache {
+    /// A cache that knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            entries: BTreeMap::new(),
+            received: 0,
+        }
+    }
+
+    /// What is known of a node.
+    pub fn view(&self, node: &str) -> &View {
+        self.entries
+            .get(node)
+            .and_then(|entry| entry.view.as_ref())
+            .unwrap_or(&View::Absent)
+    }
+
+    /// Whether the newest NRT of a node is the one in use. Nodes without NRT have nothing to wait for.
+    pub fn is_settled(&self, node: &str) -> bool {
+        self.entries
+            .get(node)
+            .is_none_or(|entry| entry.is_settled())
+    }
+
+    /// An NRT was added or changed. True if the view changed.
+    pub fn apply_nrt(&mut self, node: &str, topology: NodeTopology) -> bool {
+        self.received += 1;
+        let number = self.received;
+        self.change(node, |entry| {
+            entry.latest = Some(Numbered { topology, number })
+        })
+    }
+
+    /// An NRT is gone. True if the view changed.
+    pub fn delete_nrt(&mut self, node: &str) -> bool {
+        self.change(node, |entry| {
+            (entry.latest, entry.base, entry.understood) = (None, None, false);
+            for pod in entry.pods.values_mut() {
+                pod.accounted = false;
+            }
+        })
+    }
+
+    /// A pod on a node was added or changed, or is assumed there. True if the view changed.
+    pub fn apply_pod(&mut self, node: &str, pod: &Pod) -> bool {
+        let foreign = !self.settings.profiles.contains(&pod.scheduler);
+        let received = self.received;
+        self.change(node, |entry| entry.apply_pod(pod, foreign, received))
+    }
+
+    /// A pod was deleted. True if the view changed.
+    pub fn delete_pod(&mut self, node: &str, key: &PodKey) -> bool {
+        self.change(node, |entry| {
+            entry.reserved.remove(key);
+            if let Some(pod) = entry.pods.remove(key) {
+                entry.remember(pod.hash);
+            }
+        })
+    }
+
+    /// A pod is about to be bound to a node (scheduler.md 5.2 and 5.3).
+    pub fn reserve(&mut self, node: &str, pod: &Pod) {
+        let foreign = !self.settings.profiles.contains(&pod.scheduler);
+        let received = self.received;
+        self.change(node, |entry| {
+            entry.reserved.insert(pod.key.clone());
+            entry.apply_pod(pod, foreign, received);
+        });
+    }
+
+    /// Binding worked: a node that was closed for it opens again. True if the view changed.
+    pub fn bound(&mut self, node: &str, key: &PodKey) -> bool {
+        self.change(node, |entry| {
+            entry.reserved.remove(key);
+        })
+    }
+
+    /// Binding failed: the pod is not there after all. True if the view changed.
+    pub fn unreserve(&mut self, node: &str, key: &PodKey) -> bool {
+        self.change(node, |entry| {
+            entry.reserved.remove(key);
+            entry.pods.remove(key);
+        })
+    }
+
+    /// Numbers for the metrics.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for entry in self.entries.values().filter(|entry| entry.latest.is_some()) {
+            stats.nodes += 1;
+            stats.stale += usize::from(entry.view == Some(View::Stale));
+            stats.unmatched += usize::from(!entry.is_settled());
+            stats.charged += entry.charged().count();
+        }
+        stats
+    }
+
+    fn change(&mut self, node: &str, change: impl FnOnce(&mut Entry)) -> bool {
+        let entry = self.entries.entry(node.to_owned()).or_default();
+        change(entry);
+        entry.resync(node, &self.settings);
+        let view = entry.compute(&self.settings);
+        let changed = entry.view.as_ref().unwrap_or(&View::Absent) != &view;
+        entry.view = Some(view);
+        if entry.latest.is_none() && entry.pods.is_empty() && entry.reserved.is_empty() {
+            self.entries.remove(node);
+        }
+        changed
+    }
+}
+
+impl Entry {
+    fn is_settled(&self) -> bool {
+        let number =
+            |numbered: &Option<Numbered>| numbered.as_ref().map(|numbered| numbered.number);
+        self.understood && number(&self.base) == number(&self.latest)
+    }
+
+    fn apply_pod(&mut self, pod: &Pod, foreign: bool, received: u64) {
+        let after_now = |phase| {
+            if phase == Phase::Pending {
+                u64::MAX
+            } else {
+                received + 1
+            }
+        };
+        if let Some(known) = self.pods.get_mut(&pod.key)
+            && known.uid == pod.uid
+        {
+            if known.not_before == u64::MAX {
+                known.not_before = after_now(pod.phase);
+            }
+            (known.phase, known.deleting, known.foreign) = (pod.phase, pod.deleting, foreign);
+            return;
+        }
+        if let Some(predecessor) = self.pods.remove(&pod.key) {
+            self.remember(predecessor.hash);
+        }
+        let namesake = self.ghosts.contains(&pod.hash);
+        self.pods.insert(
+            pod.key.clone(),
+            Tracked {
+                uid: pod.uid.clone(),
+                hash: pod.hash,
+                foreign,
+                phase: pod.phase,
+                deleting: pod.deleting,
+                request: Arc::clone(&pod.request),
+                accounted: false,
+                not_before: if namesake { after_now(pod.phase) } else { 0 },
+            },
+        );
+    }
+
+    fn remember(&mut self, hash: u64) {
+        if self.latest.is_none() {
+            return;
+        }
+        if self.ghosts.len() == GHOSTS {
+            self.ghosts.remove(0);
+        }
+        self.ghosts.push(hash);
+    }
+
+    /// Takes over the newest NRT if it can be told which pods it accounts for.
+    fn resync(&mut self, node: &str, settings: &Settings) {
+        let Some(latest) = &self.latest else { return };
+        if self.is_settled() {
+            return;
+        }
+        let (number, topology) = (latest.number, &latest.topology);
+        if settings.mode != Mode::OverReserve {
+            self.base = Some(latest.clone());
+            self.understood = true;
+            return;
+        }
+        let Some(published) = &topology.fingerprint else {
+            self.accept_without_fingerprint();
+            return;
+        };
+        let relevant = |pod: &Tracked| match settings.fingerprint_method(published.method) {
+            Method::All => true,
+            Method::WithExclusiveResources => {
+                pod.request.is_exclusive(|name| is_zoned(topology, name))
+            }
+        };
+        // From the moment that a namesake may be meant, its predecessor no longer is.
+        let meant: Vec<u64> = self
+            .pods
+            .values()
+            .filter(|pod| pod.not_before != 0 && pod.not_before <= number)
+            .map(|pod| pod.hash)
+            .collect();
+        self.ghosts.retain(|hash| !meant.contains(hash));
+        let mut candidates = Vec::new();
+        let mut keys = Vec::new();
+        for (key, pod) in self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.not_before <= number && relevant(pod))
+        {
+            candidates.push(Candidate {
+                hash: pod.hash,
+                certain: pod.accounted && pod.lives() && !pod.deleting,
+                likely: pod.lives(),
+                running: pod.phase == Phase::Running && !pod.deleting,
+            });
+            keys.push(key.clone());
+        }
+        let ghosts = self.ghosts.iter().map(|hash| Candidate {
+            hash: *hash,
+            certain: false,
+            likely: false,
+            running: false,
+        });
+        candidates.extend(ghosts);
+        let Some(found) = search(&candidates, &published.text) else {
+            tracing::debug!(node, published = %published.text, pods = keys.len(), "NodeTopology podset fingerprint mismatch");
+            // Before the first understood one, the newest amounts are the best there are; every pod is charged on top.
+            if !self.understood {
+                self.base = Some(latest.clone());
+            }
+            return;
+        };
+        tracing::debug!(node, published = %published.text, pods = keys.len(), "Flushing");
+        let (in_pods, in_ghosts) = found.split_at(keys.len());
+        for pod in self.pods.values_mut() {
+            pod.accounted = false;
+        }
+        for (key, included) in keys.iter().zip(in_pods) {
+            if let Some(pod) = self.pods.get_mut(key) {
+                pod.accounted = *included;
+            }
+        }
+        let mut kept = in_ghosts.iter().copied();
+        self.ghosts.retain(|_| kept.next().unwrap_or(false));
+        self.base = Some(latest.clone());
+        self.understood = true;
+    }
+
+    /// Without a fingerprint nobody can tell. The first NRT is believed to contain every pod there is; later ones contain what is
+    /// seen to run when they arrive.
+    fn accept_without_fingerprint(&mut self) {
+        let first = self.base.is_none();
+        for pod in self.pods.values_mut() {
+            pod.accounted |= first || pod.phase != Phase::Pending;
+        }
+        self.ghosts.clear();
+        self.base.clone_from(&self.latest);
+        self.understood = true;
+    }
+
+    /// Pods that the base does not contain but that live.
+    fn charged(&self) -> impl Iterator<Item = &Tracked> {
+        self.pods
+            .values()
+            .filter(|pod| !pod.accounted && pod.lives())
+    }
+
+    fn compute(&self, settings: &Settings) -> View {
+        let (Some(latest), Some(base)) = (&self.latest, &self.base) else {
+            return View::Absent;
+        };
+        if settings.mode == Mode::DiscardReserved && !self.reserved.is_empty() {
+            return View::Stale;
+        }
+        let mut charge = Resources::new();
+        if settings.mode == Mode::OverReserve {
+            let zoned = |name: &ResourceName| is_zoned(&latest.topology, name);
+            for pod in self.charged() {
+                if pod.foreign && self.closes(pod, settings, &latest.topology) {
+                    return View::Stale;
+                }
+                charge.add(&pod.request.exclusive_request(zoned));
+            }
+        }
+        let zones = base.topology.zones.clone();
+        let free = zones
+            .iter()
+            .map(|zone| {
+                let mut available: Resources = zone
+                    .resources
+                    .iter()
+                    .map(|(name, amounts)| (name.clone(), amounts.available))
+                    .collect();
+                available.subtract_listed(&charge);
+                FreeZone {
+                    id: zone.id,
+                    available,
+                }
+            })
+            .collect();
+        View::Fresh(Fresh {
+            config: latest.topology.config,
+            free,
+            zones,
+        })
+    }
+
+    /// Whether a foreign pod that no NRT accounts for makes the amounts useless.
+    fn closes(&self, pod: &Tracked, settings: &Settings, topology: &NodeTopology) -> bool {
+        let exclusive = || pod.request.is_exclusive(|name| is_zoned(topology, name));
+        match settings.foreign {
+            ForeignPodsDetect::None => false,
+            ForeignPodsDetect::OnlyExclusiveResources => exclusive(),
+            // A settled node has accounted for all that its fingerprint covers; what it does not cover takes nothing.
+            ForeignPodsDetect::All => {
+                !self.understood || exclusive() || covers_all(settings, topology)
+            }
+        }
+    }
+}
+
+impl Settings {
+    fn fingerprint_method(&self, published: Method) -> Method {
+        match self.method {
+            ResyncMethod::Autodetect => published,
+            ResyncMethod::All => Method::All,
+            ResyncMethod::OnlyExclusiveResources => Method::WithExclusiveResources,
+        }
+    }
+}
+
+fn covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
+    topology
+        .fingerprint
+        .as_ref()
+        .is_some_and(|published| settings.fingerprint_method(published.method) == Method::All)
+}
+
+/// Whether the zones hold any of a resource: what they do not hold cannot be taken from them.
+fn is_zoned(topology: &NodeTopology, name: &ResourceName) -> bool {
+    topology.zones.iter().any(|zone| {
+        zone.resources
+            .get(name)
+            .is_some_and(|amounts| amounts.allocatable > 0)
+    })
+}
+
+#[cfg(test)]
+mod tests;

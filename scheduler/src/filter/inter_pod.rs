@@ -1,0 +1,215 @@
+//! InterPodAffinity, required terms: near which pods a pod must be, and near which it must not (scheduler.md 7.3).
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::PodAffinityTerm;
+
+use super::{Plugin, Rejection, selector};
+use crate::cluster::{Cluster, Node};
+use crate::pod::{Phase, Pod};
+
+/// A label with a value: all nodes that carry it are one place.
+type Place = (String, String);
+
+/// The places that matter to a pod.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    /// Topology keys of the pod's affinity terms.
+    wanted_keys: Vec<String>,
+    /// Places with pods that the pod must be near to.
+    wanted: BTreeSet<Place>,
+    /// No such pod exists anywhere, but the pod is one itself: the first of its kind.
+    first_of_its_kind: bool,
+    /// Places with pods that the pod must not be near to.
+    avoided: BTreeSet<Place>,
+    /// Places with pods that do not want the pod near them.
+    unwelcome: BTreeSet<Place>,
+}
+
+impl Neighbours {
+    /// Looks at all pods that have a node.
+    pub fn new(cluster: &Cluster, pod: &Pod) -> Self {
+        let affinity = &pod.wishes.affinity;
+        let mut found = Self {
+            wanted_keys: affinity
+                .iter()
+                .map(|term| term.topology_key.clone())
+                .collect(),
+            ..Self::default()
+        };
+        let indifferent = affinity.is_empty() && pod.anti_affinity.is_empty();
+        let others: Vec<&Pod> = if indifferent {
+            cluster.pods_with_anti_affinity().collect()
+        } else {
+            cluster.pods().collect()
+        };
+        for other in others {
+            if other.phase == Phase::Terminal || other.key == pod.key {
+                continue;
+            }
+            let Some(node) = other
+                .node
+                .as_ref()
+                .and_then(|name| cluster.node(name))
+                .and_then(|state| state.node.as_ref())
+            else {
+                continue;
+            };
+            let selects = |term: &PodAffinityTerm, owner: &Pod, target: &Pod| {
+                selects(cluster, term, owner, target)
+            };
+            if !affinity.is_empty() && affinity.iter().all(|term| selects(term, pod, other)) {
+                found
+                    .wanted
+                    .extend(affinity.iter().filter_map(|term| place(term, node)));
+            }
+            let near = pod
+                .anti_affinity
+                .iter()
+                .filter(|term| selects(term, pod, other));
+            found
+                .avoided
+                .extend(near.filter_map(|term| place(term, node)));
+            let near = other
+                .anti_affinity
+                .iter()
+                .filter(|term| selects(term, other, pod));
+            found
+                .unwelcome
+                .extend(near.filter_map(|term| place(term, node)));
+        }
+        found.first_of_its_kind =
+            found.wanted.is_empty() && affinity.iter().all(|term| selects(cluster, term, pod, pod));
+        found
+    }
+
+    /// Whether the pod may be on the node.
+    pub fn filter(&self, node: &Node) -> Result<(), Rejection> {
+        let reject = |reason| Err(Rejection::new(Plugin::InterPodAffinity, reason));
+        let is_at = |places: &BTreeSet<Place>| {
+            places
+                .iter()
+                .any(|(key, value)| node.labels.get(key) == Some(value))
+        };
+        let near_all = self.wanted_keys.iter().all(|key| {
+            node.labels.get(key).is_some_and(|value| {
+                self.first_of_its_kind || self.wanted.contains(&(key.clone(), value.clone()))
+            })
+        });
+        if !near_all {
+            return reject("node(s) didn't match pod affinity rules");
+        }
+        if is_at(&self.avoided) {
+            return reject("node(s) didn't match pod anti-affinity rules");
+        }
+        if is_at(&self.unwelcome) {
+            return reject("node(s) didn't satisfy existing pods anti-affinity rules");
+        }
+        Ok(())
+    }
+}
+
+fn place(term: &PodAffinityTerm, node: &Node) -> Option<Place> {
+    let value = node.labels.get(&term.topology_key)?;
+    Some((term.topology_key.clone(), value.clone()))
+}
+
+/// Whether a term of `owner` means `target`. Without namespaces and namespace selector it means the owner's namespace.
+fn selects(cluster: &Cluster, term: &PodAffinityTerm, owner: &Pod, target: &Pod) -> bool {
+    let namespace = &target.key.namespace;
+    let listed = term.namespaces.as_deref().unwrap_or_default();
+    let in_namespace = if listed.is_empty() && term.namespace_selector.is_none() {
+        *namespace == owner.key.namespace
+    } else {
+        let selected = |labels| selector::labels(term.namespace_selector.as_ref(), labels);
+        listed.contains(namespace) || cluster.namespace_labels(namespace).is_some_and(selected)
+    };
+    in_namespace && selector::labels(term.label_selector.as_ref(), &target.labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{mk_node, mk_pod};
+    use serde_json::json;
+
+    fn mk_term(app: &str) -> PodAffinityTerm {
+        serde_json::from_value(json!({
+            "labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname",
+        }))
+        .expect("term")
+    }
+
+    fn mk_cluster(guest: Pod) -> Cluster {
+        let mut cluster = Cluster::new();
+        for name in ["a", "b"] {
+            cluster.apply_node(mk_node(name, "cpu=4"));
+        }
+        cluster.apply_pod(Pod {
+            node: Some("a".to_owned()),
+            ..guest
+        });
+        cluster
+    }
+
+    fn allowed(cluster: &Cluster, pod: &Pod) -> Vec<String> {
+        let neighbours = Neighbours::new(cluster, pod);
+        let nodes = cluster
+            .nodes()
+            .filter(|(node, _)| neighbours.filter(node).is_ok());
+        nodes.map(|(node, _)| node.name.clone()).collect()
+    }
+
+    #[test]
+    fn affinity_draws_to_the_pod_and_anti_affinity_away() {
+        let cluster = mk_cluster(mk_pod("guest", ""));
+        let mut pod = mk_pod("p", "");
+        pod.wishes.affinity = vec![mk_term("guest")];
+        assert_eq!(allowed(&cluster, &pod), ["a"]);
+        let mut pod = mk_pod("p", "");
+        pod.anti_affinity = vec![mk_term("guest")];
+        assert_eq!(allowed(&cluster, &pod), ["b"]);
+        assert_eq!(allowed(&cluster, &mk_pod("p", "")), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_a_pod_does_not_want_near_it_stays_away() {
+        let cluster = mk_cluster(Pod {
+            anti_affinity: vec![mk_term("p")],
+            ..mk_pod("guest", "")
+        });
+        assert_eq!(allowed(&cluster, &mk_pod("p", "")), ["b"]);
+        assert_eq!(allowed(&cluster, &mk_pod("q", "")), ["a", "b"]);
+    }
+
+    #[test]
+    fn the_first_of_a_kind_may_go_anywhere() {
+        let cluster = mk_cluster(mk_pod("guest", ""));
+        let mut pod = mk_pod("p", "");
+        pod.wishes.affinity = vec![mk_term("p")];
+        assert_eq!(allowed(&cluster, &pod), ["a", "b"]);
+        pod.wishes.affinity = vec![mk_term("absent")];
+        assert!(allowed(&cluster, &pod).is_empty());
+    }
+
+    #[test]
+    fn other_namespaces_count_only_where_named_or_selected() {
+        let mut guest = mk_pod("guest", "");
+        guest.key.namespace = "other".to_owned();
+        let mut cluster = mk_cluster(guest);
+        let mut pod = mk_pod("p", "");
+        pod.anti_affinity = vec![mk_term("guest")];
+        assert_eq!(allowed(&cluster, &pod), ["a", "b"]);
+        pod.anti_affinity[0].namespaces = Some(vec!["other".to_owned()]);
+        assert_eq!(allowed(&cluster, &pod), ["b"]);
+        pod.anti_affinity[0].namespaces = None;
+        pod.anti_affinity[0].namespace_selector =
+            serde_json::from_value(json!({"matchLabels": {"team": "x"}})).ok();
+        assert_eq!(allowed(&cluster, &pod), ["a", "b"]);
+        cluster.apply_namespace(
+            "other".to_owned(),
+            [("team".to_owned(), "x".to_owned())].into(),
+        );
+        assert_eq!(allowed(&cluster, &pod), ["b"]);
+    }
+}

@@ -1,0 +1,123 @@
+//! NodeResourceTopologyMatch: whether the kubelet will be able to align the pod (scheduler.md 3.1).
+
+use topology::fit;
+use topology::policy::Policy;
+use topology::request::Qos;
+
+use super::{Plugin, Rejection};
+use crate::cache::View;
+use crate::cluster::Node;
+use crate::pod::Pod;
+
+/// Reason when the amounts of a node cannot be trusted now.
+pub const INVALID: &str = "invalid node topology data";
+
+/// Nodes without NRT and kubelets that align nothing strictly take everything; pods that ask for nothing aligned go anywhere.
+pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
+    const PLUGIN: Plugin = Plugin::NodeResourceTopologyMatch;
+    if pod.request.qos() == Qos::BestEffort && !pod.request.asks_for_devices() {
+        return Ok(());
+    }
+    let fresh = match view {
+        View::Absent => return Ok(()),
+        View::Stale => return Err(Rejection::new(PLUGIN, INVALID)),
+        View::Fresh(fresh) => fresh,
+    };
+    if fresh.config.policy != Policy::SingleNumaNode {
+        return Ok(());
+    }
+    let known = |name: &str| {
+        // The API server lists these on every node that lives.
+        matches!(name, "cpu" | "memory" | "pods" | "ephemeral-storage")
+            || node.allocatable.get(name).is_some()
+    };
+    fit::fit(&pod.request, fresh.config.scope, &fresh.free, known).map_err(|misfit| Rejection {
+        detail: Some(misfit.to_string()),
+        ..Rejection::new(PLUGIN, misfit.reason())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Fresh;
+    use crate::testing::{mk_container, mk_node, mk_pod, mk_pod_of, mk_resources};
+    use rstest::rstest;
+    use topology::fit::FreeZone;
+    use topology::mask::ZoneId;
+    use topology::policy::{ManagerConfig, Scope};
+    use topology::request::ContainerKind;
+
+    fn mk_view(policy: Policy, scope: Scope) -> View {
+        let zone = |id, left| FreeZone {
+            id: ZoneId::new(id).expect("small"),
+            available: mk_resources(left),
+        };
+        View::Fresh(Fresh {
+            config: ManagerConfig {
+                policy,
+                scope,
+                ..ManagerConfig::default()
+            },
+            free: vec![zone(0, "cpu=4 memory=4Gi"), zone(1, "cpu=2 memory=4Gi")],
+            zones: Vec::new(),
+        })
+    }
+
+    fn reason(pod: &Pod, view: &View) -> Option<String> {
+        filter(pod, &mk_node("n", "cpu=8 memory=8Gi"), view)
+            .err()
+            .map(|rejection| rejection.reasons.join(", "))
+    }
+
+    #[rstest]
+    #[case(Policy::None, None)]
+    #[case(Policy::BestEffort, None)]
+    #[case(Policy::Restricted, None)]
+    #[case(Policy::SingleNumaNode, Some("cannot align container"))]
+    fn only_the_strict_policy_rules_out(#[case] policy: Policy, #[case] expected: Option<&str>) {
+        let pod = mk_pod("p", "cpu=5 memory=1Gi");
+        assert_eq!(
+            reason(&pod, &mk_view(policy, Scope::Container)).as_deref(),
+            expected
+        );
+    }
+
+    #[test]
+    fn scope_decides_what_is_aligned() {
+        let part = || mk_container(ContainerKind::App, "cpu=3 memory=1Gi", "cpu=3 memory=1Gi");
+        let small = || mk_container(ContainerKind::App, "cpu=2 memory=1Gi", "cpu=2 memory=1Gi");
+        let pod = mk_pod_of("p", vec![part(), small()]);
+        assert_eq!(
+            reason(&pod, &mk_view(Policy::SingleNumaNode, Scope::Container)),
+            None
+        );
+        let in_pod_scope = reason(&pod, &mk_view(Policy::SingleNumaNode, Scope::Pod));
+        assert_eq!(in_pod_scope.as_deref(), Some("cannot align pod"));
+    }
+
+    #[test]
+    fn best_effort_pods_do_not_even_look() {
+        let idle = mk_pod("p", "");
+        assert_eq!(reason(&idle, &View::Stale), None);
+        let with_device = mk_pod("p", "v/nic=1");
+        assert_eq!(reason(&with_device, &View::Stale).as_deref(), Some(INVALID));
+        assert_eq!(reason(&with_device, &View::Absent), None);
+    }
+
+    #[test]
+    fn the_detail_says_what_was_missing() {
+        let rejection = filter(
+            &mk_pod("p", "cpu=5 memory=1Gi"),
+            &mk_node("n", "cpu=8 memory=8Gi"),
+            &mk_view(Policy::SingleNumaNode, Scope::Container),
+        )
+        .expect_err("too large");
+        assert_eq!(
+            rejection.detail.as_deref(),
+            Some(
+                "cannot align container app: cpu wanted 5000m, zone 0 has 4000m, zone 1 has 2000m"
+            )
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! Metrics, with the names of kube-scheduler where it has them (scheduler.md 7.9).
+
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::cache::Stats;
+use crate::queue::Lengths;
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[expect(non_camel_case_types, reason = "the names are the label values")]
+pub enum AttemptResult {
+    /// Bound.
+    scheduled,
+    /// No node will do.
+    unschedulable,
+    /// Binding failed.
+    error,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabels {
+    result: AttemptResult,
+    profile: String,
+}
+
+/// What was written to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Written {
+    Event,
+    Condition,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    kind: Written,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabel {
+    queue: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabel {
+    r#type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+/// Handles to every metric. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    attempts: Family<AttemptLabels, Counter>,
+    attempt_seconds: Histogram,
+    algorithm_seconds: Histogram,
+    sli_seconds: Histogram,
+    attempts_a_pod: Histogram,
+    pending: Family<QueueLabel, Gauge>,
+    cache_size: Family<TypeLabel, Gauge>,
+    topology_nodes: Family<StateLabel, Gauge>,
+    topology_charged: Gauge,
+    topology_updates: Counter,
+    writes: Family<WriteLabels, Counter>,
+    watch_errors: Family<KindLabel, Counter>,
+}
+
+impl Metrics {
+    /// Creates and registers all metrics.
+    pub fn new(registry: &mut Registry) -> Self {
+        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
+        let metrics = Self {
+            attempts: Family::default(),
+            attempt_seconds: seconds(),
+            algorithm_seconds: Histogram::new(exponential_buckets(0.000_01, 2.0, 16)),
+            sli_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 20)),
+            attempts_a_pod: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
+            pending: Family::default(),
+            cache_size: Family::default(),
+            topology_nodes: Family::default(),
+            topology_charged: Gauge::default(),
+            topology_updates: Counter::default(),
+            writes: Family::default(),
+            watch_errors: Family::default(),
+        };
+        let registry = registry.sub_registry_with_prefix("scheduler");
+        registry.register(
+            "schedule_attempts",
+            "Attempts to schedule pods, by result",
+            metrics.attempts.clone(),
+        );
+        registry.register(
+            "scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency (algorithm and binding)",
+            metrics.attempt_seconds.clone(),
+        );
+        registry.register(
+            "scheduling_algorithm_duration_seconds",
+            "Scheduling algorithm latency",
+            metrics.algorithm_seconds.clone(),
+        );
+        registry.register(
+            "pod_scheduling_sli_duration_seconds",
+            "Time from entering the queue to being bound",
+            metrics.sli_seconds.clone(),
+        );
+        registry.register(
+            "pod_scheduling_attempts",
+            "Attempts that a scheduled pod needed",
+            metrics.attempts_a_pod.clone(),
+        );
+        registry.register(
+            "pending_pods",
+            "Pending pods, by queue",
+            metrics.pending.clone(),
+        );
+        registry.register(
+            "cache_size",
+            "Nodes, pods and assumed pods",
+            metrics.cache_size.clone(),
+        );
+        registry.register(
+            "topology_nodes",
+            "Nodes with an NRT, by state: known, stale (closed to aligned pods), unmatched (newest NRT not understood)",
+            metrics.topology_nodes.clone(),
+        );
+        registry.register(
+            "topology_charged_pods",
+            "Pods charged to zones because no NRT accounts for them yet",
+            metrics.topology_charged.clone(),
+        );
+        registry.register(
+            "topology_updates",
+            "NRTs received",
+            metrics.topology_updates.clone(),
+        );
+        registry.register(
+            "api_writes",
+            "Events and conditions written, by result",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "watch_errors",
+            "Failures of watches, by kind",
+            metrics.watch_errors.clone(),
+        );
+        metrics
+    }
+
+    /// An attempt ended; `took` from popping the pod.
+    pub fn attempt(&self, result: AttemptResult, profile: &str, took: Duration) {
+        self.attempts
+            .get_or_create(&AttemptLabels {
+                result,
+                profile: profile.to_owned(),
+            })
+            .inc();
+        self.attempt_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Filtering and scoring took so long.
+    pub fn algorithm(&self, took: Duration) {
+        self.algorithm_seconds.observe(took.as_secs_f64());
+    }
+
+    /// A pod was bound, so long after it was queued, after so many attempts.
+    pub fn scheduled(&self, since_queued: Duration, attempts: u32) {
+        self.sli_seconds.observe(since_queued.as_secs_f64());
+        self.attempts_a_pod.observe(f64::from(attempts));
+    }
+
+    /// An event or condition was written, or not.
+    pub fn write(&self, kind: Written, worked: bool) {
+        let result = if worked { "success" } else { "failure" };
+        self.writes
+            .get_or_create(&WriteLabels { kind, result })
+            .inc();
+    }
+
+    /// A watch failed and is started again.
+    pub fn watch_error(&self, kind: &'static str) {
+        self.watch_errors.get_or_create(&KindLabel { kind }).inc();
+    }
+
+    /// An NRT was received.
+    pub fn topology_update(&self) {
+        self.topology_updates.inc();
+    }
+
+    /// The present sizes of everything.
+    pub fn sizes(
+        &self,
+        queue: Lengths,
+        nodes: usize,
+        pods: usize,
+        assumed: usize,
+        topology: Stats,
+    ) {
+        let set = |queue, length: usize| {
+            self.pending
+                .get_or_create(&QueueLabel { queue })
+                .set(length as i64)
+        };
+        set("active", queue.active);
+        set("backoff", queue.backoff);
+        set("unschedulable", queue.unschedulable);
+        set("gated", queue.gated);
+        let set = |r#type, size: usize| {
+            self.cache_size
+                .get_or_create(&TypeLabel { r#type })
+                .set(size as i64)
+        };
+        set("nodes", nodes);
+        set("pods", pods);
+        set("assumed_pods", assumed);
+        let set = |state, count: usize| {
+            self.topology_nodes
+                .get_or_create(&StateLabel { state })
+                .set(count as i64)
+        };
+        set("known", topology.nodes);
+        set("stale", topology.stale);
+        set("unmatched", topology.unmatched);
+        self.topology_charged.set(topology.charged as i64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_those_of_kube_scheduler() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        metrics.attempt(
+            AttemptResult::unschedulable,
+            "topo",
+            Duration::from_millis(1),
+        );
+        metrics.sizes(
+            Lengths {
+                active: 2,
+                ..Lengths::default()
+            },
+            3,
+            4,
+            1,
+            Stats::default(),
+        );
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+        for line in [
+            r#"scheduler_schedule_attempts_total{result="unschedulable",profile="topo"} 1"#,
+            r#"scheduler_pending_pods{queue="active"} 2"#,
+            r#"scheduler_cache_size{type="nodes"} 3"#,
+        ] {
+            assert!(text.contains(line), "{line} not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! Pods that wait for a node (scheduler.md 7.6).
+//!
+//! A pod is ready, or it sleeps after an attempt that failed. It wakes when its backoff is over, at the latest after the longest
+//! backoff, or when something changed that may help it; such a pod need not sit out its backoff while nothing else is ready. The
+//! attempt itself is synchronous, so no event can be lost between it and going to sleep.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::filter::Plugins;
+use crate::pod::PodKey;
+
+/// Shortest and longest sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first failed attempt.
+    pub initial: Duration,
+    /// After many.
+    pub maximum: Duration,
+}
+
+impl Backoff {
+    /// Sleep after the n-th failed attempt in a row, n from 1: twice as long each time.
+    fn after(self, attempts: u32) -> Duration {
+        let doublings = attempts.saturating_sub(1).min(20);
+        (self.initial * 2_u32.pow(doublings)).min(self.maximum)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In `ready`.
+    Ready,
+    /// In `asleep`; may be woken by what these plugins wait for.
+    Asleep { rejected_by: Plugins },
+    /// In `asleep` and in `eager`.
+    Eager,
+    /// Held back by its gates.
+    Gated,
+    /// Popped: an attempt or its binding is under way.
+    InFlight,
+}
+
+#[derive(Debug)]
+struct Item {
+    uid: String,
+    priority: i32,
+    order: u64,
+    state: State,
+    wake: Instant,
+    /// Failed attempts since something changed for the better.
+    failures: u32,
+    /// All attempts.
+    attempts: u32,
+    since: Instant,
+}
+
+/// A pod that is to be tried now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Popped {
+    /// The pod.
+    pub key: PodKey,
+    /// Attempts so far, this one included.
+    pub attempts: u32,
+    /// When it was first queued.
+    pub since: Instant,
+}
+
+/// How many pods are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lengths {
+    /// Ready.
+    pub active: usize,
+    /// Asleep, and something changed for them.
+    pub backoff: usize,
+    /// Asleep.
+    pub unschedulable: usize,
+    /// Held back by gates.
+    pub gated: usize,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub struct Queue {
+    backoff: Backoff,
+    items: HashMap<PodKey, Item>,
+    ready: BTreeSet<(Reverse<i32>, u64, PodKey)>,
+    asleep: BTreeSet<(Instant, PodKey)>,
+    eager: BTreeSet<(Instant, PodKey)>,
+    orders: u64,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            items: HashMap::new(),
+            ready: BTreeSet::new(),
+            asleep: BTreeSet::new(),
+            eager: BTreeSet::new(),
+            orders: 0,
+        }
+    }
+
+    /// Adds a pod, or takes note that it changed: gates may have opened, priority may differ. A pod with another uid starts anew.
+    pub fn upsert(&mut self, key: &PodKey, uid: &str, priority: i32, gated: bool, now: Instant) {
+        if self.items.get(key).is_some_and(|item| item.uid != uid) {
+            self.remove(key);
+        }
+        match self.items.get_mut(key) {
+            Some(item) if item.state == State::InFlight => item.priority = priority,
+            Some(item) if (item.state == State::Gated) == gated && item.priority == priority => {}
+            Some(item) => {
+                let was_gated = item.state == State::Gated;
+                self.unlist(key);
+                let Some(item) = self.items.get_mut(key) else {
+                    return;
+                };
+                item.priority = priority;
+                if gated {
+                    item.state = State::Gated;
+                } else if was_gated {
+                    self.list_ready(key);
+                } else {
+                    self.relist(key);
+                }
+            }
+            None => {
+                self.orders += 1;
+                let item = Item {
+                    uid: uid.to_owned(),
+                    priority,
+                    order: self.orders,
+                    state: State::Gated,
+                    wake: now,
+                    failures: 0,
+                    attempts: 0,
+                    since: now,
+                };
+                self.items.insert(key.clone(), item);
+                if !gated {
+                    self.list_ready(key);
+                }
+            }
+        }
+    }
+
+    /// The pod no longer waits. True if it was there.
+    pub fn remove(&mut self, key: &PodKey) -> bool {
+        self.unlist(key);
+        self.items.remove(key).is_some()
+    }
+
+    /// The pod changed in a way that may make it fit: no reason to wait for its backoff alone.
+    pub fn wake(&mut self, key: &PodKey) {
+        if self
+            .items
+            .get(key)
+            .is_some_and(|item| matches!(item.state, State::Asleep { .. }))
+        {
+            self.make_eager(key);
+        }
+    }
+
+    /// Something changed that those rejected by `plugins` wait for.
+    pub fn wake_rejected_by(&mut self, plugins: Plugins) {
+        let woken: Vec<PodKey> = self
+            .asleep
+            .iter()
+            .map(|(_, key)| key)
+            .filter(|key| {
+                self.items.get(*key).is_some_and(
+                    |item| matches!(item.state, State::Asleep { rejected_by } if rejected_by.intersects(plugins)),
+                )
+            })
+            .cloned()
+            .collect();
+        for key in &woken {
+            self.make_eager(key);
+        }
+    }
+
+    /// The pod to try now, if any: the one with the highest priority, longest in the queue; then those for whom something changed.
+    pub fn pop(&mut self, now: Instant) -> Option<Popped> {
+        while let Some((wake, key)) = self.asleep.first().cloned() {
+            if wake > now {
+                break;
+            }
+            self.unlist(&key);
+            self.list_ready(&key);
+        }
+        let ready = self.ready.first().map(|(_, _, key)| key.clone());
+        let key = ready.or_else(|| self.eager.first().map(|(_, key)| key.clone()))?;
+        self.unlist(&key);
+        let item = self.items.get_mut(&key)?;
+        item.state = State::InFlight;
+        item.attempts += 1;
+        Some(Popped {
+            attempts: item.attempts,
+            since: item.since,
+            key,
+        })
+    }
+
+    /// The attempt failed: the pod sleeps for its backoff, or until something changes for one of `rejected_by`.
+    pub fn failed(&mut self, key: &PodKey, rejected_by: Plugins, now: Instant) {
+        let Some(item) = self.items.get_mut(key) else {
+            return;
+        };
+        if item.state != State::InFlight {
+            return;
+        }
+        item.failures += 1;
+        item.wake = now + self.backoff.after(item.failures);
+        item.state = State::Asleep { rejected_by };
+        self.asleep.insert((item.wake, key.clone()));
+    }
+
+    /// When the next sleeper wakes.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.asleep.first().map(|(wake, _)| *wake)
+    }
+
+    /// Lengths, for the metrics.
+    pub fn lengths(&self) -> Lengths {
+        let gated = self
+            .items
+            .values()
+            .filter(|item| item.state == State::Gated)
+            .count();
+        Lengths {
+            active: self.ready.len(),
+            backoff: self.eager.len(),
+            unschedulable: self.asleep.len() - self.eager.len(),
+            gated,
+        }
+    }
+
+    fn make_eager(&mut self, key: &PodKey) {
+        let Some(item) = self.items.get_mut(key) else {
+            return;
+        };
+        item.state = State::Eager;
+        // What failed before says nothing about the new situation.
+        item.failures = 0;
+        self.eager.insert((item.wake, key.clone()));
+    }
+
+    fn list_ready(&mut self, key: &PodKey) {
+        let Some(item) = self.items.get_mut(key) else {
+            return;
+        };
+        item.state = State::Ready;
+        self.ready
+            .insert((Reverse(item.priority), item.order, key.clone()));
+    }
+
+    /// Puts the pod back into the lists of its state, after its priority changed.
+    fn relist(&mut self, key: &PodKey) {
+        let Some(item) = self.items.get(key) else {
+            return;
+        };
+        match item.state {
+            State::Ready => drop(self.ready.insert((
+                Reverse(item.priority),
+                item.order,
+                key.clone(),
+            ))),
+            State::Asleep { .. } => drop(self.asleep.insert((item.wake, key.clone()))),
+            State::Eager => {
+                self.asleep.insert((item.wake, key.clone()));
+                self.eager.insert((item.wake, key.clone()));
+            }
+            State::Gated | State::InFlight => {}
+        }
+    }
+
+    fn unlist(&mut self, key: &PodKey) {
+        let Some(item) = self.items.get(key) else {
+            return;
+        };
+        self.ready
+            .remove(&(Reverse(item.priority), item.order, key.clone()));
+        self.asleep.remove(&(item.wake, key.clone()));
+        self.eager.remove(&(item.wake, key.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Plugin;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn mk_queue() -> (Queue, Instant) {
+        (
+            Queue::new(Backoff {
+                initial: SECOND,
+                maximum: 10 * SECOND,
+            }),
+            Instant::now(),
+        )
+    }
+
+    fn mk_key(name: &str) -> PodKey {
+        PodKey {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn add(queue: &mut Queue, name: &str, priority: i32, now: Instant) {
+        queue.upsert(&mk_key(name), name, priority, false, now);
+    }
+
+    fn pop(queue: &mut Queue, now: Instant) -> Option<String> {
+        queue.pop(now).map(|popped| popped.key.name)
+    }
+
+    fn rejected_by(plugin: Plugin) -> Plugins {
+        [plugin].into_iter().collect()
+    }
+
+    #[test]
+    fn priority_goes_before_age() {
+        let (mut queue, now) = mk_queue();
+        for (name, priority) in [("a", 0), ("b", 5), ("c", 0), ("d", 5)] {
+            add(&mut queue, name, priority, now);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue, now)).collect();
+        assert_eq!(order, ["b", "d", "a", "c"]);
+    }
+
+    #[test]
+    fn a_rejected_pod_is_tried_again_after_doubling_sleeps() {
+        let (mut queue, start) = mk_queue();
+        add(&mut queue, "a", 0, start);
+        let mut now = start;
+        let mut sleeps = Vec::new();
+        for _ in 0..6 {
+            assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
+            queue.failed(&mk_key("a"), rejected_by(Plugin::NodeResourcesFit), now);
+            assert_eq!(pop(&mut queue, now), None);
+            let wake = queue.next_wake().expect("asleep");
+            sleeps.push((wake - now).as_secs());
+            now = wake;
+        }
+        assert_eq!(sleeps, [1, 2, 4, 8, 10, 10]);
+    }
+
+    #[test]
+    fn a_change_wakes_only_those_it_may_help_and_starts_the_backoff_over() {
+        let (mut queue, now) = mk_queue();
+        for (name, plugin) in [
+            ("fit", Plugin::NodeResourcesFit),
+            ("numa", Plugin::NodeResourceTopologyMatch),
+        ] {
+            add(&mut queue, name, 0, now);
+            for _ in 0..3 {
+                queue.wake_rejected_by(Plugins::default());
+                let wake = queue.next_wake().unwrap_or(now);
+                queue.pop(wake);
+                queue.failed(&mk_key(name), rejected_by(plugin), now);
+            }
+        }
+        assert_eq!(pop(&mut queue, now), None);
+        queue.wake_rejected_by(rejected_by(Plugin::NodeResourceTopologyMatch));
+        assert_eq!(
+            queue.lengths(),
+            Lengths {
+                active: 0,
+                backoff: 1,
+                unschedulable: 1,
+                gated: 0
+            }
+        );
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("numa"));
+        assert_eq!(pop(&mut queue, now), None);
+        queue.failed(
+            &mk_key("numa"),
+            rejected_by(Plugin::NodeResourceTopologyMatch),
+            now,
+        );
+        assert_eq!(queue.next_wake(), Some(now + SECOND));
+    }
+
+    #[test]
+    fn ready_pods_go_before_woken_ones() {
+        let (mut queue, now) = mk_queue();
+        add(&mut queue, "old", 9, now);
+        queue.pop(now);
+        queue.failed(&mk_key("old"), Plugins::ALL, now);
+        queue.wake(&mk_key("old"));
+        add(&mut queue, "new", 0, now);
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("new"));
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("old"));
+    }
+
+    #[test]
+    fn gates_hold_back_until_they_open() {
+        let (mut queue, now) = mk_queue();
+        queue.upsert(&mk_key("a"), "a", 0, true, now);
+        assert_eq!((pop(&mut queue, now), queue.lengths().gated), (None, 1));
+        queue.upsert(&mk_key("a"), "a", 0, false, now);
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_pod_in_flight_is_not_popped_twice_and_a_removed_one_not_at_all() {
+        let (mut queue, now) = mk_queue();
+        add(&mut queue, "a", 0, now);
+        queue.pop(now);
+        add(&mut queue, "a", 3, now);
+        assert_eq!(pop(&mut queue, now), None);
+        assert!(queue.remove(&mk_key("a")));
+        queue.failed(&mk_key("a"), Plugins::ALL, now);
+        assert_eq!(
+            (queue.next_wake(), queue.lengths()),
+            (None, Lengths::default())
+        );
+    }
+
+    #[test]
+    fn a_namesake_starts_anew() {
+        let (mut queue, now) = mk_queue();
+        add(&mut queue, "a", 0, now);
+        queue.pop(now);
+        queue.upsert(&mk_key("a"), "other", 0, false, now);
+        assert_eq!(queue.pop(now).map(|popped| popped.attempts), Some(1));
+    }
+
+    #[test]
+    fn priority_may_change_in_any_state() {
+        let (mut queue, now) = mk_queue();
+        for name in ["a", "b"] {
+            add(&mut queue, name, 0, now);
+        }
+        add(&mut queue, "b", 1, now);
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("b"));
+        queue.failed(&mk_key("b"), Plugins::ALL, now);
+        add(&mut queue, "b", 2, now);
+        assert_eq!(
+            queue.lengths(),
+            Lengths {
+                active: 1,
+                backoff: 0,
+                unschedulable: 1,
+                gated: 0
+            }
+        );
+        queue.wake(&mk_key("b"));
+        add(&mut queue, "b", 3, now);
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("b"));
+    }
+}

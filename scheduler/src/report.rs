@@ -1,0 +1,436 @@
+//! What others see of the decisions: events and the `PodScheduled` condition (scheduler.md 7.7).
+//!
+//! Writes happen beside the scheduling, by a few workers. All reports about one pod go to one worker in their order; if it falls
+//! behind, a newer condition replaces an older one and repeated events are counted up, so what waits is bounded by the number of pods.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ObjectReference, Pod as WirePod};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::metrics::{Metrics, Written};
+use crate::pod::{Pod, PodKey};
+
+/// Workers: requests that are under way at once.
+const WORKERS: usize = 8;
+/// A series that was idle for so long ends; the next equal event starts a new one.
+const SERIES: Duration = Duration::from_mins(6);
+/// Longest note that the API server takes, in bytes.
+const NOTE: usize = 1024;
+/// Tries of one write.
+const TRIES: u32 = 3;
+
+/// What happened to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Happening {
+    /// It was bound to this node.
+    Scheduled {
+        /// The node.
+        node: String,
+    },
+    /// It could not be placed, for this reason.
+    Failed {
+        /// The message.
+        message: String,
+    },
+}
+
+impl Happening {
+    fn parts(&self, pod: &PodKey) -> (&'static str, &'static str, &'static str, String) {
+        match self {
+            Self::Scheduled { node } => (
+                "Normal",
+                "Scheduled",
+                "Binding",
+                format!("Successfully assigned {pod} to {node}"),
+            ),
+            Self::Failed { message } => (
+                "Warning",
+                "FailedScheduling",
+                "Scheduling",
+                shortened(message),
+            ),
+        }
+    }
+}
+
+fn shortened(message: &str) -> String {
+    const ENDING: &str = " ...";
+    if message.len() <= NOTE {
+        return message.to_owned();
+    }
+    let mut end = NOTE - ENDING.len();
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{ENDING}", &message[..end])
+}
+
+/// Identity of a pod in a report.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Subject {
+    key: PodKey,
+    uid: String,
+    profile: String,
+}
+
+impl From<&Pod> for Subject {
+    fn from(pod: &Pod) -> Self {
+        Self {
+            key: pod.key.clone(),
+            uid: pod.uid.clone(),
+            profile: pod.scheduler.clone(),
+        }
+    }
+}
+
+enum Report {
+    Event {
+        subject: Subject,
+        resource_version: Option<String>,
+        happening: Happening,
+    },
+    Condition {
+        subject: Subject,
+        reason: &'static str,
+        message: String,
+    },
+}
+
+/// Where decisions are handed over. Dropping it ends the workers once they are done.
+#[derive(Clone)]
+pub struct Reporter {
+    workers: Vec<mpsc::UnboundedSender<Report>>,
+    hasher: RandomState,
+}
+
+impl Reporter {
+    /// Starts the workers in `tasks`. `host` tells apart the instances of a profile.
+    pub fn start(client: &Client, host: &str, metrics: &Metrics, tasks: &mut JoinSet<()>) -> Self {
+        let workers = (0..WORKERS)
+            .map(|_| {
+                let (sender, reports) = mpsc::unbounded_channel();
+                let worker = Worker {
+                    client: client.clone(),
+                    host: host.to_owned(),
+                    metrics: metrics.clone(),
+                    series: HashMap::new(),
+                };
+                tasks.spawn(worker.run(reports));
+                sender
+            })
+            .collect();
+        Self {
+            workers,
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// An event about a pod.
+    pub fn event(&self, pod: &Pod, happening: Happening) {
+        let resource_version = pod.resource_version.clone();
+        self.send(
+            &pod.key,
+            Report::Event {
+                subject: pod.into(),
+                resource_version,
+                happening,
+            },
+        );
+    }
+
+    /// The pod could not be placed: its condition says so.
+    pub fn not_scheduled(&self, pod: &Pod, reason: &'static str, message: &str) {
+        self.send(
+            &pod.key,
+            Report::Condition {
+                subject: pod.into(),
+                reason,
+                message: message.to_owned(),
+            },
+        );
+    }
+
+    fn send(&self, key: &PodKey, report: Report) {
+        let index = self.hasher.hash_one(key) as usize % self.workers.len();
+        // A worker ends only after this sender is gone, or with the process.
+        drop(self.workers[index].send(report));
+    }
+}
+
+type SeriesKey = (Subject, Happening);
+
+struct Series {
+    name: String,
+    count: i32,
+    last: Instant,
+}
+
+#[derive(Default)]
+struct Batch {
+    events: Vec<(SeriesKey, Option<String>, i32)>,
+    conditions: HashMap<Subject, (&'static str, String)>,
+}
+
+impl Batch {
+    fn add(&mut self, report: Report) {
+        match report {
+            Report::Event {
+                subject,
+                resource_version,
+                happening,
+            } => {
+                let key = (subject, happening);
+                match self.events.iter_mut().find(|(other, _, _)| *other == key) {
+                    Some((_, _, count)) => *count += 1,
+                    None => self.events.push((key, resource_version, 1)),
+                }
+            }
+            Report::Condition {
+                subject,
+                reason,
+                message,
+            } => {
+                self.conditions.insert(subject, (reason, message));
+            }
+        }
+    }
+}
+
+struct Worker {
+    client: Client,
+    host: String,
+    metrics: Metrics,
+    series: HashMap<SeriesKey, Series>,
+}
+
+impl Worker {
+    async fn run(mut self, mut reports: mpsc::UnboundedReceiver<Report>) {
+        while let Some(first) = reports.recv().await {
+            let mut batch = Batch::default();
+            batch.add(first);
+            while let Ok(next) = reports.try_recv() {
+                batch.add(next);
+            }
+            for (subject, (reason, message)) in batch.conditions {
+                self.write_condition(&subject, reason, &message).await;
+            }
+            for (key, resource_version, count) in batch.events {
+                self.write_event(key, resource_version, count).await;
+            }
+            self.series
+                .retain(|_, series| series.last.elapsed() < SERIES);
+        }
+    }
+
+    async fn write_event(&mut self, key: SeriesKey, resource_version: Option<String>, count: i32) {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &key.0.key.namespace);
+        let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
+        let mut count = count;
+        if let Some(series) = self.series.get_mut(&key) {
+            series.count = series.count.saturating_add(count);
+            series.last = Instant::now();
+            let patch =
+                Patch::Merge(json!({"series": {"count": series.count, "lastObservedTime": now}}));
+            let params = PatchParams::default();
+            let written = retried(|| api.patch(&series.name, &params, &patch)).await;
+            self.metrics.write(Written::Event, written.is_ok());
+            match written {
+                Err(error) if is_gone(&error) => count = series.count,
+                Err(error) => {
+                    tracing::warn!(pod = %key.0.key, error = %daemon::log::chain(&error), "Event not updated");
+                    return;
+                }
+                Ok(()) => return,
+            }
+        }
+        let name = format!("{}.{}", key.0.key.name, unique());
+        let event = self.mk_event(&key, resource_version, &name, now);
+        let params = PostParams::default();
+        let written = retried(|| api.create(&params, &event)).await;
+        self.metrics.write(Written::Event, written.is_ok());
+        match written {
+            Ok(()) => {
+                self.series.insert(
+                    key,
+                    Series {
+                        name,
+                        count,
+                        last: Instant::now(),
+                    },
+                );
+            }
+            Err(error) => {
+                tracing::warn!(pod = %key.0.key, error = %daemon::log::chain(&error), "Event not written");
+            }
+        }
+    }
+
+    fn mk_event(
+        &self,
+        key: &SeriesKey,
+        resource_version: Option<String>,
+        name: &str,
+        now: MicroTime,
+    ) -> Event {
+        let (subject, happening) = key;
+        let (kind, reason, action, note) = happening.parts(&subject.key);
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(subject.key.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            type_: Some(kind.to_owned()),
+            reason: Some(reason.to_owned()),
+            action: Some(action.to_owned()),
+            note: Some(note),
+            event_time: Some(now),
+            reporting_controller: Some(subject.profile.clone()),
+            reporting_instance: Some(format!("{}-{}", subject.profile, self.host)),
+            regarding: Some(ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(subject.key.name.clone()),
+                namespace: Some(subject.key.namespace.clone()),
+                uid: Some(subject.uid.clone()),
+                resource_version,
+                ..ObjectReference::default()
+            }),
+            ..Event::default()
+        }
+    }
+
+    async fn write_condition(&self, subject: &Subject, reason: &str, message: &str) {
+        let api: Api<WirePod> = Api::namespaced(self.client.clone(), &subject.key.namespace);
+        // The uid makes the API server refuse a namesake.
+        let patch = Patch::Strategic(json!({
+            "metadata": {"uid": subject.uid},
+            "status": {"conditions": [{
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": reason,
+                "message": message,
+                "lastProbeTime": null,
+                "lastTransitionTime": k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            }]},
+        }));
+        let params = PatchParams::default();
+        let written = retried(|| api.patch_status(&subject.key.name, &params, &patch)).await;
+        self.metrics.write(Written::Condition, written.is_ok());
+        if let Err(error) = written
+            && !is_gone(&error)
+        {
+            tracing::warn!(pod = %subject.key, error = %daemon::log::chain(&error), "Pod condition not written");
+        }
+    }
+}
+
+/// Tries a write that may be repeated. What the API server refuses for good is not tried again.
+async fn retried<T, F: Future<Output = kube::Result<T>>>(call: impl Fn() -> F) -> kube::Result<()> {
+    let mut pause = Duration::from_millis(200);
+    let mut tries = 1;
+    loop {
+        match call().await {
+            Err(error) if tries < TRIES && is_passing(&error) => {
+                tokio::time::sleep(pause).await;
+                pause *= 4;
+                tries += 1;
+            }
+            result => return result.map(drop),
+        }
+    }
+}
+
+fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500 || status.code == 429,
+        _ => true,
+    }
+}
+
+fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// A suffix that no other event of the pod has: names of events are only there to be unique.
+fn unique() -> String {
+    format!("{:016x}", RandomState::new().hash_one(0_u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::mk_pod;
+
+    #[test]
+    fn notes_are_cut_at_a_character() {
+        assert_eq!(shortened("short"), "short");
+        let long = shortened(&"é".repeat(600));
+        assert!(
+            long.len() <= NOTE && long.ends_with("é ..."),
+            "{}",
+            long.len()
+        );
+    }
+
+    #[test]
+    fn equal_events_are_counted_and_conditions_replaced() {
+        let pod = mk_pod("p", "");
+        let mut batch = Batch::default();
+        let event = |message: &str| Report::Event {
+            subject: (&pod).into(),
+            resource_version: None,
+            happening: Happening::Failed {
+                message: message.to_owned(),
+            },
+        };
+        for message in ["a", "b", "a"] {
+            batch.add(event(message));
+            batch.add(Report::Condition {
+                subject: (&pod).into(),
+                reason: "Unschedulable",
+                message: message.to_owned(),
+            });
+        }
+        let counts: Vec<i32> = batch.events.iter().map(|(_, _, count)| *count).collect();
+        assert_eq!(counts, [2, 1]);
+        assert_eq!(
+            batch.conditions.into_values().collect::<Vec<_>>(),
+            [("Unschedulable", "a".to_owned())]
+        );
+    }
+
+    #[test]
+    fn texts_are_those_that_others_match() {
+        let pod = mk_pod("p", "").key;
+        let scheduled = Happening::Scheduled {
+            node: "worker-0".to_owned(),
+        };
+        assert_eq!(
+            scheduled.parts(&pod),
+            (
+                "Normal",
+                "Scheduled",
+                "Binding",
+                "Successfully assigned ns/p to worker-0".to_owned()
+            )
+        );
+        let failed = Happening::Failed {
+            message: "m".to_owned(),
+        };
+        assert_eq!(
+            failed.parts(&pod),
+            ("Warning", "FailedScheduling", "Scheduling", "m".to_owned())
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Which of the possible nodes is best (scheduler.md 4, 7.4 and 7.5).
+//!
+//! Each plugin gives every node 0 to 100; the weighted sum decides.
+
+use crate::cache::Cache;
+use crate::cluster::{Node, NodeState};
+use crate::filter::node::{selected_weight, soft_taints};
+use crate::pod::Pod;
+use scheduler_config::args::ScoringStrategy;
+
+pub mod least_numa;
+pub mod node;
+pub mod zones;
+
+/// Best score of one plugin.
+pub const MAX: i64 = 100;
+
+/// A score plugin with what it needs to know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plugin {
+    /// Few taints that would rather keep the pod away.
+    TaintToleration,
+    /// Nodes that the pod would like.
+    NodeAffinity,
+    /// Nodes with most left.
+    NodeResourcesFit,
+    /// Nodes whose CPU and memory are used evenly.
+    NodeResourcesBalancedAllocation,
+    /// Zones that suit the strategy.
+    NodeResourceTopologyMatch(ScoringStrategy),
+}
+
+/// A plugin with the weight of its opinion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weighted {
+    /// The plugin.
+    pub plugin: Plugin,
+    /// At least 1.
+    pub weight: i64,
+}
+
+/// The total of each of `nodes`, in their order.
+pub fn totals(
+    plugins: &[Weighted],
+    pod: &Pod,
+    nodes: &[(&Node, &NodeState)],
+    cache: &Cache,
+) -> Vec<i64> {
+    let mut totals = vec![0; nodes.len()];
+    for Weighted { plugin, weight } in plugins {
+        for (total, score) in totals.iter_mut().zip(scores(plugin, pod, nodes, cache)) {
+            *total += score * weight;
+        }
+    }
+    totals
+}
+
+fn scores(plugin: &Plugin, pod: &Pod, nodes: &[(&Node, &NodeState)], cache: &Cache) -> Vec<i64> {
+    let each = |score: &dyn Fn(&Node, &NodeState) -> i64| -> Vec<i64> {
+        nodes
+            .iter()
+            .map(|(node, state)| score(node, state))
+            .collect()
+    };
+    match plugin {
+        Plugin::TaintToleration => normalise(each(&|node, _| soft_taints(pod, node)), true),
+        Plugin::NodeAffinity => normalise(each(&|node, _| selected_weight(pod, node)), false),
+        Plugin::NodeResourcesFit => each(&|node, state| node::least_allocated(pod, node, state)),
+        Plugin::NodeResourcesBalancedAllocation => {
+            each(&|node, state| node::balanced(pod, node, state))
+        }
+        Plugin::NodeResourceTopologyMatch(strategy) => {
+            each(&|node, _| zones::score(pod, cache.view(&node.name), strategy))
+        }
+    }
+}
+
+/// Stretches raw scores so that the largest becomes [`MAX`]; reversed, the largest becomes 0 and all zero becomes [`MAX`].
+fn normalise(scores: Vec<i64>, reversed: bool) -> Vec<i64> {
+    let largest = scores.iter().copied().max().unwrap_or(0);
+    let stretch = |score: i64| {
+        if largest == 0 {
+            0
+        } else {
+            score * MAX / largest
+        }
+    };
+    scores
+        .into_iter()
+        .map(stretch)
+        .map(|score| if reversed { MAX - score } else { score })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::plain(&[0, 1, 4], false, &[0, 25, 100])]
+    #[case::reversed(&[0, 1, 4], true, &[100, 75, 0])]
+    #[case::zeros(&[0, 0], false, &[0, 0])]
+    #[case::zeros_reversed(&[0, 0], true, &[100, 100])]
+    fn scores_are_stretched(#[case] raw: &[i64], #[case] reversed: bool, #[case] expected: &[i64]) {
+        assert_eq!(normalise(raw.to_vec(), reversed), expected);
+    }
+}

@@ -1,0 +1,86 @@
+//! Short forms of pods and nodes for the tests of this package.
+
+use std::sync::Arc;
+
+use topology::request::{Container, ContainerKind, Pod as Request};
+use topology::resource::{ResourceName, Resources};
+
+use crate::cluster::Node;
+use crate::pod::{Phase, Pod, PodKey, Wishes};
+
+/// `cpu=2 memory=4Gi vendor/nic=1`; cpu in cores.
+pub fn mk_resources(text: &str) -> Resources {
+    text.split_whitespace()
+        .map(|item| {
+            let (name, amount) = item.split_once('=').expect("name=amount");
+            let amount: api::quantity::Amount = amount.parse().expect("quantity");
+            let name = ResourceName::from(name);
+            let amount = if name.is_cpu() {
+                amount.milli()
+            } else {
+                amount.units()
+            };
+            (name, amount)
+        })
+        .collect()
+}
+
+/// A pending pod of one app container with requests equal to limits.
+pub fn mk_pod(name: &str, requests: &str) -> Pod {
+    mk_pod_of(
+        name,
+        vec![mk_container(ContainerKind::App, requests, requests)],
+    )
+}
+
+/// A container from requests and limits as [`mk_resources`] reads them.
+pub fn mk_container(kind: ContainerKind, requests: &str, limits: &str) -> Container {
+    Container {
+        name: format!("{kind:?}").to_lowercase(),
+        kind,
+        requests: mk_resources(requests),
+        limits: mk_resources(limits),
+    }
+}
+
+/// A pending pod of these containers, in namespace `ns`.
+pub fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
+    let request = Request::new(containers);
+    let node_request = request.node_request();
+    Pod {
+        key: PodKey {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+        },
+        uid: format!("uid-{name}"),
+        resource_version: None,
+        scheduler: "topo".to_owned(),
+        node: None,
+        phase: Phase::Pending,
+        deleting: false,
+        priority: 0,
+        labels: [("app".to_owned(), name.to_owned())].into(),
+        created: None,
+        scored: (node_request.amount("cpu"), node_request.amount("memory")),
+        node_request: Arc::new(node_request),
+        request: Arc::new(request),
+        hash: nrt::fingerprint::pod_hash("ns", name),
+        host_ports: Vec::new(),
+        anti_affinity: Vec::new(),
+        wishes: Wishes::default(),
+    }
+}
+
+/// A node with this allocatable, 110 pods unless said otherwise, and its host name as label.
+pub fn mk_node(name: &str, allocatable: &str) -> Node {
+    let mut allocatable = mk_resources(allocatable);
+    if allocatable.get("pods").is_none() {
+        allocatable.set("pods", 110);
+    }
+    Node {
+        name: name.to_owned(),
+        labels: [("kubernetes.io/hostname".to_owned(), name.to_owned())].into(),
+        allocatable,
+        ..Node::default()
+    }
+}

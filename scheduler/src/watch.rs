@@ -1,0 +1,108 @@
+//! Following one kind of objects, change by change.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use futures::{StreamExt as _, pin_mut};
+use kube::Resource;
+use kube::api::Api;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::metrics::Metrics;
+
+/// A change of one kind of objects, read as `T`, told apart by `I`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<T, I> {
+    /// Added or changed.
+    Apply(T),
+    /// Deleted.
+    Delete(I),
+    /// Everything that exists was sent; what is not among these is gone.
+    Synced(BTreeSet<I>),
+}
+
+/// Where a watch delivers: a channel of messages that carry changes of several kinds.
+pub struct Sink<M, T, I> {
+    /// The channel.
+    pub channel: mpsc::Sender<M>,
+    /// Makes a message of a change.
+    pub wrap: fn(Change<T, I>) -> M,
+}
+
+/// Follows all objects of `api` until the receiver is gone. Objects that `read` cannot use are left out. A failed watch is started
+/// again with growing pauses, and what was missed meanwhile is told as changes.
+pub async fn follow<K, M, T, I>(
+    api: Api<K>,
+    kind: &'static str,
+    read: fn(K) -> Option<(I, T)>,
+    sink: Sink<M, T, I>,
+    metrics: Metrics,
+) where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    I: Ord,
+{
+    let stream = watcher(api, watcher::Config::default()).default_backoff();
+    pin_mut!(stream);
+    let mut listed = BTreeSet::new();
+    while let Some(event) = stream.next().await {
+        let change = match event {
+            Err(error) => {
+                metrics.watch_error(kind);
+                tracing::warn!(kind, error = %daemon::log::chain(&error), "Watch failed");
+                continue;
+            }
+            Ok(event) => changes(event, read, &mut listed),
+        };
+        let Some(change) = change else { continue };
+        if sink.channel.send((sink.wrap)(change)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn changes<K, T, I>(
+    event: Event<K>,
+    read: fn(K) -> Option<(I, T)>,
+    listed: &mut BTreeSet<I>,
+) -> Option<Change<T, I>>
+where
+    I: Ord,
+{
+    match event {
+        Event::Init => {
+            listed.clear();
+            None
+        }
+        Event::InitApply(object) => {
+            let (id, value) = read(object)?;
+            listed.insert(id);
+            Some(Change::Apply(value))
+        }
+        Event::InitDone => Some(Change::Synced(std::mem::take(listed))),
+        Event::Apply(object) => read(object).map(|(_, value)| Change::Apply(value)),
+        Event::Delete(object) => read(object).map(|(id, _)| Change::Delete(id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relist_names_everything_that_is_there() {
+        let read: fn(u8) -> Option<(u8, u16)> =
+            |number| (number > 0).then_some((number, u16::from(number) * 10));
+        let mut listed = BTreeSet::new();
+        let mut next = |event| changes(event, read, &mut listed);
+        assert_eq!(next(Event::Apply(1)), Some(Change::Apply(10)));
+        assert_eq!(next(Event::Init), None);
+        assert_eq!(next(Event::InitApply(2)), Some(Change::Apply(20)));
+        assert_eq!(next(Event::InitApply(0)), None);
+        assert_eq!(next(Event::InitApply(3)), Some(Change::Apply(30)));
+        assert_eq!(next(Event::InitDone), Some(Change::Synced([2, 3].into())));
+        assert_eq!(next(Event::Delete(3)), Some(Change::Delete(3)));
+    }
+}
