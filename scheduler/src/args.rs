@@ -11,7 +11,6 @@ use scheduler_config::configuration::LeaderElection;
 /// Places pods on nodes whose kubelet can align them to NUMA zones.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "numaresources-scheduler", version, disable_version_flag = true)]
-#[expect(clippy::struct_excessive_bools, reason = "flags are flags")]
 pub struct Args {
     /// File with a KubeSchedulerConfiguration
     #[arg(long)]

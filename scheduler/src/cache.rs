@@ -179,9 +179,7 @@ impl Cache {
 
     /// Whether the newest NRT of a node is the one in use. Nodes without NRT have nothing to wait for.
     pub fn is_settled(&self, node: &str) -> bool {
-        self.entries
-            .get(node)
-            .is_none_or(|entry| entry.is_settled())
+        self.entries.get(node).is_none_or(Entry::is_settled)
     }
 
     /// An NRT was added or changed. True if the view changed.
@@ -189,7 +187,7 @@ impl Cache {
         self.received += 1;
         let number = self.received;
         self.change(node, |entry| {
-            entry.latest = Some(Numbered { topology, number })
+            entry.latest = Some(Numbered { topology, number });
         })
     }
 

@@ -209,7 +209,9 @@ impl Core {
                         .filter(|key| !keys.contains(key))
                         .cloned()
                         .collect();
-                    gone.iter().for_each(|key| self.delete_pod(key));
+                    for key in &gone {
+                        self.delete_pod(key);
+                    }
                     self.synced.insert("pods");
                 }
             },
@@ -227,7 +229,9 @@ impl Core {
                         .map(|(node, _)| node.name.clone())
                         .filter(|name| !names.contains(name))
                         .collect();
-                    gone.iter().for_each(|name| self.cluster.delete_node(name));
+                    for name in &gone {
+                        self.cluster.delete_node(name);
+                    }
                     self.synced.insert("nodes");
                 }
             },
@@ -241,7 +245,9 @@ impl Core {
                 Change::Delete(name) => self.delete_topology(&name),
                 Change::Synced(names) => {
                     let gone: Vec<String> = self.topologies.difference(&names).cloned().collect();
-                    gone.iter().for_each(|name| self.delete_topology(name));
+                    for name in &gone {
+                        self.delete_topology(name);
+                    }
                     self.synced.insert("noderesourcetopologies");
                 }
             },
@@ -256,8 +262,9 @@ impl Core {
                 }
                 Change::Synced(names) => {
                     let gone: Vec<String> = self.namespaces.difference(&names).cloned().collect();
-                    gone.iter()
-                        .for_each(|name| self.cluster.delete_namespace(name));
+                    for name in &gone {
+                        self.cluster.delete_namespace(name);
+                    }
                     self.namespaces = names;
                     self.synced.insert("namespaces");
                 }

@@ -9,7 +9,7 @@ use crate::cluster::Node;
 use crate::pod::{Phase, Pod, PodKey, Wishes};
 
 /// `cpu=2 memory=4Gi vendor/nic=1`; cpu in cores.
-pub fn mk_resources(text: &str) -> Resources {
+pub(crate) fn mk_resources(text: &str) -> Resources {
     text.split_whitespace()
         .map(|item| {
             let (name, amount) = item.split_once('=').expect("name=amount");
@@ -26,7 +26,7 @@ pub fn mk_resources(text: &str) -> Resources {
 }
 
 /// A pending pod of one app container with requests equal to limits.
-pub fn mk_pod(name: &str, requests: &str) -> Pod {
+pub(crate) fn mk_pod(name: &str, requests: &str) -> Pod {
     mk_pod_of(
         name,
         vec![mk_container(ContainerKind::App, requests, requests)],
@@ -34,7 +34,7 @@ pub fn mk_pod(name: &str, requests: &str) -> Pod {
 }
 
 /// A container from requests and limits as [`mk_resources`] reads them.
-pub fn mk_container(kind: ContainerKind, requests: &str, limits: &str) -> Container {
+pub(crate) fn mk_container(kind: ContainerKind, requests: &str, limits: &str) -> Container {
     Container {
         name: format!("{kind:?}").to_lowercase(),
         kind,
@@ -44,7 +44,7 @@ pub fn mk_container(kind: ContainerKind, requests: &str, limits: &str) -> Contai
 }
 
 /// A pending pod of these containers, in namespace `ns`.
-pub fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
+pub(crate) fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
     let request = Request::new(containers);
     let node_request = request.node_request();
     Pod {
@@ -72,7 +72,7 @@ pub fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
 }
 
 /// A node with this allocatable, 110 pods unless said otherwise, and its host name as label.
-pub fn mk_node(name: &str, allocatable: &str) -> Node {
+pub(crate) fn mk_node(name: &str, allocatable: &str) -> Node {
     let mut allocatable = mk_resources(allocatable);
     if allocatable.get("pods").is_none() {
         allocatable.set("pods", 110);

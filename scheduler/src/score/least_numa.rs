@@ -232,12 +232,12 @@ mod tests {
         assert_eq!(scores, expected);
     }
 
-    fn pairs(from: u64, to: u64) -> Option<i64> {
-        Some(match (from == to, from / 2 == to / 2) {
+    fn pairs(from: u64, to: u64) -> i64 {
+        match (from == to, from / 2 == to / 2) {
             (true, _) => 10,
             (_, true) => 12,
             _ => 20,
-        })
+        }
     }
 
     #[rstest]
@@ -260,14 +260,16 @@ mod tests {
             .iter()
             .map(|(id, text)| (*id, text.as_str()))
             .collect();
-        let fresh = mk_fresh(Scope::Container, &zones, pairs);
+        let fresh = mk_fresh(Scope::Container, &zones, |from, to| Some(pairs(from, to)));
         assert_eq!(score(&mk_pod_of_parts(parts), &fresh), expected);
     }
 
     #[test]
     fn draining_starts_at_the_lowest_id() {
         let left = "cpu=8 memory=10Gi";
-        let fresh = mk_fresh(Scope::Container, &[(1, left), (0, left)], pairs);
+        let fresh = mk_fresh(Scope::Container, &[(1, left), (0, left)], |from, to| {
+            Some(pairs(from, to))
+        });
         let mut free = vec![mk_resources(left), mk_resources(left)];
         take(
             &mk_resources("cpu=12 memory=2Gi"),

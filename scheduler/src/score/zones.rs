@@ -221,10 +221,7 @@ mod tests {
             Scope::Container,
             &["cpu=4 memory=4Gi"],
         );
-        assert_eq!(
-            score(&pod, &view, &mk_strategy(LeastAllocated)),
-            (75 + 50) / 2
-        );
+        assert_eq!(score(&pod, &view, &mk_strategy(LeastAllocated)), 62);
         let view = mk_view(Policy::SingleNumaNode, Scope::Pod, &["cpu=4 memory=4Gi"]);
         assert_eq!(score(&pod, &view, &mk_strategy(LeastAllocated)), 25);
     }
