@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
+use testbed::local::assets::{self, Places};
 
 /// Counts of a test run, added up over all test binaries.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -33,7 +34,7 @@ impl Totals {
 /// Runs `cargo test` over the workspace with `arguments` appended and prints `tests: N passed, N failed`.
 ///
 /// # Errors
-/// When a test fails, no test ran, or cargo cannot be started.
+/// When a test fails, no test ran, cargo cannot be started, or the Kubernetes programs can be neither found nor built.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let mut child = Command::new(env!("CARGO"))
         .args(["test", "--workspace", "--no-fail-fast"])
