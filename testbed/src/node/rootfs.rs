@@ -210,18 +210,13 @@ pub fn plan(inputs: &Inputs<'_>) -> Vec<Step> {
         .as_ref()
         .and_then(|linux| linux.security_context.as_ref());
     if let Some(security) = security {
-        steps.extend(
-            security
-                .readonly_paths
-                .iter()
-                .map(|path| Step::Protect(path.into())),
-        );
-        steps.extend(
-            security
-                .masked_paths
-                .iter()
-                .map(|path| Step::Mask(path.into())),
-        );
+        let read_only = security
+            .readonly_paths
+            .iter()
+            .filter(|path| !PROTECTED_PROC.contains(&path.as_str()));
+        steps.extend(read_only.map(|path| Step::Protect(path.into())));
+        let masked = security.masked_paths.iter();
+        steps.extend(masked.map(|path| Step::Mask(path.into())));
     }
     steps
 }

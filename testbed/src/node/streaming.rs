@@ -13,13 +13,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use podresources::cri::v1::ExecRequest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::runtime::Runtime;
 
 /// How long an address is good for, and how long the head of a request may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest head of a request.
 const HEAD_LIMIT: usize = 16 * 1024;
 /// The one version of the remote command protocol that is spoken.
@@ -27,28 +28,11 @@ const PROTOCOL: &str = "v4.channel.k8s.io";
 /// Where commands are.
 const PATH: &str = "/exec/";
 
-/// A command that was announced and waits for its client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// The container.
-    pub container: String,
-    /// Program and arguments.
-    pub command: Vec<String>,
-    /// Whether the client sends input.
-    pub stdin: bool,
-    /// Whether it wants the output.
-    pub stdout: bool,
-    /// Whether it wants the errors.
-    pub stderr: bool,
-    /// Whether it wants a terminal.
-    pub tty: bool,
-}
-
 /// The server.
 #[derive(Debug)]
 pub struct Streaming {
     address: SocketAddr,
-    orders: Arc<Mutex<BTreeMap<String, Order>>>,
+    orders: Arc<Mutex<BTreeMap<String, ExecRequest>>>,
 }
 
 impl Streaming {
@@ -83,7 +67,7 @@ impl Streaming {
     }
 
     /// The address at which a command waits for its client, for a minute and for one client.
-    pub fn announce(&self, order: Order) -> String {
+    pub fn announce(&self, order: ExecRequest) -> String {
         let token = uuid::Uuid::new_v4().simple().to_string();
         lock(&self.orders).insert(token.clone(), order);
         let (orders, expired) = (Arc::clone(&self.orders), token.clone());
@@ -96,8 +80,8 @@ impl Streaming {
 }
 
 fn lock(
-    orders: &Mutex<BTreeMap<String, Order>>,
-) -> std::sync::MutexGuard<'_, BTreeMap<String, Order>> {
+    orders: &Mutex<BTreeMap<String, ExecRequest>>,
+) -> std::sync::MutexGuard<'_, BTreeMap<String, ExecRequest>> {
     orders.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -154,7 +138,7 @@ impl Head {
 async fn converse(
     mut connection: TcpStream,
     runtime: &Runtime,
-    orders: &Mutex<BTreeMap<String, Order>>,
+    orders: &Mutex<BTreeMap<String, ExecRequest>>,
 ) -> io::Result<()> {
     let read = tokio::time::timeout(PATIENCE, read_head(&mut connection));
     let (head, rest) = read.await??;

@@ -14,7 +14,6 @@ use super::{Cri, status};
 use crate::node::runtime::containers::not_running;
 use crate::node::runtime::now;
 use crate::node::runtime::records::Sandbox;
-use crate::node::streaming::Order;
 
 /// Why other streaming calls than exec are refused.
 const NO_STREAMING: &str = "the testbed's runtime streams commands only (exec)";
@@ -247,14 +246,7 @@ impl RuntimeService for Cri {
         if container.process().is_none() {
             return Err(status(&not_running(&container)));
         }
-        let url = self.streaming.announce(Order {
-            container: request.container_id,
-            command: request.cmd,
-            stdin: request.stdin,
-            stdout: request.stdout,
-            stderr: request.stderr,
-            tty: request.tty,
-        });
+        let url = self.streaming.announce(request);
         Ok(Response::new(cri::ExecResponse { url }))
     }
 

@@ -287,7 +287,12 @@ impl Runtime {
         self.stop(&container, Duration::ZERO).await?;
         self.records().containers.remove(id);
         let directory = &container.directory;
-        std::fs::remove_dir_all(directory).map_err(file("remove", directory))
+        match std::fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(file("remove", directory)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Records CPU set and limits; shown by the status and in the container's `/sys/fs/cgroup`.

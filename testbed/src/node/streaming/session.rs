@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use podresources::cri::v1::ExecRequest;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use super::Order;
 use super::spdy::{self, Decoder, Frame};
 use crate::node::runtime::Runtime;
 use crate::node::runtime::exec::Running;
@@ -43,7 +43,7 @@ impl Streams {
 }
 
 /// The streams that a client opens for a command.
-fn wanted(order: &Order) -> Vec<&'static str> {
+fn wanted(order: &ExecRequest) -> Vec<&'static str> {
     [
         ("error", true),
         ("stdin", order.stdin),
@@ -60,7 +60,7 @@ fn wanted(order: &Order) -> Vec<&'static str> {
 pub(super) async fn run(
     connection: TcpStream,
     first: Vec<u8>,
-    order: Order,
+    order: ExecRequest,
     runtime: &Runtime,
 ) -> io::Result<()> {
     connection.set_nodelay(true)?;
@@ -77,20 +77,20 @@ pub(super) async fn run(
     // A client that does not hang up is hung up on.
     let _ = tokio::time::timeout(CLOSING, hang_up).await;
     reading.abort();
-    outcome.and(written.unwrap_or(Ok(())))
+    outcome.and_then(|()| written.unwrap_or(Ok(())))
 }
 
 async fn serve(
     frames: &mut mpsc::Receiver<Frame>,
     out: &mpsc::Sender<Vec<u8>>,
-    order: &Order,
+    order: &ExecRequest,
     runtime: &Runtime,
 ) -> io::Result<()> {
     let wanted = wanted(order);
     let opened = tokio::time::timeout(OPENING, open(frames, out, &wanted));
     let (streams, early_input) = opened.await??;
     let started = runtime
-        .start_exec(&order.container, order.command.clone(), order.stdin)
+        .start_exec(&order.container_id, order.cmd.clone(), order.stdin)
         .await;
     let status = match started {
         Ok(running) => {
@@ -289,13 +289,12 @@ mod tests {
         #[case] tty: bool,
         #[case] expected: &[&str],
     ) {
-        let order = Order {
-            container: String::new(),
-            command: Vec::new(),
+        let order = ExecRequest {
             stdin,
             stdout,
             stderr,
             tty,
+            ..Default::default()
         };
         assert_eq!(wanted(&order), expected);
     }

@@ -96,25 +96,28 @@ impl Decoder {
         let Some(head) = self.pending.first_chunk::<HEAD>() else {
             return Ok(None);
         };
-        let [a, b, c, d, flags, length @ ..] = *head;
-        let [x, y, z] = length;
-        let end = HEAD + u32::from_be_bytes([0, x, y, z]) as usize;
+        let [first, second, third, fourth, flags, length @ ..] = *head;
+        let length = length
+            .iter()
+            .fold(0, |length, byte| length << 8 | usize::from(*byte));
+        let end = HEAD + length;
         if self.pending.len() < end {
             return Ok(None);
         }
         let body: Vec<u8> = self.pending.drain(..end).skip(HEAD).collect();
-        if a & 0x80 == 0 {
+        if first & 0x80 == 0 {
             return Ok(Some(Frame::Data {
-                stream: u32::from_be_bytes([a, b, c, d]),
+                stream: u32::from_be_bytes([first, second, third, fourth]),
                 bytes: body,
                 last: flags & FIN != 0,
             }));
         }
-        let version = u16::from_be_bytes([a & 0x7f, b]);
+        let version = u16::from_be_bytes([first & 0x7f, second]);
         if version != VERSION {
             return Err(Error::Version(version));
         }
-        self.control(u16::from_be_bytes([c, d]), &body).map(Some)
+        self.control(u16::from_be_bytes([third, fourth]), &body)
+            .map(Some)
     }
 
     fn control(&mut self, kind: u16, body: &[u8]) -> Result<Frame, Error> {
@@ -226,6 +229,8 @@ pub fn reply(stream: u32, first: bool) -> Vec<u8> {
     }
     // An uncompressed block of four zero bytes: no headers. Its length is followed by the complement of its length.
     body.extend_from_slice(&[0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0]);
+    // An empty block, at which readers hand on what they have.
+    body.extend_from_slice(&[0, 0, 0, 0xff, 0xff]);
     control(SYN_REPLY, &body)
 }
 
