@@ -32,21 +32,21 @@ pub fn render(args: &Args) -> Result<String, Error> {
         return documents(&[to_value(&api::crd::node_resource_topology())]);
     }
     let namespace = args.text("render-namespace");
+    let platform = Platform::parse(args.text("platform")).unwrap_or_default();
     let mut objects = Vec::new();
     if args.is_on("enable-scheduler") {
         let image = args.text("render-image-scheduler");
         if image.is_empty() {
             return Err(Error::NoSchedulerImage);
         }
-        let set =
-            scheduler::Set::new(&scheduler_options(namespace, image)).map_err(Error::Scheduler)?;
+        let set = scheduler::Set::new(&scheduler_options(namespace, image, platform))
+            .map_err(Error::Scheduler)?;
         objects.extend(set.objects());
     }
     let image = match args.text("render-image") {
         "" => names::BUILTIN_RTE_IMAGE,
         image => image,
     };
-    let platform = Platform::parse(args.text("platform")).unwrap_or_default();
     objects.extend(rte_objects(namespace, image, platform));
     documents(&objects)
 }
@@ -61,10 +61,11 @@ pub fn documents(objects: &[Value]) -> Result<String, Error> {
     Ok(text)
 }
 
-fn scheduler_options(namespace: &str, image: &str) -> scheduler::Options {
+fn scheduler_options(namespace: &str, image: &str, platform: Platform) -> scheduler::Options {
     scheduler::Options {
         namespace: namespace.into(),
         image: image.into(),
+        platform,
         replicas: 1,
         log_level: LogLevel::Normal,
         tls: TlsSettings::default(),

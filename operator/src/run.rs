@@ -14,6 +14,7 @@ use daemon::lease::{self, Params};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::Api;
+use manifests::platform::Platform;
 use manifests::rte::Image;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
@@ -124,6 +125,14 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     if args.is_on("detect-platform-only") {
         print(&format!("platform={platform} version={version}\n"));
         return Ok(());
+    }
+    if args.is_on("enable-webhooks") {
+        tracing::warn!("No webhooks are served: the API server relabels versions by itself");
+    }
+    if platform == Platform::OpenShift {
+        tracing::warn!(
+            "Machine config pools are not followed: every operator resource will be reported as degraded"
+        );
     }
     let namespace = environment("NAMESPACE").unwrap_or_else(|| names::DEFAULT_NAMESPACE.into());
     let metrics = Metrics::default();

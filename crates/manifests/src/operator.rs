@@ -14,7 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::scheduler::{management_workload, prefers_control_plane, tolerates_control_plane};
+use crate::platform::Platform;
+use crate::scheduler::{
+    STACK_USER, management_workload, prefers_control_plane, tolerates_control_plane,
+};
 use crate::{meta, rbac, to_value};
 
 pub mod rules;
@@ -29,6 +32,8 @@ const METRICS_SECRET: &str = "metrics-service-cert";
 pub struct Options {
     /// Namespace of the operator and of its operands.
     pub namespace: String,
+    /// Kind of cluster.
+    pub platform: Platform,
     /// Image of the operator, and of the exporters that it installs.
     pub image: String,
     /// More environment, such as `SCHEDULER_IMAGE_DIGESTS`.
@@ -41,6 +46,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             namespace: names::NAMESPACE.into(),
+            platform: Platform::Kubernetes,
             image: names::STACK_IMAGE.into(),
             env: BTreeMap::new(),
             args: Vec::new(),
@@ -170,6 +176,7 @@ fn deployment(options: &Options) -> Deployment {
         containers: vec![manager(options)],
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
+            run_as_user: (options.platform == Platform::Kubernetes).then_some(STACK_USER),
             ..PodSecurityContext::default()
         }),
         service_account_name: Some(names::OPERATOR_SERVICE_ACCOUNT.into()),

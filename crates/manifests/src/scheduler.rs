@@ -14,17 +14,23 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::platform::TlsSettings;
+use crate::platform::{Platform, TlsSettings};
 use crate::{hash, meta, network, rbac, to_value};
 
 pub mod config;
 pub mod rules;
+
+/// User of the stack's image. OpenShift gives every namespace users of its own and refuses others; elsewhere the kubelet refuses an image
+/// that does not say that it runs as another user than root, unless the pod does.
+pub(crate) const STACK_USER: i64 = 65532;
 
 /// What the scheduler's objects depend on.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Namespace of every namespaced object.
     pub namespace: String,
+    /// Kind of cluster.
+    pub platform: Platform,
     /// Image of the scheduler.
     pub image: String,
     /// Number of pods.
@@ -193,6 +199,7 @@ fn deployment(options: &Options, config_hash: &str) -> Deployment {
         priority_class_name: Some("system-node-critical".into()),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
+            run_as_user: (options.platform == Platform::Kubernetes).then_some(STACK_USER),
             seccomp_profile: Some(SeccompProfile {
                 type_: "RuntimeDefault".into(),
                 localhost_profile: None,

@@ -248,6 +248,7 @@ fn options(
     Options {
         namespace: context.namespace.clone(),
         image: spec.scheduler_image.clone(),
+        platform: context.platform,
         replicas,
         log_level: spec.log_level,
         tls: context.tls.clone(),

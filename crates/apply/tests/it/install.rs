@@ -40,6 +40,7 @@ fn objects() -> Vec<Value> {
     let scheduler_options = scheduler::Options {
         namespace: NAMESPACE.into(),
         image: "i".into(),
+        platform: Platform::Kubernetes,
         replicas: 1,
         log_level: LogLevel::Normal,
         tls: TlsSettings::default(),
