@@ -1,7 +1,7 @@
 //! How work is handed to a helper process, and how it tells whether it could do it.
 //!
 //! The helper's standard input is a socket: the request comes in as JSON until the sender shuts its side down. The answer
-//! is what the helper writes back until its side is closed, which `exec` does by itself: [`READY`] right before the
+//! is what the helper writes back until its side is closed, which `exec` does by itself: `READY` right before the
 //! attempt, then, only if something failed, why.
 
 use std::fs::File;

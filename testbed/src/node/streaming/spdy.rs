@@ -1,7 +1,7 @@
 //! As much of SPDY/3.1 as a server of exec needs: it is what the API server and kubectl speak to the kubelet for streams.
 //!
 //! Frames are 8 bytes of head and a body. Control frames begin with a set bit, version 3 and a type; data frames with the
-//! stream's id. Header blocks are one zlib stream a direction, primed with a dictionary ([`dictionary`]). Flow control is not
+//! stream's id. Header blocks are one zlib stream a direction, primed with a dictionary. Flow control is not
 //! used by the other ends and left out.
 
 use std::collections::BTreeMap;
