@@ -36,6 +36,12 @@ impl Totals {
 /// # Errors
 /// When a test fails, no test ran, cargo cannot be started, or the Kubernetes programs can be neither found nor built.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    // before the tests, so that a build of several minutes shows its progress instead of looking like a hanging test
+    assets::locate(&Places::from_environment(None), &|progress| {
+        // nobody is left to tell when this fails
+        let _ = writeln!(std::io::stderr(), "{progress}");
+    })
+    .context("looking for the Kubernetes programs")?;
     let mut child = Command::new(env!("CARGO"))
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(arguments)
