@@ -14,10 +14,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nrt::decode::NodeTopology;
 use nrt::fingerprint::Method;
 use scheduler_config::args::{ForeignPodsDetect, NodeResourceTopologyMatchArgs, ResyncMethod};
+use tokio::time::Instant;
 use topology::fit::FreeZone;
 use topology::policy::ManagerConfig;
 use topology::request::Pod as Request;
@@ -25,12 +27,14 @@ use topology::resource::{ResourceName, Resources};
 use topology::zone::Zone;
 
 use crate::pod::{Phase, Pod, PodKey};
-use search::{Candidate, search};
+use search::{Candidate, fingerprint_of, search};
 
 mod search;
 
 /// Pods that are gone but may still be in an NRT; more of them on one node are not remembered.
 const GHOSTS: usize = 32;
+/// A pod that is deleted without waiting for its kubelet holds its resources a little longer, at most this long.
+const LINGER: Duration = Duration::from_secs(3);
 
 /// How much the cache does by itself (scheduler.md 5.1 to 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +58,8 @@ pub struct Settings {
     pub method: ResyncMethod,
     /// Names of our profiles: pods of any other scheduler are foreign.
     pub profiles: BTreeSet<String>,
+    /// Remember what was compared, for [`Cache::take_checks`].
+    pub trace: bool,
 }
 
 impl Settings {
@@ -71,8 +77,22 @@ impl Settings {
             foreign: args.cache.foreign_pods_detect,
             method: args.cache.resync_method,
             profiles,
+            trace: false,
         }
     }
+}
+
+/// A comparison of a published fingerprint with the pods that are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The node.
+    pub node: String,
+    /// What its NRT says.
+    pub expected: String,
+    /// What was computed: of the set that explains the NRT, or of all pods that should be in it if none does.
+    pub computed: String,
+    /// That set.
+    pub pods: Vec<PodKey>,
 }
 
 /// What a filter or score may look at.
@@ -117,6 +137,7 @@ pub struct Cache {
     entries: BTreeMap<String, Entry>,
     /// Number of NRTs received: tells which of two events was first.
     received: u64,
+    checks: Vec<Check>,
 }
 
 #[derive(Debug, Default)]
@@ -128,6 +149,8 @@ struct Entry {
     pods: BTreeMap<PodKey, Tracked>,
     /// Hashes of pods that are gone but may still be in an NRT, oldest first.
     ghosts: Vec<u64>,
+    /// What pods held that were deleted while they were charged, and until when it is charged at most.
+    lingering: Vec<(Arc<Request>, Instant)>,
     /// Pods between reservation and binding.
     reserved: BTreeSet<PodKey>,
     view: Option<View>,
@@ -166,6 +189,7 @@ impl Cache {
             settings,
             entries: BTreeMap::new(),
             received: 0,
+            checks: Vec::new(),
         }
     }
 
@@ -208,14 +232,50 @@ impl Cache {
         self.change(node, |entry| entry.apply_pod(pod, foreign, received))
     }
 
-    /// A pod was deleted. True if the view changed.
-    pub fn delete_pod(&mut self, node: &str, key: &PodKey) -> bool {
+    /// A pod was deleted at `now`. True if the view changed.
+    pub fn delete_pod(&mut self, node: &str, key: &PodKey, now: Instant) -> bool {
         self.change(node, |entry| {
             entry.reserved.remove(key);
-            if let Some(pod) = entry.pods.remove(key) {
-                entry.remember(pod.hash);
+            let Some(pod) = entry.pods.remove(key) else {
+                return;
+            };
+            entry.remember(pod.hash);
+            if pod.lives() && !pod.accounted && entry.latest.is_some() {
+                entry.lingering.push((pod.request, now + LINGER));
             }
         })
+    }
+
+    /// Forgets what deleted pods held long enough ago. True if any view changed.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let due = |entry: &Entry| entry.lingering.iter().any(|(_, until)| *until <= now);
+        let nodes: Vec<String> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| due(entry))
+            .map(|(node, _)| node.clone())
+            .collect();
+        let mut changed = false;
+        for node in nodes {
+            changed |= self.change(&node, |entry| {
+                entry.lingering.retain(|(_, until)| *until > now);
+            });
+        }
+        changed
+    }
+
+    /// When [`Cache::expire`] has something to do.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.entries
+            .values()
+            .flat_map(|entry| &entry.lingering)
+            .map(|(_, until)| *until)
+            .min()
+    }
+
+    /// The comparisons since the last call, oldest first; none unless they are traced.
+    pub fn take_checks(&mut self) -> Vec<Check> {
+        std::mem::take(&mut self.checks)
     }
 
     /// A pod is about to be bound to a node (scheduler.md 5.2 and 5.3).
@@ -258,11 +318,15 @@ impl Cache {
     fn change(&mut self, node: &str, change: impl FnOnce(&mut Entry)) -> bool {
         let entry = self.entries.entry(node.to_owned()).or_default();
         change(entry);
-        entry.resync(node, &self.settings);
+        self.checks.extend(entry.resync(node, &self.settings));
         let view = entry.compute(&self.settings);
         let changed = entry.view.as_ref().unwrap_or(&View::Absent) != &view;
         entry.view = Some(view);
-        if entry.latest.is_none() && entry.pods.is_empty() && entry.reserved.is_empty() {
+        if entry.latest.is_none()
+            && entry.pods.is_empty()
+            && entry.reserved.is_empty()
+            && entry.lingering.is_empty()
+        {
             self.entries.remove(node);
         }
         changed
@@ -291,6 +355,7 @@ impl Entry {
                 known.not_before = after_now(pod.phase);
             }
             (known.phase, known.deleting, known.foreign) = (pod.phase, pod.deleting, foreign);
+            known.request = Arc::clone(&pod.request);
             return;
         }
         if let Some(predecessor) = self.pods.remove(&pod.key) {
@@ -323,67 +388,101 @@ impl Entry {
     }
 
     /// Takes over the newest NRT if it can be told which pods it accounts for.
-    fn resync(&mut self, node: &str, settings: &Settings) {
-        let Some(latest) = &self.latest else { return };
+    fn resync(&mut self, node: &str, settings: &Settings) -> Option<Check> {
+        let latest = self.latest.as_ref()?;
         if self.is_settled() {
-            return;
+            return None;
         }
-        let (number, topology) = (latest.number, &latest.topology);
         if settings.mode != Mode::OverReserve {
             self.base = Some(latest.clone());
             self.understood = true;
-            return;
+            return None;
         }
-        let Some(published) = &topology.fingerprint else {
+        let Some(published) = latest.topology.fingerprint.clone() else {
             self.accept_without_fingerprint();
-            return;
+            return None;
         };
-        let relevant = |pod: &Tracked| match settings.fingerprint_method(published.method) {
+        let (keys, candidates) = self.candidates(settings.fingerprint_method(published.method));
+        let found = search(&candidates, &published.text);
+        let understood = found.is_some();
+        let set = found.unwrap_or_else(|| {
+            candidates
+                .iter()
+                .map(|candidate| candidate.certain || candidate.likely)
+                .collect()
+        });
+        let check = settings.trace.then(|| Check {
+            node: node.to_owned(),
+            expected: published.text.clone(),
+            computed: if understood {
+                published.text.clone()
+            } else {
+                fingerprint_of(&candidates, &set)
+            },
+            pods: keys
+                .iter()
+                .zip(&set)
+                .filter(|(_, included)| **included)
+                .map(|(key, _)| key.clone())
+                .collect(),
+        });
+        if understood {
+            tracing::debug!(node, published = %published.text, pods = keys.len(), "Flushing");
+            self.flush(&keys, &set);
+        } else {
+            tracing::debug!(node, published = %published.text, pods = keys.len(), "NodeTopology podset fingerprint mismatch");
+            // Before the first understood one, the newest amounts are the best there are; every pod is charged on top.
+            if !self.understood {
+                self.base.clone_from(&self.latest);
+            }
+        }
+        check
+    }
+
+    /// The pods that the newest NRT may cover, by key, and after them those that are gone.
+    fn candidates(&mut self, method: Method) -> (Vec<PodKey>, Vec<Candidate>) {
+        let Some(Numbered { topology, number }) = &self.latest else {
+            return Default::default();
+        };
+        let relevant = |pod: &Tracked| match method {
             Method::All => true,
             Method::WithExclusiveResources => {
                 pod.request.is_exclusive(|name| is_zoned(topology, name))
             }
         };
         // From the moment that a namesake may be meant, its predecessor no longer is.
-        let meant: Vec<u64> = self
+        let namesakes = self
             .pods
             .values()
-            .filter(|pod| pod.not_before != 0 && pod.not_before <= number)
-            .map(|pod| pod.hash)
-            .collect();
+            .filter(|pod| pod.not_before != 0 && pod.not_before <= *number);
+        let meant: Vec<u64> = namesakes.map(|pod| pod.hash).collect();
         self.ghosts.retain(|hash| !meant.contains(hash));
-        let mut candidates = Vec::new();
-        let mut keys = Vec::new();
-        for (key, pod) in self
+        let (keys, mut candidates): (Vec<PodKey>, Vec<Candidate>) = self
             .pods
             .iter()
-            .filter(|(_, pod)| pod.not_before <= number && relevant(pod))
-        {
-            candidates.push(Candidate {
-                hash: pod.hash,
-                certain: pod.accounted && pod.lives() && !pod.deleting,
-                likely: pod.lives(),
-                running: pod.phase == Phase::Running && !pod.deleting,
-            });
-            keys.push(key.clone());
-        }
-        let ghosts = self.ghosts.iter().map(|hash| Candidate {
+            .filter(|(_, pod)| pod.not_before <= *number && relevant(pod))
+            .map(|(key, pod)| {
+                let candidate = Candidate {
+                    hash: pod.hash,
+                    certain: pod.accounted && pod.lives() && !pod.deleting,
+                    likely: pod.lives(),
+                    running: pod.phase == Phase::Running && !pod.deleting,
+                };
+                (key.clone(), candidate)
+            })
+            .unzip();
+        candidates.extend(self.ghosts.iter().map(|hash| Candidate {
             hash: *hash,
             certain: false,
             likely: false,
             running: false,
-        });
-        candidates.extend(ghosts);
-        let Some(found) = search(&candidates, &published.text) else {
-            tracing::debug!(node, published = %published.text, pods = keys.len(), "NodeTopology podset fingerprint mismatch");
-            // Before the first understood one, the newest amounts are the best there are; every pod is charged on top.
-            if !self.understood {
-                self.base = Some(latest.clone());
-            }
-            return;
-        };
-        tracing::debug!(node, published = %published.text, pods = keys.len(), "Flushing");
-        let (in_pods, in_ghosts) = found.split_at(keys.len());
+        }));
+        (keys, candidates)
+    }
+
+    /// The newest NRT becomes the base: it accounts for the pods of `set` and no others.
+    fn flush(&mut self, keys: &[PodKey], set: &[bool]) {
+        let (in_pods, in_ghosts) = set.split_at(keys.len());
         for pod in self.pods.values_mut() {
             pod.accounted = false;
         }
@@ -394,7 +493,8 @@ impl Entry {
         }
         let mut kept = in_ghosts.iter().copied();
         self.ghosts.retain(|_| kept.next().unwrap_or(false));
-        self.base = Some(latest.clone());
+        self.lingering.clear();
+        self.base.clone_from(&self.latest);
         self.understood = true;
     }
 
@@ -406,6 +506,7 @@ impl Entry {
             pod.accounted |= first || pod.phase != Phase::Pending;
         }
         self.ghosts.clear();
+        self.lingering.clear();
         self.base.clone_from(&self.latest);
         self.understood = true;
     }
@@ -432,6 +533,9 @@ impl Entry {
                     return View::Stale;
                 }
                 charge.add(&pod.request.exclusive_request(zoned));
+            }
+            for (request, _) in &self.lingering {
+                charge.add(&request.exclusive_request(zoned));
             }
         }
         let zones = base.topology.zones.clone();

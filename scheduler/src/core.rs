@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use daemon::admin::Gate;
 use daemon::lease::Leadership;
+use jiff::Timestamp;
 use kube::Client;
 use nrt::decode::NodeTopology;
 use tokio::sync::mpsc;
@@ -25,6 +26,7 @@ use crate::pod::{Phase, Pod, PodKey};
 use crate::profile::Profile;
 use crate::queue::{Popped, Queue};
 use crate::report::{Happening, Reporter};
+use crate::status_dump::{self, StatusDump};
 use crate::watch::Change;
 
 /// Changes that are taken before the next attempt.
@@ -76,6 +78,7 @@ pub struct Core {
     metrics: Metrics,
     channel: mpsc::Sender<Message>,
     bindings: JoinSet<()>,
+    dump: Option<StatusDump>,
 }
 
 impl Core {
@@ -103,7 +106,15 @@ impl Core {
             metrics,
             channel,
             bindings: JoinSet::new(),
+            dump: None,
         }
+    }
+
+    /// Records which pod sets were compared.
+    #[must_use]
+    pub fn with_dump(mut self, dump: Option<StatusDump>) -> Self {
+        self.dump = dump;
+        self
     }
 
     /// Runs until stopped or until the lease is lost. Schedules once everything is known and the lease, if any, is held.
@@ -124,7 +135,11 @@ impl Core {
                 self.attempt_next();
             }
             let wake = if active { self.next_attempt() } else { None };
-            let limit = wake.unwrap_or_else(|| Instant::now() + IDLE);
+            let idle = Instant::now() + IDLE;
+            let limit = [wake, self.cache.next_expiry()]
+                .into_iter()
+                .flatten()
+                .fold(idle, Instant::min);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {
@@ -160,7 +175,21 @@ impl Core {
                 () = tokio::time::sleep_until(limit) => {}
             }
             while self.bindings.try_join_next().is_some() {}
+            let expired = self.cache.expire(Instant::now());
+            self.wake_if(expired, Plugin::NodeResourceTopologyMatch);
+            self.dump_checks();
             self.publish_sizes();
+        }
+    }
+
+    fn dump_checks(&mut self) {
+        let Some(dump) = &mut self.dump else { return };
+        for check in self.cache.take_checks() {
+            dump.add(check, Timestamp::now());
+        }
+        if let Some(files) = dump.due(Instant::now()) {
+            // Joined by nobody: the next write replaces what this one leaves.
+            drop(tokio::task::spawn_blocking(|| status_dump::write(files)));
         }
     }
 
@@ -329,7 +358,7 @@ impl Core {
             return;
         };
         let Some(node) = &pod.node else { return };
-        let changed = self.cache.delete_pod(node, key);
+        let changed = self.cache.delete_pod(node, key, Instant::now());
         self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
         self.freed();
     }

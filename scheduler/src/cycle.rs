@@ -152,6 +152,7 @@ mod tests {
             foreign: ForeignPodsDetect::All,
             method: ResyncMethod::Autodetect,
             profiles: ["topo".to_owned()].into(),
+            trace: false,
         })
     }
 

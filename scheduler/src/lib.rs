@@ -9,7 +9,7 @@
 //! - [`cache`]: what is left in the zones, from NRTs and from what was placed since.
 //! - [`queue`]: who is next.
 //! - [`cycle`]: one attempt: [`filter`] and [`score`] over the state as it is, nothing else.
-//! - [`watch`], [`bind`], [`report`]: the API server's side; [`metrics`], [`args`].
+//! - [`watch`], [`bind`], [`report`]: the API server's side; [`metrics`], [`args`], [`status_dump`].
 //!
 //! It never evicts, never writes NRTs and never looks at a node other than through the API server.
 
@@ -27,6 +27,7 @@ pub mod queue;
 pub mod report;
 pub mod run;
 pub mod score;
+pub mod status_dump;
 pub mod watch;
 
 #[cfg(test)]

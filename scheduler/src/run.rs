@@ -30,6 +30,7 @@ use crate::pod::Pod;
 use crate::profile::Profile;
 use crate::queue::{Backoff, Queue};
 use crate::report::Reporter;
+use crate::status_dump::StatusDump;
 use crate::watch::{Sink, follow};
 
 /// Changes that may wait for the loop; watches pause when it is full.
@@ -106,9 +107,14 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     for profile in &profiles {
         tracing::info!(profile = %profile.name, filters = ?profile.filters, "Profile ready");
     }
+    let dump = status_dump();
+    let settings = Settings {
+        trace: dump.is_some(),
+        ..cache_settings(&config)?
+    };
     let mut core = Core::new(
         profiles,
-        Cache::new(cache_settings(&config)?),
+        Cache::new(settings),
         Queue::new(Backoff {
             initial: config.pod_initial_backoff,
             maximum: config.pod_max_backoff,
@@ -117,7 +123,8 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         reporter,
         metrics,
         sender,
-    );
+    )
+    .with_dump(dump);
 
     let election = args.leader_election(&config.leader_election);
     let leadership = tokio::spawn(lead(client, election, host, stop.clone()));
@@ -136,6 +143,13 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         tracing::warn!("Some events were not written in time");
     }
     Ok(ended)
+}
+
+/// Where the environment asks for a dump.
+fn status_dump() -> Option<StatusDump> {
+    let directory = std::env::var_os(api::names::ENV_PFP_STATUS_DUMP)
+        .filter(|directory| !directory.is_empty())?;
+    StatusDump::new(directory.as_ref())
 }
 
 fn read_config(args: &Args) -> anyhow::Result<Configuration> {

@@ -21,14 +21,7 @@ pub(super) struct Candidate {
 /// Which of the candidates make the published fingerprint; nothing if no set that was tried does.
 pub(super) fn search(candidates: &[Candidate], published: &str) -> Option<Vec<bool>> {
     let published: Fingerprint = published.parse().ok()?;
-    let matches = |set: &[bool]| {
-        let hashes = candidates
-            .iter()
-            .zip(set)
-            .filter(|(_, included)| **included)
-            .map(|(candidate, _)| candidate.hash);
-        compute_from_hashes(hashes.collect()) == published
-    };
+    let matches = |set: &[bool]| compute(candidates, set) == published;
     let set =
         |rule: &dyn Fn(&Candidate) -> bool| -> Vec<bool> { candidates.iter().map(rule).collect() };
 
@@ -53,6 +46,19 @@ pub(super) fn search(candidates: &[Candidate], published: &str) -> Option<Vec<bo
         }
     }
     None
+}
+
+/// The fingerprint of a set, as text.
+pub(super) fn fingerprint_of(candidates: &[Candidate], set: &[bool]) -> String {
+    compute(candidates, set).to_string()
+}
+
+fn compute(candidates: &[Candidate], set: &[bool]) -> Fingerprint {
+    let included = candidates
+        .iter()
+        .zip(set)
+        .filter(|(_, included)| **included);
+    compute_from_hashes(included.map(|(candidate, _)| candidate.hash).collect())
 }
 
 /// Every set that contains all of `fixed` and any of `open`.

@@ -15,6 +15,7 @@ fn mk_settings(mode: Mode, foreign: ForeignPodsDetect) -> Settings {
         foreign,
         method: ResyncMethod::Autodetect,
         profiles: ["topo".to_owned()].into(),
+        trace: false,
     }
 }
 
@@ -182,7 +183,7 @@ fn a_foreign_pod_closes_the_node_until_accounted_for() {
     assert!(cache.apply_nrt(NODE, mk_nrt(&["cpu=26"], &["other"])));
     check(&cache, &["cpu=26"]);
     // Deleted and not yet published: the old amounts are on the safe side.
-    cache.delete_pod(NODE, &pod.key);
+    cache.delete_pod(NODE, &pod.key, Instant::now());
     check(&cache, &["cpu=26"]);
     assert!(cache.apply_nrt(NODE, mk_nrt(&["cpu=30"], &[])));
     check(&cache, &["cpu=30"]);
@@ -255,7 +256,7 @@ fn a_deleted_pod_may_still_be_in_the_next_nrt() {
     );
     cache.apply_pod(NODE, &on_node(&a, Phase::Running));
     cache.apply_nrt(NODE, mk_nrt(&["cpu=22"], &["a"]));
-    cache.delete_pod(NODE, &a.key);
+    cache.delete_pod(NODE, &a.key, Instant::now());
     cache.reserve(NODE, &on_node(&b, Phase::Pending));
     check(&cache, &["cpu=18"]);
     cache.apply_nrt(NODE, mk_nrt(&["cpu=18"], &["a", "b"]));
@@ -275,7 +276,7 @@ fn a_namesake_is_accounted_for_only_by_what_comes_after_it_runs() {
     cache.apply_pod(NODE, &on_node(&small, Phase::Running));
     cache.apply_nrt(NODE, mk_nrt(&["cpu=28"], &["db-0"]));
     check(&cache, &["cpu=28"]);
-    cache.delete_pod(NODE, &small.key);
+    cache.delete_pod(NODE, &small.key, Instant::now());
     cache.reserve(NODE, &on_node(&large, Phase::Pending));
     check(&cache, &["cpu=8"]);
     // The exporter repeats the old set: the name fits, the pod does not.
@@ -336,7 +337,7 @@ fn nrts_that_vanish_and_return_are_followed() {
     assert!(cache.apply_nrt(NODE, mk_nrt(&["cpu=22"], &["a"])));
     check(&cache, &["cpu=22"]);
     cache.delete_nrt(NODE);
-    cache.delete_pod(NODE, &pod.key);
+    cache.delete_pod(NODE, &pod.key, Instant::now());
     assert!(cache.entries.is_empty());
 }
 
@@ -402,4 +403,45 @@ fn stats_count_what_is_open() {
             charged: 1
         }
     );
+}
+
+#[test]
+fn a_pod_deleted_while_charged_lingers_for_a_while_or_until_the_next_match() {
+    let mut cache = mk_cache();
+    let (a, start) = (mk_pod("a", "cpu=8 memory=1Gi"), Instant::now());
+    cache.apply_nrt(NODE, mk_nrt(&["cpu=30"], &[]));
+    cache.reserve(NODE, &on_node(&a, Phase::Pending));
+    assert!(!cache.delete_pod(NODE, &a.key, start));
+    check(&cache, &["cpu=22"]);
+    assert!(!cache.expire(start));
+    let due = cache.next_expiry().expect("lingers");
+    assert!(cache.expire(due));
+    check(&cache, &["cpu=30"]);
+    assert_eq!(cache.next_expiry(), None);
+
+    cache.reserve(NODE, &on_node(&a, Phase::Pending));
+    cache.delete_pod(NODE, &a.key, start);
+    check(&cache, &["cpu=22"]);
+    assert!(cache.apply_nrt(NODE, mk_nrt(&["cpu=30"], &[])));
+    check(&cache, &["cpu=30"]);
+}
+
+#[test]
+fn comparisons_are_traced_when_asked_for() {
+    let mut settings = mk_settings(Mode::OverReserve, ForeignPodsDetect::All);
+    settings.trace = true;
+    let mut cache = Cache::new(settings);
+    let pod = mk_pod("a", "cpu=8 memory=1Gi");
+    cache.apply_nrt(NODE, mk_nrt(&["cpu=22"], &["a"]));
+    cache.apply_pod(NODE, &on_node(&pod, Phase::Running));
+    let checks = cache.take_checks();
+    let text = |pods: &[&str]| compute(pods.iter().map(|name| ("ns", *name))).to_string();
+    let mk = |pods: &[&str]| Check {
+        node: NODE.to_owned(),
+        expected: text(&["a"]),
+        computed: text(pods),
+        pods: pods.iter().map(|_| pod.key.clone()).collect(),
+    };
+    assert_eq!(checks, [mk(&[]), mk(&["a"])]);
+    assert_eq!(cache.take_checks(), []);
 }
