@@ -286,7 +286,7 @@ impl LocalCluster {
 
     /// Ends every process of the cluster and keeps its directory until the next start, for the logs.
     pub(crate) fn abandon(mut self) {
-        if let Err(error) = state::kill_processes(&self.spec.state_root, &self.spec.name) {
+        if let Err(error) = state::abandon(&self.spec.state_root, &self.spec.name) {
             tracing::warn!(%error, cluster = %self.spec.name, "Could not end a cluster that did not come up");
         }
         if let Some(owned) = self.owned.take() {

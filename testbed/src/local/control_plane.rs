@@ -145,7 +145,6 @@ impl ControlPlane<'_> {
     /// The process of the API server.
     pub fn api_server(&self) -> Start {
         let serving = self.pki.serving();
-        let kubelet = self.pki.kubelet_client();
         let accounts = self.pki.service_account();
         self.start(
             API_SERVER,
@@ -157,7 +156,6 @@ impl ControlPlane<'_> {
                 ("secure-port", "443".to_owned()),
                 ("tls-cert-file", text(&serving.cert)),
                 ("tls-private-key-file", text(&serving.key)),
-                ("client-ca-file", text(&self.pki.ca())),
                 ("token-auth-file", text(&self.tokens())),
                 ("authorization-mode", "Node,RBAC".to_owned()),
                 ("enable-admission-plugins", "NodeRestriction".to_owned()),
@@ -168,8 +166,6 @@ impl ControlPlane<'_> {
                 ),
                 ("service-account-key-file", text(&accounts.cert)),
                 ("service-account-signing-key-file", text(&accounts.key)),
-                ("kubelet-client-certificate", text(&kubelet.cert)),
-                ("kubelet-client-key", text(&kubelet.key)),
                 ("kubelet-preferred-address-types", "InternalIP".to_owned()),
                 ("allow-privileged", "true".to_owned()),
                 ("event-ttl", "6h".to_owned()),
@@ -185,20 +181,15 @@ impl ControlPlane<'_> {
             CONTROLLER_MANAGER,
             &self.assets.kube_controller_manager,
             [
-                ("kubeconfig", kubeconfig.clone()),
-                ("authentication-kubeconfig", kubeconfig.clone()),
-                ("authorization-kubeconfig", kubeconfig),
-                ("bind-address", "127.0.0.1".to_owned()),
+                ("kubeconfig", kubeconfig),
+                // Nobody asks it anything; a port would cost inotify instances for its certificates.
+                ("secure-port", "0".to_owned()),
                 ("root-ca-file", text(&self.pki.ca())),
                 (
                     "service-account-private-key-file",
                     text(&self.pki.service_account().key),
                 ),
                 ("leader-elect", "false".to_owned()),
-                (
-                    "cert-dir",
-                    text(&self.dir.join("pki/kube-controller-manager")),
-                ),
             ],
         )
     }
@@ -210,12 +201,10 @@ impl ControlPlane<'_> {
             SCHEDULER,
             &self.assets.kube_scheduler,
             [
-                ("kubeconfig", kubeconfig.clone()),
-                ("authentication-kubeconfig", kubeconfig.clone()),
-                ("authorization-kubeconfig", kubeconfig),
-                ("bind-address", "127.0.0.1".to_owned()),
+                ("kubeconfig", kubeconfig),
+                // Nobody asks it anything; a port would cost inotify instances for its certificates.
+                ("secure-port", "0".to_owned()),
                 ("leader-elect", "false".to_owned()),
-                ("cert-dir", text(&self.dir.join("pki/kube-scheduler"))),
             ],
         )
     }

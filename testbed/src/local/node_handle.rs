@@ -286,7 +286,6 @@ impl NodeHandle {
             node: self.name(),
             address: self.address(),
             kubeconfig: dir.join("kubeconfigs").join(self.name()),
-            client_ca: dir.join("pki/ca.crt"),
             cri_socket: self.cri_socket(),
             taints: &self.plan().taints,
         }
@@ -335,7 +334,7 @@ impl NodeHandle {
         }
     }
 
-    /// What a Node object lacks to be this node, ready, as reported at or after the given time.
+    /// What a Node object lacks to be this node, ready, as reported after the given second since the epoch.
     pub(crate) fn unreadiness(&self, node: &Node, since: i64) -> Option<String> {
         let Some(status) = node.status.as_ref() else {
             return Some("has not reported yet".to_owned());
@@ -358,7 +357,7 @@ impl NodeHandle {
                     .last_heartbeat_time
                     .as_ref()
                     .map(|time| time.0.as_second());
-                if beat.is_none_or(|beat| beat < since) {
+                if beat.is_none_or(|beat| beat <= since) {
                     return Some("has not reported yet".to_owned());
                 }
             }

@@ -48,11 +48,6 @@ impl Pki {
         self.pair("apiserver")
     }
 
-    /// Client certificate of the API server towards kubelets.
-    pub fn kubelet_client(&self) -> Pair {
-        self.pair("apiserver-kubelet-client")
-    }
-
     /// Key that signs service account tokens, and its public half.
     pub fn service_account(&self) -> Pair {
         Pair {
@@ -82,7 +77,7 @@ pub struct Pair {
 pub fn create(dir: &Path, subnet: Subnet) -> Result<Pki, Error> {
     fs_err::create_dir_all(dir)?;
     let ca_key = KeyPair::generate()?;
-    let mut ca = params("numaresources-testbed-ca", None);
+    let mut ca = params("numaresources-testbed-ca");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     ca.key_usages = vec![
         KeyUsagePurpose::KeyCertSign,
@@ -97,14 +92,10 @@ pub fn create(dir: &Path, subnet: Subnet) -> Result<Pki, Error> {
     };
     fs_err::write(pki.ca(), &pki.ca_pem)?;
 
-    let mut serving = params("kube-apiserver", None);
+    let mut serving = params("kube-apiserver");
     serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     serving.subject_alt_names = serving_names(subnet)?;
     sign(&serving, &issuer, &pki.serving())?;
-
-    let mut client = params("kube-apiserver-kubelet-client", Some("system:masters"));
-    client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    sign(&client, &issuer, &pki.kubelet_client())?;
 
     let accounts = KeyPair::generate()?;
     write_private(&pki.service_account().key, &accounts.serialize_pem())?;
@@ -135,16 +126,11 @@ fn serving_names(subnet: Subnet) -> Result<Vec<SanType>, rcgen::Error> {
     Ok(list)
 }
 
-fn params(common_name: &str, organization: Option<&str>) -> CertificateParams {
+fn params(common_name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params
         .distinguished_name
         .push(DnType::CommonName, common_name);
-    if let Some(organization) = organization {
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, organization);
-    }
     params
 }
 

@@ -27,10 +27,10 @@ const MOUNT_POINTS: [(&str, &str); 3] = [
     ("/sys/kernel/mm/hugepages", "a kernel with CONFIG_HUGETLBFS"),
 ];
 
-/// Inotify instances of a control plane (seen: 3 + 2 + 1).
-const INOTIFY_CONTROL_PLANE: usize = 6;
-/// Inotify instances of a node (seen: 6, all of the kubelet).
-const INOTIFY_NODE: usize = 6;
+/// Inotify instances of a control plane (seen: 2) and one to spare.
+const INOTIFY_CONTROL_PLANE: usize = 3;
+/// Inotify instances of a node (seen: 4, all of the kubelet) and one to spare. Many machines allow a user 128.
+const INOTIFY_NODE: usize = 5;
 /// Most inotify instances that are tried.
 pub const INOTIFY_PROBE: usize = 512;
 
@@ -230,7 +230,7 @@ mod tests {
     #[case::no_network(Facts { capabilities: 0x1ff_feff_ffff & !(1 << 12), ip: false, ..sufficient() }, &["CAP_NET_ADMIN", "program ip"])]
     #[case::no_pid_namespaces(Facts { namespaces: vec!["mnt".into(), "net".into(), "ipc".into(), "uts".into()], ..sufficient() }, &["pid namespaces"])]
     #[case::no_numa(Facts { mount_points: vec!["/sys/devices/system/cpu".into(), "/sys/kernel/mm/hugepages".into()], ..sufficient() }, &["/sys/devices/system/node"])]
-    #[case::crowded(Facts { inotify_free: 35, ..sufficient() }, &["36 free inotify instances, there are 35"])]
+    #[case::crowded(Facts { inotify_free: 27, ..sufficient() }, &["28 free inotify instances, there are 27"])]
     #[case::no_mount(Facts { mount: false, ..sufficient() }, &["program mount"])]
     fn each_missing_fact_is_named_with_a_remedy(#[case] facts: Facts, #[case] expected: &[&str]) {
         let list = missing(&facts, 5);

@@ -202,13 +202,15 @@ pub fn remove(root: &Path, name: &str) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Ends all processes of a cluster and keeps its directory, so that the logs can be read.
-pub fn kill_processes(root: &Path, name: &str) -> Result<(), Error> {
+/// Ends all processes of a cluster and keeps its directory, so that the logs can be read; the next start removes it.
+pub fn abandon(root: &Path, name: &str) -> Result<(), Error> {
     let _lock = lock(root)?;
-    match read(&dir(root, name))? {
-        Some(record) => kill_holder(&record),
-        None => Ok(()),
-    }
+    let dir = dir(root, name);
+    let mut record = read(&dir)?.ok_or_else(|| absent(root, name))?;
+    kill_holder(&record)?;
+    // Nothing waits for the owner any more, which may live on and try again.
+    record.detached = true;
+    write(&dir, &record)
 }
 
 /// Removes what is left of dead clusters.
@@ -417,6 +419,18 @@ mod tests {
             claim(&spec(root.path(), "stranger")),
             Err(Error::Foreign(_))
         ));
+    }
+
+    #[test]
+    fn abandoned_cluster_keeps_its_directory_until_its_living_owner_tries_again() {
+        let root = tempfile::tempdir().unwrap();
+        let spec = spec(root.path(), "one");
+        let (dir, _) = claim(&spec).unwrap();
+        fs_err::write(dir.join("log"), "why").unwrap();
+        abandon(root.path(), "one").unwrap();
+        assert!(dir.join("log").exists());
+        claim(&spec).unwrap();
+        assert!(!dir.join("log").exists());
     }
 
     #[test]

@@ -24,6 +24,7 @@ async fn cluster_keeps_its_promises_to_pods() {
     promises::pods_reach_the_api_server_by_its_cluster_ip(&cluster).await;
     promises::daemon_sets_run_on_every_worker(&cluster).await;
     promises::restarted_kubelet_has_its_new_settings_and_its_containers_live_on(&cluster).await;
+    promises::device_pins_the_zone_of_the_cpus_right_after_a_restart(&cluster).await;
     cluster.down().unwrap();
 }
 
@@ -45,6 +46,8 @@ async fn removed_cluster_leaves_nothing_and_its_neighbours_live() {
     assert_ne!(first.subnet(), second.subnet());
     let inside = Inside::of(&first);
     assert!(inside.processes() > 5, "{inside:?}");
+    let ours = fs_err::read_to_string("/proc/self/cgroup").unwrap();
+    assert_eq!(inside.control_groups().iter().collect::<Vec<_>>(), [&ours]);
 
     first.down().unwrap();
     eventually("the first cluster is gone", || inside.is_gone());
@@ -62,6 +65,37 @@ async fn removed_cluster_leaves_nothing_and_its_neighbours_live() {
     foreign.kill().unwrap();
     foreign.wait().unwrap();
     outside.assert_unchanged();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_kubelet_fails_the_start_with_the_end_of_its_log() {
+    let place = place();
+    let mut spec = small(&place, "broken", 1);
+    let kubelet = &mut spec.nodes[1].kubelet;
+    kubelet
+        .extra
+        .insert("topologyManagerPolicy".to_owned(), "nonsense".into());
+    let error = LocalCluster::up(spec.clone(), &|_| {})
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("kubelet/worker-0 ended"), "{error}");
+    assert!(error.contains("nonsense"), "{error}");
+    let log = place.path().join("broken/logs/kubelet-worker-0.log");
+    assert!(error.contains(&log.display().to_string()), "{error}");
+    assert!(log.exists());
+    assert!(
+        state::find(place.path(), "broken").is_err(),
+        "processes are left"
+    );
+
+    // The same process may try again under the same name.
+    spec.nodes[1].kubelet.extra.clear();
+    LocalCluster::up(spec, &|_| {})
+        .await
+        .unwrap()
+        .down()
+        .unwrap();
 }
 
 #[test]

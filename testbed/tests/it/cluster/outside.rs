@@ -17,15 +17,21 @@ const SYSCTLS: [&str; 8] = [
     "net/ipv4/ip_forward",
     "net/bridge/bridge-nf-call-iptables",
 ];
-/// Directories whose entries must stay as they are; control groups among them.
-const DIRECTORIES: [&str; 7] = [
-    "/etc",
-    "/var/log",
-    "/var/lib/kubelet",
-    "/var/lib/cni",
-    "/run",
-    "/sys/fs/cgroup",
-    "/usr/libexec",
+/// Directories whose entries must stay as they are.
+const QUIET: [&str; 4] = ["/etc", "/var/lib/kubelet", "/var/lib/cni", "/usr/libexec"];
+/// Directories that others change all the time: only what looks like ours counts there.
+const BUSY: [&str; 3] = ["/run", "/var/log", "/sys/fs/cgroup"];
+/// What names of ours, of a kubelet and of container runtimes begin with.
+const OURS: [&str; 9] = [
+    "cni",
+    "containers",
+    "crio",
+    "kube",
+    "netns",
+    "nrop",
+    "numaresources",
+    "pods",
+    "worker-",
 ];
 
 /// Everything outside that a careless cluster would change.
@@ -40,8 +46,13 @@ pub(super) struct Outside {
 impl Outside {
     pub(super) fn look() -> Self {
         let mut entries = BTreeSet::new();
-        for dir in DIRECTORIES {
+        for dir in QUIET {
             list(Path::new(dir), 0, &mut entries);
+        }
+        for dir in BUSY {
+            let mut all = BTreeSet::new();
+            list(Path::new(dir), 0, &mut all);
+            entries.extend(all.into_iter().filter(|path| looks_like_ours(path)));
         }
         Self {
             mounts: fs_err::read_to_string("/proc/self/mountinfo").unwrap(),
@@ -74,6 +85,11 @@ impl Outside {
     }
 }
 
+fn looks_like_ours(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    OURS.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Entries four levels deep, links not followed.
 fn list(dir: &Path, depth: usize, entries: &mut BTreeSet<PathBuf>) {
     let Ok(children) = std::fs::read_dir(dir) else {
@@ -93,6 +109,7 @@ fn list(dir: &Path, depth: usize, entries: &mut BTreeSet<PathBuf>) {
 pub(super) struct Inside {
     namespaces: BTreeSet<PathBuf>,
     processes: usize,
+    control_groups: BTreeSet<String>,
     subnet: Subnet,
 }
 
@@ -111,11 +128,11 @@ impl Inside {
             .find(|name| name.to_string_lossy().starts_with("pid:"))
             .unwrap()
             .clone();
-        let members: Vec<BTreeSet<PathBuf>> = all_processes()
-            .iter()
-            .map(|pid| namespaces_of(pid))
-            .filter(|set| set.contains(&pid_namespace))
+        let pids: Vec<String> = all_processes()
+            .into_iter()
+            .filter(|pid| namespaces_of(pid).contains(&pid_namespace))
             .collect();
+        let members: Vec<BTreeSet<PathBuf>> = pids.iter().map(|pid| namespaces_of(pid)).collect();
         let namespaces = members
             .iter()
             .flatten()
@@ -125,12 +142,21 @@ impl Inside {
         Self {
             namespaces,
             processes: members.len(),
+            control_groups: pids
+                .iter()
+                .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok())
+                .collect(),
             subnet: record.subnet.unwrap(),
         }
     }
 
     pub(super) fn processes(&self) -> usize {
         self.processes
+    }
+
+    /// Control groups of its processes, one text for each combination.
+    pub(super) fn control_groups(&self) -> &BTreeSet<String> {
+        &self.control_groups
     }
 
     /// Whether no process is in any of the namespaces, and the link is gone.

@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fixtures::machines::DEVICE_C;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use kube::api::{DeleteParams, LogParams, PostParams};
 use serde_json::{Value, json};
@@ -171,6 +173,34 @@ pub(super) async fn restarted_kubelet_has_its_new_settings_and_its_containers_li
         node.host_path(Path::new("/var/lib/kubelet/cpu_manager_state"))
             .is_file()
     );
+}
+
+pub(super) async fn device_pins_the_zone_of_the_cpus_right_after_a_restart(cluster: &LocalCluster) {
+    let node = cluster.node("worker-0").unwrap();
+    // Ready again means with all devices.
+    node.restart_kubelet(&KubeletSettings::default())
+        .await
+        .unwrap();
+    let mut greedy = pod("greedy", node, &["/bin/sleep", "infinity"], 2);
+    let resources = greedy.spec.as_mut().unwrap().containers[0]
+        .resources
+        .as_mut()
+        .unwrap();
+    for list in [&mut resources.requests, &mut resources.limits] {
+        // Only the first zone has three of these.
+        list.as_mut()
+            .unwrap()
+            .insert(DEVICE_C.to_owned(), Quantity("3".to_owned()));
+    }
+    create(cluster, greedy).await;
+    let greedy = until(cluster, "greedy", "runs", |pod| phase(pod) == "Running").await;
+    let state: Value =
+        serde_json::from_str(&node.state_file("cpu_manager_state").unwrap()).unwrap();
+    assert_eq!(
+        state["entries"][greedy.metadata.uid.unwrap()]["main"],
+        "1,25"
+    );
+    delete(cluster, "greedy").await;
 }
 
 fn pod(name: &str, node: &NodeHandle, command: &[&str], cpus: u32) -> Pod {
