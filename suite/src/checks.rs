@@ -240,54 +240,73 @@ impl Context {
         Ok(events.into_iter().filter(about).collect())
     }
 
-    /// The pod *stays pending*: the scheduler under test rejected it at least twice since the last change of an NRT, for a reason
-    /// that matches.
-    pub async fn stays_pending(&self, name: &str, reason: &str) -> Result<(), Stop> {
+    /// The pods *stay pending*: the scheduler under test rejected each of them at least twice since the last change of an NRT, for a
+    /// reason that matches. The pods have to be created after the cluster was settled.
+    pub async fn stay_pending(&self, names: &[String], reason: &str) -> Result<(), Stop> {
         let expected = Regex::new(reason)
             .map_err(|error| Stop::fail(format!("the reason is no pattern: {error}")))?;
-        let mut since: Option<(Vec<NodeTopology>, i64)> = None;
-        let what = format!("pod {name} is rejected twice with {reason:?} while no NRT changes");
+        let mut since = self
+            .last_settled()
+            .map(|nodes| (nodes, BTreeMap::<String, i64>::new()));
+        let what = format!(
+            "{} rejected twice with {reason:?} while no NRT changes",
+            names.join(", ")
+        );
         self.until(&what, self.deadlines().rejected, async || {
-            let pod = self.pod(name).await?;
-            if phase(&pod) != "Pending" || node_of(&pod).is_some() {
-                let message = format!("pod {name} does not stay pending");
-                return Err(Stop::mismatch(
-                    message,
-                    "Pending, without a node",
-                    describe(&pod),
-                ));
+            let mut attempts = BTreeMap::new();
+            let mut reasons = BTreeMap::new();
+            for name in names {
+                let pod = self.pod(name).await?;
+                if phase(&pod) != "Pending" || node_of(&pod).is_some() {
+                    let message = format!("pod {name} does not stay pending");
+                    return Err(Stop::mismatch(
+                        message,
+                        "Pending, without a node",
+                        describe(&pod),
+                    ));
+                }
+                let rejected = self.rejections(&pod).await?;
+                attempts.insert(name.clone(), rejected.iter().map(occurrences).sum::<i64>());
+                reasons.insert(
+                    name.clone(),
+                    rejected
+                        .into_iter()
+                        .filter_map(|event| event.note)
+                        .collect::<Vec<_>>(),
+                );
             }
-            let events = self.events(&pod).await?;
-            let by_us = |event: &&Event| {
-                event.reason.as_deref() == Some("FailedScheduling")
-                    && reporter(event) == self.scheduler()
-            };
-            let rejected: Vec<_> = events.iter().filter(by_us).collect();
-            let attempts: i64 = rejected.iter().map(|event| occurrences(event)).sum();
             let nodes = self.topologies().await?;
             let base = match &since {
-                Some((before, base)) if difference(before, &nodes).is_none() => *base,
+                Some((before, base)) if difference(before, &nodes).is_none() => base.clone(),
                 _ => {
-                    since = Some((nodes, attempts));
-                    attempts
+                    since = Some((nodes, attempts.clone()));
+                    attempts.clone()
                 }
             };
-            let notes: Vec<_> = rejected
-                .iter()
-                .filter_map(|event| event.note.clone())
-                .collect();
-            let matching = notes.iter().any(|note| expected.is_match(note));
-            if attempts - base >= REJECTIONS && matching {
-                self.recorder.saw(format!("{attempts} rejections"));
-                return Ok(Look::Ready(()));
-            }
-            Ok(Look::NotYet(format!(
-                "{} rejections since the last change of an NRT; reasons: {}",
-                attempts - base,
-                notes.join(" | ")
-            )))
+            let missing = names.iter().find_map(|name| {
+                let count = attempts[name] - base.get(name).copied().unwrap_or_default();
+                let notes = &reasons[name];
+                let enough =
+                    count >= REJECTIONS && notes.iter().any(|note| expected.is_match(note));
+                (!enough).then(|| {
+                    format!(
+                        "{name}: {count} rejections since the last change of an NRT; reasons: {}",
+                        notes.join(" | ")
+                    )
+                })
+            });
+            Ok(missing.map_or_else(|| Look::Ready(()), Look::NotYet))
         })
         .await
+    }
+
+    /// Events of attempts by the scheduler under test to place a pod.
+    async fn rejections(&self, pod: &Pod) -> Result<Vec<Event>, Stop> {
+        let by_us = |event: &Event| {
+            event.reason.as_deref() == Some("FailedScheduling")
+                && reporter(event) == self.scheduler()
+        };
+        Ok(self.events(pod).await?.into_iter().filter(by_us).collect())
     }
 
     /// The zones of a node are accounted for exactly these resources since `before`; with scope `pod`, or with a single container, in

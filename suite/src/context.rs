@@ -1,5 +1,6 @@
 //! What a scenario works with: the cluster, its own namespace, the recorder of its steps and changes.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::rc::Rc;
@@ -45,6 +46,8 @@ pub struct Context {
     pub recorder: Recorder,
     /// Namespace of the scenario.
     pub namespace: String,
+    /// The NRTs when the cluster was settled last.
+    settled: RefCell<Option<Vec<NodeTopology>>>,
 }
 
 impl Context {
@@ -54,7 +57,17 @@ impl Context {
             cluster,
             recorder,
             namespace,
+            settled: RefCell::default(),
         }
+    }
+
+    /// The NRTs when the cluster was settled last.
+    pub fn last_settled(&self) -> Option<Vec<NodeTopology>> {
+        self.settled.borrow().clone()
+    }
+
+    pub(crate) fn remember_settled(&self, nodes: &[NodeTopology]) {
+        self.settled.replace(Some(nodes.to_vec()));
     }
 
     /// Client of the cluster.

@@ -14,6 +14,7 @@ use kube::api::{Api, ListParams};
 
 use crate::context::Context;
 use crate::observed::NodeTopology;
+use crate::padding::NUMACELL;
 use crate::recorder::Look;
 use crate::resources::{CPU, Resources, is_native};
 use crate::scenario::Stop;
@@ -38,6 +39,7 @@ impl Context {
                 }
                 // it must stay so: the same NRTs at the next look, too
                 if last.as_ref() == Some(&before) {
+                    self.remember_settled(&before);
                     return Ok(Look::Ready(before));
                 }
                 last = Some(before);
@@ -49,12 +51,16 @@ impl Context {
         .await
     }
 
-    /// Proves that the exporter of a node has looked since now: a pod with a little exclusive memory is put there, seen in the
-    /// NRT, and taken away again. Returns the settled NRTs.
-    pub async fn barrier(&self, node: &str) -> Result<Vec<NodeTopology>, Stop> {
-        let name = format!("barrier-{node}");
-        let plan =
-            PodPlan::new(&name, "", [Asks::Limits(Resources::literal("100m 64Mi"))]).bound_to(node);
+    /// Proves that the exporter of a node has looked since now: a pod that holds a numacell device, and nothing else, is put there,
+    /// seen in the fingerprint, and taken away again. Works on full nodes, too. Returns the settled NRTs.
+    pub async fn barrier(&self, node: &NodeTopology) -> Result<Vec<NodeTopology>, Stop> {
+        let name = format!("barrier-{}", node.node);
+        let devices = node.zones.iter().flat_map(|zone| zone.resources.keys());
+        let Some(device) = devices.into_iter().find(|name| name.starts_with(NUMACELL)) else {
+            return Err(Stop::fail(format!("{} has no numacell devices", node.node)));
+        };
+        let device = Resources::from_iter([(device.clone(), 1000)]);
+        let plan = PodPlan::new(&name, "", [Asks::Limits(device)]).bound_to(&node.node);
         self.create(plan.pod()).await?;
         self.pods_running(std::slice::from_ref(&name)).await?;
         self.settle().await?;

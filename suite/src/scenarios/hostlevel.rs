@@ -192,7 +192,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     ctx.step(
         "the exporter has seen the pod and no zone accounts for it",
         async {
-            ctx.barrier(&node).await?;
+            ctx.barrier(&before).await?;
             ctx.accounted(&before, &Resources::new(), false, Scope::Pod)
                 .await
         },

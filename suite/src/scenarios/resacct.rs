@@ -101,7 +101,7 @@ async fn pending_then_scheduled(ctx: &Context) -> Result<(), Stop> {
         format!("the pod stays pending: {}", scope.alignment_failure()),
         async {
             ctx.create(plan.pod()).await?;
-            ctx.stays_pending(plan.name(), scope.alignment_failure())
+            ctx.stay_pending(&[plan.name().to_owned()], scope.alignment_failure())
                 .await
         },
     )
@@ -207,12 +207,10 @@ async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), Stop> {
         "the exporter has seen the pod and no zone of any node changed",
         async {
             let node = crate::checks::node_of(&pod).unwrap_or_default().to_owned();
-            // a full node has no room for the pod that proves the look; there the settled state has to do
-            let nodes = if node == target.node {
-                ctx.barrier(&node).await?
-            } else {
-                ctx.settle().await?
+            let Some(node) = reference.iter().find(|topology| topology.node == node) else {
+                return Err(Stop::fail(format!("node {node} has no NRT")));
             };
+            let nodes = ctx.barrier(node).await?;
             match difference(&reference, &nodes) {
                 None => Ok(()),
                 Some(seen) => Err(Stop::mismatch("an NRT changed", "no change", seen)),

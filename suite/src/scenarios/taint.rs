@@ -77,7 +77,7 @@ async fn run(ctx: &Context) -> Result<(), Stop> {
     ));
     ctx.step("a pod without the toleration stays pending", async {
         ctx.create(stranger.pod()).await?;
-        ctx.stays_pending(stranger.name(), "untolerated taint")
+        ctx.stay_pending(&[stranger.name().to_owned()], "untolerated taint")
             .await?;
         ctx.delete::<Pod>(stranger.name()).await
     })

@@ -122,7 +122,7 @@ async fn pod_no_zone(ctx: &Context) -> Result<(), Stop> {
         format!("the pod stays pending: {}", scope.alignment_failure()),
         async {
             ctx.create(plan.pod()).await?;
-            ctx.stays_pending(plan.name(), scope.alignment_failure())
+            ctx.stay_pending(&[plan.name().to_owned()], scope.alignment_failure())
                 .await
         },
     )
@@ -247,9 +247,6 @@ fn pod_for(pods: &[Pod], node: &str) -> Result<String, Stop> {
 }
 
 async fn all_pending(ctx: &Context, pods: &[Pod], scope: Scope) -> Result<(), Stop> {
-    for pod in pods {
-        ctx.stays_pending(&pod.name_any(), scope.alignment_failure())
-            .await?;
-    }
-    Ok(())
+    let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+    ctx.stay_pending(&names, scope.alignment_failure()).await
 }

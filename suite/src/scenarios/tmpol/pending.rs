@@ -257,7 +257,7 @@ async fn run(ctx: &Context, row: &Row, reason: &str) -> Result<(), Stop> {
     let plan = arena.confine(row.plan(ctx));
     ctx.step(format!("the pod stays pending: {reason}"), async {
         ctx.create(plan.pod()).await?;
-        ctx.stays_pending(plan.name(), reason).await
+        ctx.stay_pending(&[plan.name().to_owned()], reason).await
     })
     .await?;
     ctx.step(

@@ -1,0 +1,392 @@
+//! Random pods, sized for the default machine: 22 CPUs, 58 GiB, 1 GiB of small and 4 large hugepages for pods in each of two zones.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::ObjectMeta;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+
+use suite::workload::PAUSE_IMAGE;
+
+/// Most pods that a set puts on one node.
+const MOST_PODS: usize = 4;
+/// Whole CPUs of one container; small ones are frequent, so that several pods fit beside each other.
+const CPUS: [&str; 9] = ["1", "1", "2", "2", "3", "4", "6", "8", "12"];
+/// CPUs that no zone has, but the node.
+const TOO_MANY_CPUS: [&str; 3] = ["23", "27", "30"];
+/// Parts of CPUs: never exclusive.
+const FRACTIONS: [&str; 4] = ["250m", "500m", "1500m", "2500m"];
+const MEMORY: [&str; 7] = ["64Mi", "256Mi", "1Gi", "2Gi", "5Gi", "11Gi", "20Gi"];
+const SMALL_HUGEPAGES: [&str; 3] = ["2Mi", "64Mi", "256Mi"];
+const LARGE_HUGEPAGES: [&str; 2] = ["1Gi", "2Gi"];
+/// Device resources with the most devices of one container.
+const DEVICES: [(&str, u32); 5] = [
+    (fixtures::machines::DEVICE_A, 3),
+    (fixtures::machines::DEVICE_B, 2),
+    (fixtures::machines::DEVICE_C, 3),
+    ("kni.node/numacell00", 1),
+    ("kni.node/numacell01", 1),
+];
+
+/// Quality of service that a pod is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quality {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+/// Kind of container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    App,
+    Sidecar,
+    Init,
+}
+
+/// What is done with a set.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodSet {
+    /// The pods, all to be created at once.
+    pub(crate) pods: Vec<Pod>,
+    /// Names of pods to be deleted half-way, while the others go on.
+    pub(crate) delete_first: Vec<String>,
+}
+
+/// The pods of one set; the same for the same seed, number and nodes.
+pub(crate) fn pod_set(seed: u64, number: u32, nodes: &[String]) -> PodSet {
+    // one generator for each set, so that a set does not depend on those before it
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(u64::from(number) << 32));
+    // finished init containers must occur whatever the seed: one pod of each set certainly has one that needs more than the rest
+    let special = random.random_range(0..nodes.len());
+    let mut pods = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let count = random.random_range(1..=MOST_PODS);
+        for place in 0..count {
+            let name = format!("set{number:02}-{node}-{place}");
+            let spec = if index == special && place == 0 {
+                larger_init()
+            } else {
+                spec(&mut random)
+            };
+            pods.push(placed(&mut random, &name, node, spec));
+        }
+    }
+    let delete_first = if random.random_bool(0.5) {
+        let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
+        pods.iter()
+            .filter(|_| random.random_bool(0.5))
+            .map(name)
+            .collect()
+    } else {
+        Vec::new()
+    };
+    PodSet { pods, delete_first }
+}
+
+/// Most pods are bound by name, so that only the kubelet judges them; the others come by way of the default scheduler.
+fn placed(random: &mut Xoshiro256PlusPlus, name: &str, node: &str, mut spec: PodSpec) -> Pod {
+    if random.random_bool(0.75) {
+        spec.node_name = Some(node.to_owned());
+    } else {
+        spec.node_selector = Some(BTreeMap::from([(
+            api::labels::HOSTNAME.to_owned(),
+            node.to_owned(),
+        )]));
+    }
+    spec.termination_grace_period_seconds = Some(0);
+    spec.automount_service_account_token = Some(false);
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    }
+}
+
+/// An init container with more CPUs, memory and devices than the app container.
+fn larger_init() -> PodSpec {
+    let limits = |list: &[(&str, &str)]| requirements(&amounts(list), true);
+    PodSpec {
+        init_containers: Some(vec![container(
+            "init-0",
+            Role::Init,
+            false,
+            limits(&[
+                ("cpu", "3"),
+                ("memory", "512Mi"),
+                (fixtures::machines::DEVICE_A, "1"),
+            ]),
+        )]),
+        containers: vec![container(
+            "app-0",
+            Role::App,
+            false,
+            limits(&[("cpu", "1"), ("memory", "256Mi")]),
+        )],
+        ..PodSpec::default()
+    }
+}
+
+fn spec(random: &mut Xoshiro256PlusPlus) -> PodSpec {
+    let quality = *[
+        Quality::Guaranteed,
+        Quality::Guaranteed,
+        Quality::Guaranteed,
+        Quality::Burstable,
+        Quality::BestEffort,
+    ]
+    .choose(random)
+    .expect("not empty");
+    let ends = random.random_bool(0.12);
+    let too_large = quality == Quality::Guaranteed && random.random_bool(0.08);
+    let mut before = Vec::new();
+    if random.random_bool(0.35) {
+        before.extend((0..random.random_range(1..=2)).map(|_| Role::Init));
+    }
+    if random.random_bool(0.2) {
+        before.insert(random.random_range(0..=before.len()), Role::Sidecar);
+    }
+    let init: Vec<_> = before
+        .iter()
+        .enumerate()
+        .map(|(index, role)| {
+            let name = match role {
+                Role::Sidecar => format!("sidecar-{index}"),
+                _ => format!("init-{index}"),
+            };
+            container(&name, *role, false, resources(random, quality))
+        })
+        .collect();
+    let apps = *[1, 1, 1, 2, 2, 3].choose(random).expect("not empty");
+    let mut containers: Vec<_> = (0..apps)
+        .map(|index| {
+            container(
+                &format!("app-{index}"),
+                Role::App,
+                ends,
+                resources(random, quality),
+            )
+        })
+        .collect();
+    if too_large {
+        let cpus = *TOO_MANY_CPUS.choose(random).expect("not empty");
+        containers[0].resources = Some(requirements(
+            &amounts(&[("cpu", cpus), ("memory", "64Mi")]),
+            true,
+        ));
+    }
+    PodSpec {
+        containers,
+        init_containers: (!init.is_empty()).then_some(init),
+        restart_policy: ends.then(|| "Never".to_owned()),
+        ..PodSpec::default()
+    }
+}
+
+fn container(name: &str, role: Role, ends: bool, resources: ResourceRequirements) -> Container {
+    let command: &[&str] = match (role, ends) {
+        (Role::Init, _) => &["/bin/sleep", "0"],
+        (Role::App, true) => &["/bin/sleep", "1"],
+        (Role::App, false) | (Role::Sidecar, _) => &["/pause"],
+    };
+    Container {
+        name: name.to_owned(),
+        image: Some(PAUSE_IMAGE.to_owned()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(command.iter().map(|&word| word.to_owned()).collect()),
+        resources: Some(resources),
+        restart_policy: (role == Role::Sidecar).then(|| "Always".to_owned()),
+        ..Container::default()
+    }
+}
+
+fn resources(random: &mut Xoshiro256PlusPlus, quality: Quality) -> ResourceRequirements {
+    let mut pick = |from: &[&str]| (*from.choose(random).expect("not empty")).to_owned();
+    let (fraction, memory) = (pick(&FRACTIONS), pick(&MEMORY));
+    let (cpus, small, large) = (pick(&CPUS), pick(&SMALL_HUGEPAGES), pick(&LARGE_HUGEPAGES));
+    let mut devices = BTreeMap::new();
+    if random.random_bool(0.2) {
+        let (resource, most) = *DEVICES.choose(random).expect("not empty");
+        let count = random.random_range(1..=most);
+        devices.insert(resource.to_owned(), Quantity(count.to_string()));
+    }
+    let mut list = BTreeMap::new();
+    match quality {
+        Quality::BestEffort => {}
+        Quality::Guaranteed => {
+            let cpu = if random.random_bool(0.7) {
+                cpus
+            } else {
+                fraction
+            };
+            list.insert("cpu".to_owned(), Quantity(cpu));
+            list.insert("memory".to_owned(), Quantity(memory));
+        }
+        Quality::Burstable => {
+            let cpu = if random.random_bool(0.5) {
+                cpus
+            } else {
+                fraction
+            };
+            list.insert("cpu".to_owned(), Quantity(cpu));
+            if random.random_bool(0.5) {
+                list.insert("memory".to_owned(), Quantity(memory));
+            }
+        }
+    }
+    // hugepages need limits like devices, and CPU or memory beside them
+    let mut limited = devices;
+    if quality != Quality::BestEffort {
+        if random.random_bool(0.15) {
+            limited.insert("hugepages-2Mi".to_owned(), Quantity(small));
+        }
+        if random.random_bool(0.1) {
+            limited.insert("hugepages-1Gi".to_owned(), Quantity(large));
+        }
+    }
+    let mut requirements = requirements(&list, quality == Quality::Guaranteed);
+    if !limited.is_empty() {
+        requirements.limits.get_or_insert_default().extend(limited);
+    }
+    requirements
+}
+
+/// The list as limits, which the API server copies to the requests, or as requests alone.
+fn requirements(list: &BTreeMap<String, Quantity>, limited: bool) -> ResourceRequirements {
+    let list = (!list.is_empty()).then(|| list.clone());
+    let (limits, requests) = if limited { (list, None) } else { (None, list) };
+    ResourceRequirements {
+        limits,
+        requests,
+        ..ResourceRequirements::default()
+    }
+}
+
+fn amounts(list: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+    list.iter()
+        .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes() -> Vec<String> {
+        (0..4).map(|index| format!("worker-{index}")).collect()
+    }
+
+    fn fifty(seed: u64) -> Vec<PodSet> {
+        (1..=50)
+            .map(|number| pod_set(seed, number, &nodes()))
+            .collect()
+    }
+
+    /// Whether some container of a pod, of its init containers or of its apps, is so.
+    fn any(pod: &Pod, is_so: impl Fn(&Container, bool) -> bool) -> bool {
+        let spec = pod.spec.as_ref().expect("spec");
+        spec.containers.iter().any(|one| is_so(one, false))
+            || spec
+                .init_containers
+                .iter()
+                .flatten()
+                .any(|one| is_so(one, true))
+    }
+
+    fn limit<'a>(container: &'a Container, resource: &str) -> Option<&'a str> {
+        let limits = container.resources.as_ref()?.limits.as_ref()?;
+        limits.get(resource).map(|quantity| quantity.0.as_str())
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_sets() {
+        assert_eq!(fifty(7), fifty(7));
+        assert_ne!(fifty(7)[0], fifty(8)[0]);
+    }
+
+    #[test]
+    fn every_set_has_an_init_container_that_needs_more_than_the_apps() {
+        for set in fifty(1) {
+            assert!(set.pods.iter().any(|pod| {
+                pod.spec.as_ref().is_some_and(|spec| {
+                    spec.init_containers
+                        .iter()
+                        .flatten()
+                        .any(|init| limit(init, "cpu") == Some("3"))
+                        && spec.containers.len() == 1
+                        && limit(&spec.containers[0], "cpu") == Some("1")
+                })
+            }));
+        }
+    }
+
+    #[test]
+    fn fifty_sets_have_every_kind_of_pod() {
+        let sets = fifty(3);
+        let pods: Vec<&Pod> = sets.iter().flat_map(|set| &set.pods).collect();
+        let count = |what: &str, is_so: &dyn Fn(&Pod) -> bool| {
+            let count = pods.iter().filter(|pod| is_so(pod)).count();
+            assert!(count >= 5, "{count} pods with {what}");
+        };
+        let sidecar = |one: &Container| one.restart_policy.is_some();
+        count("whole CPUs", &|pod| {
+            any(pod, |one, _| {
+                limit(one, "cpu").is_some_and(|cpu| !cpu.ends_with('m'))
+            })
+        });
+        count("parts of CPUs", &|pod| {
+            any(pod, |one, _| {
+                limit(one, "cpu").is_some_and(|cpu| cpu.ends_with('m'))
+            })
+        });
+        count("requests only", &|pod| {
+            any(pod, |one, _| {
+                let resources = one.resources.as_ref().expect("resources");
+                resources.requests.is_some() && resources.limits.is_none()
+            })
+        });
+        count("nothing asked", &|pod| {
+            any(pod, |one, _| {
+                one.resources == Some(ResourceRequirements::default())
+            })
+        });
+        count("plain init containers", &|pod| {
+            any(pod, |one, init| init && !sidecar(one))
+        });
+        count("sidecars", &|pod| any(pod, |one, _| sidecar(one)));
+        count("small hugepages", &|pod| {
+            any(pod, |one, _| limit(one, "hugepages-2Mi").is_some())
+        });
+        count("large hugepages", &|pod| {
+            any(pod, |one, _| limit(one, "hugepages-1Gi").is_some())
+        });
+        for (resource, _) in DEVICES {
+            count(resource, &|pod| {
+                any(pod, |one, _| limit(one, resource).is_some())
+            });
+        }
+        count("more CPUs than a zone", &|pod| {
+            any(pod, |one, _| {
+                limit(one, "cpu").is_some_and(|cpu| TOO_MANY_CPUS.contains(&cpu))
+            })
+        });
+        count("an end", &|pod| {
+            pod.spec
+                .as_ref()
+                .is_some_and(|spec| spec.restart_policy.is_some())
+        });
+        count("a node chosen by the scheduler", &|pod| {
+            pod.spec
+                .as_ref()
+                .is_some_and(|spec| spec.node_name.is_none())
+        });
+        assert!(sets.iter().any(|set| set.delete_first.len() > 1));
+        assert!(sets.iter().any(|set| set.delete_first.is_empty()));
+    }
+}

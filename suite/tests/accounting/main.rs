@@ -1,0 +1,146 @@
+//! The accounting oracle: on a cluster of real kubelets, for random sets of pods, every NRT equals what the machine profile has for pods less
+//! what the kubelets' state files say that containers of active pods hold.
+//!
+//! The expectation is arithmetic over those two sources alone; nothing of the stack under test takes part in it. State files also have
+//! entries that do not count: of init containers that have finished, and of pods that are over. They are listed, and what they do is
+//! asserted.
+//!
+//! `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_POD_SETS` is the number of sets (50).
+//!
+//! Reading order: [`state`] (the files), [`machine`] (what a node has), [`holdings`] (who holds what), [`oracle`] (the comparison),
+//! [`generate`] (the pods), [`run`] (all of it on a cluster).
+
+mod generate;
+mod holdings;
+mod machine;
+mod oracle;
+mod run;
+mod state;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Parser;
+use futures::future::FutureExt;
+use reports::event::Verdict;
+use reports::terminal::Terminal;
+use suite::interrupt::Interrupt;
+use suite::recorder::Deadlines;
+use suite::run::{Places, new_run_id, started, stream};
+use suite::scenario::Scenario;
+use suite::session::{Session, StartError};
+use suite::setup::{Lane, Options};
+use testbed::local::cli::PlanArgs;
+
+use crate::machine::NodeFacts;
+use crate::run::{Node, Plan};
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    plan: PlanArgs,
+}
+
+#[test]
+fn every_nrt_equals_machine_and_state_files_for_random_pod_sets() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let plan = Plan {
+        seed: number("NUMARESOURCES_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0),
+        sets: number("NUMARESOURCES_POD_SETS").map_or(50, |sets| {
+            u32::try_from(sets).expect("a small number of sets")
+        }),
+    };
+    let places = Places::new(
+        &Path::new(env!("CARGO_TARGET_TMPDIR")).join("accounting"),
+        None,
+    );
+    let terminal = Terminal::new(anstream::stderr(), false);
+    let (stream, _) =
+        stream(&places, vec![Box::new(terminal)]).expect("the artefacts directory is writable");
+    let options = Options {
+        lane: Lane::Local,
+        plan: Arguments::parse_from(["accounting"]).plan,
+        state_root: None,
+        install: true,
+        manifests: None,
+        // pods go to their nodes by name, or by the scheduler that every cluster has
+        scheduler: Some("default-scheduler".to_owned()),
+        deadlines: Deadlines::default(),
+        run: new_run_id(),
+    };
+    stream.emit(started(&options, 1, &places));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be made");
+    let verdict = runtime.block_on(async {
+        let interrupt = Interrupt::default();
+        let session = match Session::start(&options, &stream, &interrupt, &places.artifacts).await {
+            Ok(session) => session,
+            Err(StartError::Interrupted) => panic!("nobody interrupts this test"),
+            Err(StartError::Failed(failure)) => panic!("the set-up failed: {failure}"),
+        };
+        let verdict = session.run(&scenario(&session, plan)).await;
+        assert!(
+            session.finish().await,
+            "the tear-down failed; see {}",
+            places.events().display()
+        );
+        verdict
+    });
+    match verdict {
+        Verdict::Passed => {}
+        Verdict::Failed(failure) => panic!("seed {}: {failure}", plan.seed),
+        other => panic!("seed {}: {other:?}", plan.seed),
+    }
+}
+
+/// The value of a variable, if it is set.
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} must be a number, not {text:?}")),
+    )
+}
+
+fn scenario(session: &Session, plan: Plan) -> Scenario {
+    let local = session.local().expect("the cluster is ours");
+    let nodes: Vec<Node> = session
+        .cluster()
+        .facts
+        .nodes
+        .iter()
+        .map(|topology| {
+            let handle = local
+                .node(&topology.node)
+                .expect("every NRT is of a node")
+                .clone();
+            let settings = handle.kubelet_settings().expect("the settings can be read");
+            let facts = NodeFacts::new(handle.name(), handle.machine(), &settings);
+            Node {
+                facts: facts.unwrap_or_else(|error| panic!("{error}")),
+                handle,
+            }
+        })
+        .collect();
+    let workers = local
+        .nodes()
+        .iter()
+        .filter(|node| node.name().starts_with("worker-"))
+        .count();
+    assert_eq!(nodes.len(), workers, "every worker has an NRT");
+    let nodes: Arc<[Node]> = nodes.into();
+    Scenario {
+        id: "accounting/random-pod-sets",
+        test_id: None,
+        title: format!("{} random pod sets of seed {}", plan.sets, plan.seed),
+        labels: Vec::new(),
+        needs: Vec::new(),
+        body: suite::scenario::body(move |context| {
+            let nodes = Arc::clone(&nodes);
+            async move { run::all(context, &nodes, plan).await }.boxed_local()
+        }),
+    }
+}

@@ -1,0 +1,312 @@
+//! What an NRT has to say, by plain arithmetic: what the machine has for pods, less what the state files say that containers of active pods hold
+//! (rte.md 4.4). And what the entries that do not count are to be seen by.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Write as _};
+
+use api::attributes;
+use api::nrt::v1alpha2::NodeResourceTopology;
+use api::nrt::{self, Zone};
+
+use crate::holdings::{self, Holding, Pods, Standing};
+use crate::machine::{Amount, NodeFacts, ZoneFacts};
+use crate::state::NodeState;
+
+/// Something is not as it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Node, zone and resource, and which number of it.
+    pub(crate) place: String,
+    /// What was expected, with its terms.
+    pub(crate) expected: String,
+    /// What was there.
+    pub(crate) seen: String,
+}
+
+/// The entries that do not count, each with what it holds. All of them had the effect that they must have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Uncounted {
+    /// CPUs and devices of finished init containers: kept by the kubelet, available in the NRT.
+    pub(crate) finished_init: BTreeSet<String>,
+    /// Finished init containers whose memory the kubelet has given back.
+    pub(crate) released_init: BTreeSet<String>,
+    /// Of containers whose pods are over or gone: kept by the kubelet, available in the NRT.
+    pub(crate) stale: BTreeSet<String>,
+}
+
+fn differs(place: impl Display, expected: impl Display, seen: impl Display) -> Difference {
+    Difference {
+        place: place.to_string(),
+        expected: expected.to_string(),
+        seen: seen.to_string(),
+    }
+}
+
+/// Compares an NRT with the machine and the state files of its node.
+pub(crate) fn compare(
+    node: &NodeFacts,
+    state: &NodeState,
+    pods: &Pods<'_>,
+    seen: &NodeResourceTopology,
+) -> Result<Uncounted, Difference> {
+    let name = &node.name;
+    let held = holdings::read(node, state, pods).map_err(|error| {
+        differs(
+            format!("state files of {name}"),
+            "entries that make sense",
+            error,
+        )
+    })?;
+    held_once(name, &held)?;
+    attributes(node, seen)?;
+    let names = |zones: &[String]| zones.join(", ");
+    let expected: Vec<String> = (0..node.zones.len())
+        .map(|id| format!("node-{id}"))
+        .collect();
+    let mut there: Vec<String> = seen.zones.iter().map(|zone| zone.name.clone()).collect();
+    there.sort();
+    if there != expected {
+        return Err(differs(
+            format!("zones of {name}"),
+            names(&expected),
+            names(&there),
+        ));
+    }
+    for (id, facts) in node.zones.iter().enumerate() {
+        for zone in seen.zones.iter().filter(|zone| zone.name == expected[id]) {
+            let held: Vec<&Holding> = held.iter().filter(|one| one.zone == id).collect();
+            compare_zone(name, facts, zone, &held)?;
+        }
+        kubelets_view(name, id, facts, state, &held)?;
+    }
+    uncounted(name, state, pods, &held)
+}
+
+/// No CPU and no device is held twice: a stale entry is gone before its units are given to others.
+fn held_once(node: &str, held: &[Holding]) -> Result<(), Difference> {
+    let mut owners: BTreeMap<(&str, &str), &Holding> = BTreeMap::new();
+    for one in held {
+        for id in &one.ids {
+            if let Some(other) = owners.insert((&one.resource, id), one) {
+                let place = format!("{node} {} {id}", one.resource);
+                return Err(differs(
+                    place,
+                    "held by one container",
+                    format!("{} and {}", other.owner, one.owner),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn attributes(node: &NodeFacts, seen: &NodeResourceTopology) -> Result<(), Difference> {
+    let wanted = [
+        (attributes::TOPOLOGY_MANAGER_POLICY, &node.policy),
+        (attributes::TOPOLOGY_MANAGER_SCOPE, &node.scope),
+    ];
+    for (attribute, expected) in wanted {
+        let value = nrt::attribute(&seen.attributes, attribute);
+        if value != Some(expected) {
+            let place = format!("{} attribute {attribute}", node.name);
+            return Err(differs(place, expected, value.unwrap_or("nothing")));
+        }
+    }
+    Ok(())
+}
+
+fn compare_zone(
+    node: &str,
+    facts: &ZoneFacts,
+    seen: &Zone,
+    held: &[&Holding],
+) -> Result<(), Difference> {
+    let place = |what: &str| format!("{node} {} {what}", seen.name);
+    if seen.zone_type != "Node" {
+        return Err(differs(place("type"), "Node", &seen.zone_type));
+    }
+    let distances: BTreeMap<String, i64> = facts
+        .distances
+        .iter()
+        .enumerate()
+        .map(|(id, &distance)| (format!("node-{id}"), distance))
+        .collect();
+    let costs: BTreeMap<String, i64> = seen
+        .costs
+        .iter()
+        .map(|cost| (cost.name.clone(), cost.value))
+        .collect();
+    if costs != distances || seen.costs.len() != distances.len() {
+        return Err(differs(
+            place("costs"),
+            format!("{distances:?}"),
+            format!("{:?}", seen.costs),
+        ));
+    }
+    let mut listed: Vec<&str> = seen
+        .resources
+        .iter()
+        .map(|resource| resource.name.as_str())
+        .collect();
+    listed.sort_unstable();
+    let expected: Vec<&str> = facts.resources.keys().map(String::as_str).collect();
+    if listed != expected {
+        return Err(differs(
+            place("resources"),
+            expected.join(", "),
+            listed.join(", "),
+        ));
+    }
+    for resource in &seen.resources {
+        let Amount {
+            capacity,
+            allocatable,
+        } = facts.resources[&resource.name];
+        let counted: Vec<&Holding> = held
+            .iter()
+            .filter(|one| one.resource == resource.name && one.standing == Standing::Active)
+            .copied()
+            .collect();
+        let available = allocatable - sum(&counted);
+        let terms = terms(&counted);
+        let numbers = [
+            ("capacity", &resource.capacity, capacity, String::new()),
+            (
+                "allocatable",
+                &resource.allocatable,
+                allocatable,
+                String::new(),
+            ),
+            (
+                "available",
+                &resource.available,
+                available,
+                format!(" = {allocatable}{terms}"),
+            ),
+        ];
+        for (what, quantity, expected, terms) in numbers {
+            let place = place(&format!("{} {what}", resource.name));
+            let milli = api::quantity::milli(quantity)
+                .map_err(|error| differs(&place, expected, format!("{:?}: {error}", quantity.0)))?;
+            if Some(milli) != expected.checked_mul(1000) {
+                return Err(differs(place, format!("{expected}{terms}"), &quantity.0));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sum<'a>(held: impl IntoIterator<Item = &'a &'a Holding>) -> i64 {
+    held.into_iter().map(|one| one.amount).sum()
+}
+
+/// What is taken from a sum, for people.
+fn terms(held: &[&Holding]) -> String {
+    let mut text = String::new();
+    for one in held {
+        // writing to a string cannot fail
+        let _ = write!(text, " - {one}");
+    }
+    text
+}
+
+/// The kubelet's own sums, in the same files: what it has left, and what is held by containers that count and by those that do not, is all
+/// that it has for pods. So what the NRT has available beyond what the kubelet could give is held by the entries that do not count.
+fn kubelets_view(
+    node: &str,
+    id: usize,
+    facts: &ZoneFacts,
+    state: &NodeState,
+    held: &[Holding],
+) -> Result<(), Difference> {
+    let shared = &state.cpus.default_cpu_set.0;
+    let free = facts
+        .cpus
+        .iter()
+        .filter(|cpu| shared.contains(cpu) && !facts.reserved_cpus.contains(cpu))
+        .count();
+    let mut left = vec![("cpu", free as i64)];
+    let Some(memory) = state.memory.machine_state.get(&id) else {
+        return Err(differs(
+            format!("memory_manager_state of {node}"),
+            format!("NUMA node {id}"),
+            "nothing",
+        ));
+    };
+    for (resource, amount) in &facts.resources {
+        let Some(sums) = memory.memory_map.get(resource) else {
+            continue;
+        };
+        if sums.allocatable != amount.allocatable {
+            let place = format!("memory_manager_state of {node} node-{id} {resource} allocatable");
+            return Err(differs(place, amount.allocatable, sums.allocatable));
+        }
+        left.push((resource, sums.free));
+    }
+    for (resource, free) in left {
+        let Some(amount) = facts.resources.get(resource) else {
+            continue;
+        };
+        let holders: Vec<&Holding> = held
+            .iter()
+            .filter(|one| one.zone == id && one.resource == resource)
+            .collect();
+        let expected = amount.allocatable - sum(&holders);
+        if free != expected {
+            let terms = terms(&holders);
+            let place = format!("what the kubelet of {node} has left in node-{id} of {resource}");
+            return Err(differs(
+                place,
+                format!("{expected} = {}{terms}", amount.allocatable),
+                free,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Names the entries that do not count, and checks that each has its effect.
+fn uncounted(
+    node: &str,
+    state: &NodeState,
+    pods: &Pods<'_>,
+    held: &[Holding],
+) -> Result<Uncounted, Difference> {
+    let mut uncounted = Uncounted::default();
+    let mut kept = BTreeSet::new();
+    for one in held.iter().filter(|one| one.standing != Standing::Active) {
+        // the NRT shows them as available: that was compared; the kubelet does not
+        if one.resource == "cpu"
+            && let Some(id) = one.ids.iter().find(|id| {
+                id.parse()
+                    .is_ok_and(|cpu| state.cpus.default_cpu_set.0.contains(&cpu))
+            })
+        {
+            let place = format!("{node} CPU {id} of {}", one.owner);
+            return Err(differs(place, "kept by the kubelet", "in its default set"));
+        }
+        let text = format!("{} of {} in node-{}", one, one.resource, one.zone);
+        if one.standing == Standing::Stale {
+            uncounted.stale.insert(text);
+        } else if one.ids.is_empty() {
+            kept.insert(one.owner.clone());
+        } else {
+            uncounted.finished_init.insert(text);
+        }
+    }
+    // the memory manager gives back what a finished init container had (kubelet-node.md 7.4)
+    if !kept.is_empty() {
+        let kept: Vec<String> = kept.into_iter().collect();
+        let place = format!("{node} memory of finished init containers");
+        return Err(differs(
+            place,
+            "given back",
+            format!("kept for {}", kept.join(", ")),
+        ));
+    }
+    uncounted.released_init = pods.finished_inits_with_memory(node);
+    Ok(uncounted)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+//! The random pod sets on a cluster, one after another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use api::nrt::v1alpha2::NodeResourceTopology;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams};
+use reports::event::Failure;
+use suite::context::{Context, chain};
+use suite::recorder::Look;
+use suite::scenario::Stop;
+use testbed::local::NodeHandle;
+
+use crate::generate::{self, PodSet};
+use crate::holdings::Pods;
+use crate::machine::NodeFacts;
+use crate::oracle::{self, Difference, Uncounted};
+use crate::state::{NodeState, Texts};
+
+/// Time for the state files and the NRTs to agree once the NRTs are settled: the kubelet writes its files at once, an exporter looks every
+/// second.
+const AGREE: Duration = Duration::from_secs(20);
+/// Most names that one line shows.
+const SHOWN: usize = 4;
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Seed of all sets.
+    pub(crate) seed: u64,
+    /// Number of sets.
+    pub(crate) sets: u32,
+}
+
+/// A node with what it has for pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Access to its files.
+    pub(crate) handle: NodeHandle,
+    /// What it has.
+    pub(crate) facts: NodeFacts,
+}
+
+/// What a run has seen.
+#[derive(Debug, Default)]
+struct Totals {
+    /// Names of all pods by UID.
+    names: BTreeMap<String, String>,
+    /// Pods by how they ended up.
+    outcomes: BTreeMap<String, u32>,
+    /// Sets with entries that do not count, by kind, and one example each.
+    uncounted: BTreeMap<&'static str, (u32, String)>,
+}
+
+/// Kinds of entries that do not count, each of which must occur.
+const KINDS: [&str; 3] = ["finished_init", "released_init", "stale"];
+
+/// Runs all sets. Fails at the first difference, and when no entry of some kind that does not count has occurred.
+pub(crate) async fn all(context: &Context, nodes: &[Node], plan: Plan) -> Result<(), Stop> {
+    let mut totals = Totals::default();
+    context.recorder.tell(&format!(
+        "seed {} (NUMARESOURCES_SEED), {} sets (NUMARESOURCES_POD_SETS)",
+        plan.seed, plan.sets
+    ));
+    for number in 1..=plan.sets {
+        context
+            .step(
+                format!("pod set {number} of seed {}", plan.seed),
+                one(context, nodes, plan.seed, number, &mut totals),
+            )
+            .await?;
+    }
+    context
+        .step("entries that do not count were seen", async {
+            for (kind, (sets, example)) in &totals.uncounted {
+                context.recorder.tell(&format!("{kind}: in {sets} sets, for example {example}"));
+            }
+            let outcomes: Vec<String> =
+                totals.outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+            context.recorder.saw(outcomes.join(", "));
+            match KINDS.iter().find(|kind| !totals.uncounted.contains_key(*kind)) {
+                None => Ok(()),
+                Some(kind) => Err(Stop::mismatch(
+                    format!("no set of seed {} had entries of kind {kind}, so nothing is proven about them", plan.seed),
+                    "at least one",
+                    "none",
+                )),
+            }
+        })
+        .await
+}
+
+async fn one(
+    context: &Context,
+    nodes: &[Node],
+    seed: u64,
+    number: u32,
+    totals: &mut Totals,
+) -> Result<(), Stop> {
+    let names: Vec<String> = nodes.iter().map(|node| node.facts.name.clone()).collect();
+    let PodSet { pods, delete_first } = generate::pod_set(seed, number, &names);
+    let created = try_join_all(pods.into_iter().map(|pod| context.create(pod))).await?;
+    totals.names.extend(
+        created
+            .iter()
+            .filter_map(|pod| Some((pod.uid()?, pod.name_any()))),
+    );
+
+    let mut uncounted = Uncounted::default();
+    let outcomes = all_final(context).await?;
+    add(
+        &mut uncounted,
+        agree(context, nodes, totals, "all pods").await?,
+    );
+    if !delete_first.is_empty() {
+        let api = context.api::<Pod>();
+        try_join_all(
+            delete_first
+                .iter()
+                .map(async |name| match api.delete(name, &now()).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                    other => other.map(drop),
+                }),
+        )
+        .await?;
+        // pods that found no place may find one now
+        all_final(context).await?;
+        add(
+            &mut uncounted,
+            agree(context, nodes, totals, "some pods deleted").await?,
+        );
+    }
+    context
+        .api::<Pod>()
+        .delete_collection(&now(), &ListParams::default())
+        .await?;
+    all_gone(context).await?;
+    add(
+        &mut uncounted,
+        agree(context, nodes, totals, "all pods deleted").await?,
+    );
+
+    let mut seen: Vec<String> = outcomes
+        .iter()
+        .map(|(outcome, count)| format!("{count} {outcome}"))
+        .collect();
+    for (outcome, count) in outcomes {
+        *totals.outcomes.entry(outcome).or_default() += count;
+    }
+    let lists = [
+        &uncounted.finished_init,
+        &uncounted.released_init,
+        &uncounted.stale,
+    ];
+    for (kind, list) in KINDS.into_iter().zip(lists) {
+        let Some(example) = list.first() else {
+            continue;
+        };
+        seen.push(format!("{kind}: {}", shown(list)));
+        totals
+            .uncounted
+            .entry(kind)
+            .or_insert_with(|| (0, example.clone()))
+            .0 += 1;
+    }
+    context.recorder.saw(seen.join("; "));
+    Ok(())
+}
+
+fn now() -> DeleteParams {
+    DeleteParams::default().grace_period(0)
+}
+
+fn add(all: &mut Uncounted, more: Uncounted) {
+    all.finished_init.extend(more.finished_init);
+    all.released_init.extend(more.released_init);
+    all.stale.extend(more.stale);
+}
+
+/// The first names of a list.
+fn shown(list: &BTreeSet<String>) -> String {
+    let mut text = list
+        .iter()
+        .take(SHOWN)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if list.len() > SHOWN {
+        // writing to a string cannot fail
+        let _ = write!(text, " and {} more", list.len() - SHOWN);
+    }
+    text
+}
+
+/// Waits until every pod has come to the state in which it stays by itself.
+async fn all_final(context: &Context) -> Result<BTreeMap<String, u32>, Stop> {
+    let api = context.api::<Pod>();
+    context
+        .until(
+            "every pod is in its final state",
+            context.deadlines().running,
+            async || {
+                let mut outcomes = BTreeMap::new();
+                for pod in api.list(&ListParams::default()).await?.items {
+                    match outcome(&pod) {
+                        Some(outcome) => *outcomes.entry(outcome).or_default() += 1,
+                        None => return Ok(Look::NotYet(describe(&pod))),
+                    }
+                }
+                Ok(Look::Ready(outcomes))
+            },
+        )
+        .await
+}
+
+async fn all_gone(context: &Context) -> Result<(), Stop> {
+    let api = context.api::<Pod>();
+    context
+        .until("all pods are gone", context.deadlines().gone, async || {
+            let left = api.list(&ListParams::default()).await?.items;
+            Ok(match left.first() {
+                None => Look::Ready(()),
+                Some(pod) => Look::NotYet(describe(pod)),
+            })
+        })
+        .await
+}
+
+/// How a pod ended up, if it has: what runs goes on running until it is deleted.
+fn outcome(pod: &Pod) -> Option<String> {
+    let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
+    match status.phase.as_deref()? {
+        "Succeeded" => Some("completed".to_owned()),
+        "Failed" => Some(format!(
+            "refused ({})",
+            status.reason.as_deref().unwrap_or("no reason")
+        )),
+        "Running" => {
+            let statuses = status.container_statuses.as_deref().unwrap_or_default();
+            let running = statuses.iter().all(|one| {
+                one.state
+                    .as_ref()
+                    .is_some_and(|state| state.running.is_some())
+            });
+            let ends = spec.restart_policy.as_deref() == Some("Never");
+            (running && !ends && statuses.len() == spec.containers.len())
+                .then(|| "running".to_owned())
+        }
+        "Pending" => status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| {
+                condition.type_ == "PodScheduled"
+                    && condition.reason.as_deref() == Some("Unschedulable")
+            })
+            .then(|| "unschedulable".to_owned()),
+        _ => None,
+    }
+}
+
+/// A pod in one line, with what it asks for.
+fn describe(pod: &Pod) -> String {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let status = pod.status.clone().unwrap_or_default();
+    let mut text = format!(
+        "{} on {}: {} {}",
+        pod.name_any(),
+        spec.node_name.as_deref().unwrap_or("no node"),
+        status.phase.as_deref().unwrap_or("no phase"),
+        status.reason.as_deref().unwrap_or_default(),
+    );
+    for container in spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
+    {
+        let asks = serde_json::to_string(&container.resources).unwrap_or_default();
+        // writing to a string cannot fail
+        let _ = write!(text, "; {} {asks}", container.name);
+    }
+    text
+}
+
+/// A difference with everything that explains it.
+struct Mismatch {
+    difference: Difference,
+    details: Vec<String>,
+}
+
+/// Waits until the cluster is settled and each NRT is what machine and state files say.
+async fn agree(
+    context: &Context,
+    nodes: &[Node],
+    totals: &Totals,
+    stage: &str,
+) -> Result<Uncounted, Stop> {
+    context.settle().await?;
+    let mut last: Option<Mismatch> = None;
+    let result = context
+        .until(
+            "every NRT equals what machine and state files say",
+            AGREE,
+            async || {
+                let nrts = Api::<NodeResourceTopology>::all(context.client())
+                    .list(&ListParams::default())
+                    .await?
+                    .items;
+                let pods = Api::<Pod>::all(context.client())
+                    .list(&ListParams::default())
+                    .await?
+                    .items;
+                let mut all = Uncounted::default();
+                for node in nodes {
+                    match compare(node, &nrts, &pods, &totals.names)? {
+                        Ok(uncounted) => add(&mut all, uncounted),
+                        Err(look) => {
+                            let text =
+                                format!("{}: {}", look.difference.place, look.difference.seen);
+                            last = Some(look);
+                            return Ok(Look::NotYet(text));
+                        }
+                    }
+                }
+                Ok(Look::Ready(all))
+            },
+        )
+        .await;
+    match (result, last) {
+        (Err(Stop::Failed(failure)), Some(look)) => Err(Stop::Failed(Box::new(Failure {
+            message: format!(
+                "{stage}: {} is not what machine and state files say",
+                look.difference.place
+            ),
+            expected: Some(look.difference.expected),
+            seen: Some(look.difference.seen),
+            details: look.details,
+            ..*failure
+        }))),
+        (result, _) => result,
+    }
+}
+
+fn compare(
+    node: &Node,
+    nrts: &[NodeResourceTopology],
+    pods: &[Pod],
+    names: &BTreeMap<String, String>,
+) -> Result<Result<Uncounted, Mismatch>, Stop> {
+    let name = &node.facts.name;
+    let read = |file: &str| {
+        node.handle
+            .state_file(file)
+            .map_err(|error| Stop::fail(chain(&error)))
+    };
+    let texts = Texts {
+        cpus: read("cpu_manager_state")?,
+        memory: read("memory_manager_state")?,
+        devices: read("device-plugins/kubelet_internal_checkpoint")?,
+    };
+    let state = NodeState::parse(&texts).map_err(Stop::fail)?;
+    let nrt = nrts
+        .iter()
+        .find(|nrt| nrt.metadata.name.as_ref() == Some(name))
+        .ok_or_else(|| Stop::fail(format!("there is no NRT of {name}")))?;
+    Ok(
+        oracle::compare(&node.facts, &state, &Pods::new(pods, names), nrt).map_err(|difference| {
+            let mut details = vec![format!("pods of {name}:")];
+            let on_node = |pod: &&Pod| {
+                pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(name)
+            };
+            details.extend(
+                pods.iter()
+                    .filter(on_node)
+                    .map(|pod| format!("  {} {}", pod.uid().unwrap_or_default(), describe(pod))),
+            );
+            details.push(format!("cpu_manager_state: {}", texts.cpus));
+            details.push(format!("memory_manager_state: {}", texts.memory));
+            details.push(format!("kubelet_internal_checkpoint: {}", texts.devices));
+            Mismatch {
+                difference,
+                details,
+            }
+        }),
+    )
+}
