@@ -99,10 +99,7 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sets() {
 /// The value of a variable, if it is set.
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{variable} must be a number, not {text:?}")),
-    )
+    Some(text.parse().expect("NUMARESOURCES_* variables are numbers"))
 }
 
 fn scenario(session: &Session, plan: Plan) -> Scenario {
@@ -120,7 +117,7 @@ fn scenario(session: &Session, plan: Plan) -> Scenario {
             let settings = handle.kubelet_settings().expect("the settings can be read");
             let facts = NodeFacts::new(handle.name(), handle.machine(), &settings);
             Node {
-                facts: facts.unwrap_or_else(|error| panic!("{error}")),
+                facts: facts.expect("the default kubelets pin CPUs and memory"),
                 handle,
             }
         })
