@@ -1,0 +1,66 @@
+//! Exit codes and messages without an API server.
+
+use std::process::Output;
+
+use assert_cmd::Command;
+use rstest::rstest;
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::cargo_bin("numaresources-scheduler").unwrap();
+    command.args(arguments).env_clear().output().unwrap()
+}
+
+/// Runs with a configuration file of this content.
+fn run_with(config: &str, arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.yaml");
+    std::fs::write(&path, config).unwrap();
+    let config = format!("--config={}", path.display());
+    run(&[&[config.as_str()], arguments].concat())
+}
+
+const HEADER: &str =
+    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+#[test]
+fn version_goes_to_stdout() {
+    let output = run(&["-version"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("numaresources-scheduler "));
+}
+
+#[test]
+fn an_unknown_flag_is_a_usage_error() {
+    let output = run(&["--no-such-flag"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--no-such-flag"));
+}
+
+#[rstest]
+#[case::missing_file(None, "cannot read /nowhere/config.yaml")]
+#[case::unknown_field(Some("colour: red\n"), "colour")]
+#[case::unknown_plugin(
+    Some("profiles: [{plugins: {filter: {enabled: [{name: Nonsense}]}}}]\n"),
+    "does not exist"
+)]
+#[case::no_cluster(
+    Some(""),
+    "no kubeconfig was given and the process does not run in a pod"
+)]
+fn what_cannot_work_is_said_at_once(#[case] config: Option<&str>, #[case] message: &str) {
+    let output = match config {
+        None => run(&["--config=/nowhere/config.yaml"]),
+        Some(config) => run_with(&format!("{HEADER}{config}"), &["--secure-port=0"]),
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(message), "{stderr}");
+}
+
+#[test]
+fn unusable_tls_settings_are_refused() {
+    let output = run_with(HEADER, &["--secure-port=1", "--tls-min-version=1.2"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("unknown tls version"), "{stderr}");
+}

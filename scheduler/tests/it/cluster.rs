@@ -1,0 +1,357 @@
+//! An API server with nodes that nobody runs, and the scheduler as a process.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use api::nrt::v1alpha2::NodeResourceTopology;
+use api::operator::LogLevel;
+use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
+use apply::{Applier, wait};
+use fs_err as fs;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use manifests::platform::{Platform, TlsSettings};
+use manifests::scheduler::{Options, Set, config};
+use manifests::to_value;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::control_plane::ControlPlane;
+
+pub(crate) const PROFILE: &str = "topo-aware-scheduler";
+const NAMESPACE: &str = "numaresources";
+const WITHIN: Duration = Duration::from_mins(1);
+
+/// A scheduler process; killed when dropped.
+pub(crate) struct Scheduler {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        // both fail only when it is gone already
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let text = self.log();
+            let lines: Vec<&str> = text.lines().collect();
+            println!(
+                "--- end of {}\n{}",
+                self.log.display(),
+                lines[lines.len().saturating_sub(40)..].join("\n")
+            );
+        }
+    }
+}
+
+impl Scheduler {
+    /// Asks it to stop and returns its exit code.
+    pub(crate) fn stop(&mut self) -> Option<i32> {
+        kill(
+            Pid::from_raw(self.process.id().cast_signed()),
+            Signal::SIGTERM,
+        )
+        .unwrap();
+        self.process.wait().unwrap().code()
+    }
+
+    /// What it wrote so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// The API server, with the scheduler's rights in place.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    kubeconfig: PathBuf,
+    files: TempDir,
+    _plane: ControlPlane,
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        let plane = ControlPlane::start().await;
+        let client = plane.client().await;
+        let applier = Applier::new(client.clone());
+        let definition = api::crd::node_resource_topology();
+        applier.apply(&to_value(&definition)).await.unwrap();
+        wait::definition(&client, &definition.name_any(), WITHIN)
+            .await
+            .unwrap();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        for name in [NAMESPACE, "default"] {
+            let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            // the API server makes `default` by itself, sooner or later
+            let _ = namespaces.create(&PostParams::default(), &namespace).await;
+        }
+        let objects = Set::new(&options()).unwrap().objects();
+        for object in objects
+            .iter()
+            .filter(|object| object["kind"] != "Deployment")
+        {
+            applier.apply(object).await.unwrap();
+        }
+        let files = tempfile::tempdir().unwrap();
+        let kubeconfig = files.path().join("kubeconfig");
+        let mut config: Value =
+            serde_json::from_str(&fs::read_to_string(plane.operator_kubeconfig()).unwrap())
+                .unwrap();
+        config["users"][0]["user"]["token"] = token(&client).await.into();
+        fs::write(&kubeconfig, config.to_string()).unwrap();
+        Self {
+            client,
+            kubeconfig,
+            files,
+            _plane: plane,
+        }
+    }
+
+    /// Starts a scheduler with the configuration that the operator renders, changed by `change`.
+    pub(crate) fn scheduler(&self, name: &str, change: impl FnOnce(&mut Value)) -> Scheduler {
+        let set = Set::new(&options()).unwrap();
+        let text = &set.config_map.data.unwrap()["config.yaml"];
+        let mut config: Value = serde_yaml::from_str(text).unwrap();
+        change(&mut config);
+        let path = self.files.path().join(format!("{name}.yaml"));
+        fs::write(&path, config.to_string()).unwrap();
+        let log = self.files.path().join(format!("{name}.log"));
+        let process = Command::new(assert_cmd::cargo::cargo_bin("numaresources-scheduler"))
+            .arg(format!("--config={}", path.display()))
+            .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
+            .args(["-v=4", "--bind-address=127.0.0.1"])
+            .arg(format!("--secure-port={}", free_port()))
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log).unwrap().into_parts().0)
+            .spawn()
+            .unwrap();
+        Scheduler { process, log }
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// A node with two zones' worth of resources, and no taints.
+    pub(crate) async fn node(&self, name: &str, cpu: &str, memory: &str) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = serde_json::from_value(
+            json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}),
+        );
+        nodes
+            .create(&PostParams::default(), &node.unwrap())
+            .await
+            .unwrap();
+        let amounts = json!({"cpu": cpu, "memory": memory, "pods": "110"});
+        let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
+        nodes
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+        // without a controller manager nobody takes off what admission puts there
+        let open = json!({"spec": {"taints": null}});
+        nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(open))
+            .await
+            .unwrap();
+    }
+
+    /// The NRT of a node: what is left in each zone as (cores, GiB), for pods of these names in `default`.
+    pub(crate) async fn topology(&self, node: &str, left: &[(u32, u32)], pods: &[&str]) {
+        let api: Api<NodeResourceTopology> = Api::all(self.client.clone());
+        let zones: Vec<Value> = left
+            .iter()
+            .enumerate()
+            .map(|(id, (cores, gib))| {
+                let resource = |name: &str, total: String, left: String| {
+                    json!({"name": name, "capacity": total, "allocatable": total, "available": left})
+                };
+                json!({"name": format!("node-{id}"), "type": "Node", "resources": [
+                    resource("cpu", "8".to_owned(), cores.to_string()),
+                    resource("memory", "16Gi".to_owned(), format!("{gib}Gi")),
+                ]})
+            })
+            .collect();
+        let fingerprint =
+            nrt::fingerprint::compute(pods.iter().map(|name| ("default", *name))).to_string();
+        let object = json!({
+            "apiVersion": "topology.node.k8s.io/v1alpha2",
+            "kind": "NodeResourceTopology",
+            "metadata": {"name": node},
+            "attributes": [
+                {"name": "nodeTopologyPodsFingerprint", "value": fingerprint},
+                {"name": "nodeTopologyPodsFingerprintMethod", "value": "with-exclusive-resources"},
+                {"name": "topologyManagerScope", "value": "container"},
+                {"name": "topologyManagerPolicy", "value": "single-numa-node"},
+            ],
+            "zones": zones,
+        });
+        let params = PatchParams::apply("tests").force();
+        api.patch(node, &params, &Patch::Apply(object))
+            .await
+            .unwrap();
+    }
+
+    /// Creates a Guaranteed pod of that size for a scheduler, bound at once if a node is named.
+    pub(crate) async fn pod(&self, name: &str, scheduler: &str, node: Option<&str>, cpu: &str) {
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "schedulerName": scheduler,
+                "nodeName": node,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "main", "image": "pause", "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}}],
+            },
+        });
+        self.pods()
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(pod).unwrap(),
+            )
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        self.pods()
+            .delete(name, &DeleteParams::default().grace_period(0))
+            .await
+            .unwrap();
+    }
+
+    /// Waits until the pod has a node.
+    pub(crate) async fn placed(&self, name: &str) -> String {
+        self.eventually(async || {
+            let pod = self
+                .pods()
+                .get(name)
+                .await
+                .map_err(|error| error.to_string())?;
+            let conditions = json!(pod.status.unwrap_or_default().conditions).to_string();
+            pod.spec.unwrap_or_default().node_name.ok_or(conditions)
+        })
+        .await
+    }
+
+    /// Waits until the pod was rejected with that message, in its condition and in an event, at least so many times.
+    pub(crate) async fn rejected(&self, name: &str, message: &str, times: i32) {
+        self.eventually(async || {
+            let pod = self
+                .pods()
+                .get(name)
+                .await
+                .map_err(|error| error.to_string())?;
+            let conditions = pod
+                .status
+                .unwrap_or_default()
+                .conditions
+                .unwrap_or_default();
+            let condition = conditions
+                .iter()
+                .find(|condition| condition.type_ == "PodScheduled");
+            let seen = condition.and_then(|condition| condition.message.as_deref());
+            let events = self.events(name, "FailedScheduling").await;
+            let count: i32 = events
+                .iter()
+                .filter(|event| event.note.as_deref() == Some(message))
+                .map(|event| event.series.as_ref().map_or(1, |series| series.count))
+                .sum();
+            if seen == Some(message) && count >= times {
+                return Ok(());
+            }
+            let notes: Vec<_> = events
+                .iter()
+                .map(|event| (&event.note, &event.series))
+                .collect();
+            Err(format!("{seen:?}, {count} times, {notes:?}"))
+        })
+        .await;
+    }
+
+    /// Events about a pod.
+    pub(crate) async fn events(&self, pod: &str, reason: &str) -> Vec<Event> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let about = |event: &Event| {
+            event
+                .regarding
+                .as_ref()
+                .and_then(|object| object.name.as_deref())
+                == Some(pod)
+        };
+        all.items
+            .into_iter()
+            .filter(|event| about(event) && event.reason.as_deref() == Some(reason))
+            .collect()
+    }
+
+    /// Waits until `check` gives a value; its error says what was seen last.
+    pub(crate) async fn eventually<T>(&self, check: impl AsyncFn() -> Result<T, String>) -> T {
+        let deadline = Instant::now() + WITHIN;
+        let mut tick = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            tick.tick().await;
+            match check().await {
+                Ok(value) => return value,
+                Err(seen) => assert!(Instant::now() < deadline, "seen last: {seen}"),
+            }
+        }
+    }
+}
+
+/// What the operator would ask for, with a resync period so that placed pods are accounted for.
+fn options() -> Options {
+    Options {
+        namespace: NAMESPACE.to_owned(),
+        platform: Platform::Kubernetes,
+        image: api::names::STACK_IMAGE.to_owned(),
+        replicas: 1,
+        log_level: LogLevel::Debug,
+        tls: TlsSettings::default(),
+        dump_cache: false,
+        guaranteed: false,
+        api_server_ports: vec![6443],
+        config: config::Settings {
+            namespace: NAMESPACE.to_owned(),
+            profile: Some(PROFILE.to_owned()),
+            cache_resync_seconds: 5,
+            detection: CacheResyncDetectionMode::Relaxed,
+            informer: SchedulerInformerMode::Dedicated,
+            scoring: ScoringStrategyType::LeastAllocated,
+            resources: Vec::new(),
+            preemption: false,
+            leader_elect: false,
+        },
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+/// A token of the scheduler's service account: with it, it may do what its role says and no more.
+async fn token(client: &Client) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let request: TokenRequest =
+        serde_json::from_value(json!({"spec": {"audiences": []}, "metadata": {}})).unwrap();
+    let account = api::names::SCHEDULER;
+    let answer = accounts
+        .create_token_request(account, &PostParams::default(), &request)
+        .await
+        .unwrap();
+    answer.status.unwrap().token
+}
