@@ -75,7 +75,7 @@ pub(crate) fn pod_set(seed: u64, number: u32, nodes: &[String]) -> PodSet {
             pods.push(placed(&mut random, &name, node, spec));
         }
     }
-    let delete_first = if random.random_bool(0.5) {
+    let delete_first = if random.random_bool(0.3) {
         let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
         pods.iter()
             .filter(|_| random.random_bool(0.5))
@@ -146,10 +146,12 @@ fn spec(random: &mut Xoshiro256PlusPlus) -> PodSpec {
     let ends = random.random_bool(0.12);
     let too_large = quality == Quality::Guaranteed && random.random_bool(0.08);
     let mut before = Vec::new();
-    if random.random_bool(0.35) {
-        before.extend((0..random.random_range(1..=2)).map(|_| Role::Init));
+    // each end of a container takes the kubelet a second to notice, so no pod has many of them
+    if !ends && random.random_bool(0.4) {
+        let count = if random.random_bool(0.2) { 2 } else { 1 };
+        before.extend(std::iter::repeat_n(Role::Init, count));
     }
-    if random.random_bool(0.2) {
+    if !ends && random.random_bool(0.2) {
         before.insert(random.random_range(0..=before.len()), Role::Sidecar);
     }
     let init: Vec<_> = before
@@ -192,7 +194,7 @@ fn spec(random: &mut Xoshiro256PlusPlus) -> PodSpec {
 fn container(name: &str, role: Role, ends: bool, resources: ResourceRequirements) -> Container {
     let command: &[&str] = match (role, ends) {
         (Role::Init, _) => &["/bin/sleep", "0"],
-        (Role::App, true) => &["/bin/sleep", "1"],
+        (Role::App, true) => &["/bin/sleep", "0.2"],
         (Role::App, false) | (Role::Sidecar, _) => &["/pause"],
     };
     Container {

@@ -17,7 +17,7 @@ pub(crate) enum Standing {
     /// A plain init container that has ended, of a pod that is not over: the kubelet keeps its CPUs and devices until the pod is over, but
     /// does not tell about them (kubelet-node.md 6.6, 10), so they show as available.
     FinishedInit,
-    /// A container of a pod that is over or gone: the kubelet has not dropped it yet (kubelet-node.md 9).
+    /// A container of a pod that is over or gone: the kubelet drops it when it needs to know what is free (kubelet-node.md 9).
     Stale,
 }
 
@@ -38,7 +38,23 @@ pub(crate) struct Holding {
     pub(crate) ids: Vec<String>,
 }
 
+impl Holding {
+    /// What it is, for lists by name.
+    pub(crate) fn by_name(&self) -> String {
+        let what = if self.ids.is_empty() {
+            self.amount.to_string()
+        } else {
+            self.ids.join(",")
+        };
+        format!(
+            "{}: {} {what} in node-{}",
+            self.owner, self.resource, self.zone
+        )
+    }
+}
+
 impl fmt::Display for Holding {
+    /// As a term of a sum.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.amount, self.owner)?;
         if !self.ids.is_empty() {

@@ -30,7 +30,7 @@ pub(crate) struct Uncounted {
     pub(crate) finished_init: BTreeSet<String>,
     /// Finished init containers whose memory the kubelet has given back.
     pub(crate) released_init: BTreeSet<String>,
-    /// Of containers whose pods are over or gone: kept by the kubelet, available in the NRT.
+    /// Of containers whose pods are over or gone: still in the state files, available in the NRT.
     pub(crate) stale: BTreeSet<String>,
 }
 
@@ -285,7 +285,7 @@ fn uncounted(
             let place = format!("{node} CPU {id} of {}", one.owner);
             return Err(differs(place, "kept by the kubelet", "in its default set"));
         }
-        let text = format!("{} of {} in node-{}", one, one.resource, one.zone);
+        let text = one.by_name();
         if one.standing == Standing::Stale {
             uncounted.stale.insert(text);
         } else if one.ids.is_empty() {

@@ -23,7 +23,7 @@ use crate::state::{NodeState, Texts};
 
 /// Time for the state files and the NRTs to agree once the NRTs are settled: the kubelet writes its files at once, an exporter looks every
 /// second.
-const AGREE: Duration = Duration::from_secs(20);
+const AGREE: Duration = Duration::from_secs(30);
 /// Most names that one line shows.
 const SHOWN: usize = 4;
 
@@ -263,17 +263,29 @@ fn outcome(pod: &Pod) -> Option<String> {
     }
 }
 
-/// A pod in one line, with what it asks for.
+/// A pod in one line.
 fn describe(pod: &Pod) -> String {
-    let spec = pod.spec.clone().unwrap_or_default();
-    let status = pod.status.clone().unwrap_or_default();
-    let mut text = format!(
-        "{} on {}: {} {}",
+    let status = pod.status.as_ref();
+    format!(
+        "{} on {} is {} {}",
         pod.name_any(),
-        spec.node_name.as_deref().unwrap_or("no node"),
-        status.phase.as_deref().unwrap_or("no phase"),
-        status.reason.as_deref().unwrap_or_default(),
-    );
+        pod.spec
+            .as_ref()
+            .and_then(|spec| spec.node_name.as_deref())
+            .unwrap_or("no node"),
+        status
+            .and_then(|status| status.phase.as_deref())
+            .unwrap_or("without a phase"),
+        status
+            .and_then(|status| status.reason.as_deref())
+            .unwrap_or_default(),
+    )
+}
+
+/// A pod with what it asks for.
+fn describe_fully(pod: &Pod) -> String {
+    let mut text = format!("{} {}", pod.uid().unwrap_or_default(), describe(pod));
+    let spec = pod.spec.clone().unwrap_or_default();
     for container in spec
         .init_containers
         .iter()
@@ -377,7 +389,7 @@ fn compare(
             details.extend(
                 pods.iter()
                     .filter(on_node)
-                    .map(|pod| format!("  {} {}", pod.uid().unwrap_or_default(), describe(pod))),
+                    .map(|pod| format!("  {}", describe_fully(pod))),
             );
             details.push(format!("cpu_manager_state: {}", texts.cpus));
             details.push(format!("memory_manager_state: {}", texts.memory));

@@ -181,10 +181,7 @@ fn cpus_of_a_finished_init_container_are_available_beyond_those_reused() {
         &json!([device("i", &["d0", "d1"]), device("a", &["d1"])]),
     );
     let uncounted = check(&state, &[pod("Running", true)], &nrt("2", "100", "1")).expect("equal");
-    let expected = [
-        "1 (p/i: 2) of cpu in node-0",
-        "1 (p/i: d0) of x/dev in node-0",
-    ];
+    let expected = ["p/i: cpu 2 in node-0", "p/i: x/dev d0 in node-0"];
     assert_eq!(uncounted.finished_init, expected.map(str::to_owned).into());
 }
 
@@ -205,8 +202,8 @@ fn entries_of_pods_that_are_over_do_not_count(
     );
     let uncounted = check(&state, pods, &nrt("3", "100", "2")).expect("equal");
     let expected = [
-        format!("2 ({owner}: 1,2) of cpu in node-0"),
-        format!("40 ({owner}) of memory in node-0"),
+        format!("{owner}: cpu 1,2 in node-0"),
+        format!("{owner}: memory 40 in node-0"),
     ];
     assert_eq!(uncounted.stale, expected.into());
     // had they counted
