@@ -14,6 +14,7 @@ pub mod protocol;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +48,8 @@ pub fn launch(args: &Args) -> anyhow::Result<ExitCode> {
     // Ctrl-C in the owner's terminal is the owner's business.
     nix::unistd::setsid().context("cannot leave the session")?;
     unshare(CloneFlags::CLONE_NEWPID).context("cannot make a PID namespace")?;
-    let program = std::env::current_exe().context("cannot find this program")?;
-    let mut holder = Command::new(program)
+    let mut holder = Command::new(children::THIS_PROGRAM)
+        .arg0("numaresources-testbed")
         .arg("hold")
         .arg("--state-dir")
         .arg(&args.state_dir)

@@ -80,14 +80,18 @@ impl Tree<'_> {
         let core = machine.core_of(cpu);
         let zone = machine.zone_of(cpu);
         let siblings = machine.core_cpus(core);
-        let package = machine.zone_cpus(zone);
+        let socket = machine.socket_of(zone);
+        let package = machine.socket_cpus(socket);
         put(&dir.join("online"), "1\n")?;
         let topology = dir.join("topology");
         // Linux numbers the cores of each package from 0.
-        let core_id = core - machine.zone_cores(zone).start;
+        let first = machine
+            .zone_cores(socket * machine.zones_per_socket())
+            .start;
+        let core_id = core - first;
         for (name, value) in [
             ("core_id", core_id.to_string()),
-            ("physical_package_id", zone.to_string()),
+            ("physical_package_id", socket.to_string()),
             ("die_id", "0".to_owned()),
             ("cluster_id", "65535".to_owned()),
             ("book_id", "-1".to_owned()),
@@ -107,7 +111,9 @@ impl Tree<'_> {
         for (index, level, kind, size) in CORE_CACHES {
             write_cache(&dir, index, level, kind, size, core, &siblings)?;
         }
-        write_cache(&dir, 3, 3, "Unified", "32768K", zone as u32, &package)?;
+        let (cache, sharing) = machine.cache_of(core);
+        let sharing: Vec<u32> = sharing.flat_map(|core| machine.core_cpus(core)).collect();
+        write_cache(&dir, 3, 3, "Unified", "32768K", cache, &sharing)?;
         symlink(
             format!("../../node/node{zone}"),
             dir.join(format!("node{zone}")),
@@ -238,17 +244,20 @@ fn cpuinfo(machine: &Machine) -> String {
     let mut text = String::new();
     for cpu in 0..machine.total_cpus() {
         let zone = machine.zone_of(cpu);
-        let package = machine.zone_cpus(zone);
-        let cores = machine.zone_cores(zone);
-        let core_id = machine.core_of(cpu) - cores.start;
+        let socket = machine.socket_of(zone);
+        let package = machine.socket_cpus(socket);
+        let first = machine
+            .zone_cores(socket * machine.zones_per_socket())
+            .start;
+        let core_id = machine.core_of(cpu) - first;
         // Writing to a String cannot fail.
         let _ = write!(
             text,
             "processor\t: {cpu}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 106\nmodel name\t: Pretend CPU\n\
-             stepping\t: 6\ncpu MHz\t\t: 2400.000\ncache size\t: 32768 KB\nphysical id\t: {zone}\nsiblings\t: {}\n\
+             stepping\t: 6\ncpu MHz\t\t: 2400.000\ncache size\t: 32768 KB\nphysical id\t: {socket}\nsiblings\t: {}\n\
              core id\t\t: {core_id}\ncpu cores\t: {}\nflags\t\t: fpu sse sse2\n\n",
             package.len(),
-            cores.len(),
+            package.len() as u32 / machine.threads_per_core(),
         );
     }
     text

@@ -14,6 +14,9 @@ use nix::unistd::Pid;
 use super::lock;
 use super::protocol::{ProcessStatus, Start};
 
+/// The running program, also when another one has been built in its place since.
+pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// All children of the holder, named ones and the orphans that the kernel hands to PID 1.
 #[derive(Debug, Default)]
 pub struct Children {
@@ -160,7 +163,7 @@ fn spawn(start: &Start, joined: Option<Pid>) -> std::io::Result<Pid> {
     let mut argv = start.argv.clone();
     if let Some(pid) = joined {
         let mut shim = vec![
-            std::env::current_exe()?.to_string_lossy().into_owned(),
+            THIS_PROGRAM.to_owned(),
             "join".to_owned(),
             "--pid".to_owned(),
             pid.to_string(),

@@ -1,0 +1,139 @@
+//! What is written down for the nodes before they start.
+
+use std::path::{Path, PathBuf};
+
+use super::Error;
+use crate::local::cluster::{ClusterSpec, LocalCluster, runtime_process};
+use crate::local::control_plane::{process, text};
+use crate::local::enter::NodePlace;
+use crate::local::net::{self, POD_PREFIX};
+use crate::local::node_handle::{NodeHandle, POD_RESOURCES, POD_RESOURCES_HIDDEN};
+use crate::local::root::{self, Root};
+use crate::local::supervise::protocol::Start;
+use crate::local::sysfs;
+use crate::node::spec::{Image, NodeSpec};
+
+/// Writes hardware, roots, keys and specifications of all nodes.
+pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
+    let spec = cluster.spec();
+    let mut trees: Vec<(&fixtures::machines::Machine, PathBuf)> = Vec::new();
+    for (index, node) in cluster.nodes().iter().enumerate() {
+        let plan = &spec.nodes[index];
+        let known = trees.iter().find(|(machine, _)| *machine == &plan.machine);
+        let hardware = if let Some((_, tree)) = known {
+            tree.clone()
+        } else {
+            let tree = cluster.dir().join(format!("hardware/{}", trees.len()));
+            sysfs::write_tree(&plan.machine, &tree)?;
+            trees.push((&plan.machine, tree.clone()));
+            tree
+        };
+        fs_err::create_dir_all(node.dir())?;
+        let place = NodePlace {
+            root: Root {
+                dir: node.dir().join("root"),
+                sysctls: node.dir().join("sysctls"),
+                hardware,
+                state_dir: cluster.dir().to_owned(),
+                program_dirs: program_dirs(spec),
+            },
+            subnet: cluster.subnet(),
+            index,
+            nodes: spec.nodes.len(),
+        };
+        root::prepare(&place.root, node.name(), node.address())?;
+        write_json(&node.dir().join("place.json"), &place)?;
+        write_json(&node.dir().join("node.json"), &node_spec(spec, node, index))?;
+    }
+    Ok(())
+}
+
+/// Directories with programs, each once.
+fn program_dirs(spec: &ClusterSpec) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = spec
+        .assets
+        .all()
+        .into_iter()
+        .filter_map(Path::parent)
+        .chain([spec.bin_dir.as_path()])
+        .map(Path::to_owned)
+        .collect();
+    dirs.sort();
+    dirs.dedup();
+    dirs
+}
+
+fn node_spec(spec: &ClusterSpec, node: &NodeHandle, index: usize) -> NodeSpec {
+    let mut overrides = std::collections::BTreeMap::new();
+    if spec.hide_allocations {
+        overrides.insert(
+            PathBuf::from(POD_RESOURCES),
+            PathBuf::from(POD_RESOURCES_HIDDEN),
+        );
+    }
+    NodeSpec {
+        node: node.name().to_owned(),
+        cri_socket: node.cri_socket(),
+        control_socket: node.control_socket(),
+        state_dir: node.dir().join("runtime"),
+        pod_gateway: net::pod_gateway(index),
+        pod_prefix: POD_PREFIX,
+        node_address: node.address(),
+        images: [(api::names::STACK_REPOSITORY.to_owned(), stack_image(spec))].into(),
+        host_path_overrides: overrides,
+    }
+}
+
+/// The image of the stack: programs of the workspace under the paths that the real image has them at. What is not built
+/// when the cluster comes up is not in the image.
+fn stack_image(spec: &ClusterSpec) -> Image {
+    let built = |name: &str| spec.bin_dir.join(name);
+    let programs = [
+        (
+            "/bin/numaresources-operator",
+            built("numaresources-operator"),
+        ),
+        (
+            "/bin/resource-topology-exporter",
+            built("numaresources-operator"),
+        ),
+        ("/bin/kube-scheduler", built("numaresources-scheduler")),
+        ("/pause", built("numaresources-testbed")),
+        ("/bin/sleep", built("numaresources-testbed")),
+        ("/bin/numacell", built("numaresources-testbed")),
+        ("/bin/deviceplugin", built("numaresources-testbed")),
+        ("/usr/local/bin/kubectl", spec.assets.kubectl.clone()),
+    ];
+    Image {
+        programs: programs
+            .into_iter()
+            .filter(|(_, program)| program.is_file())
+            .map(|(path, program)| (PathBuf::from(path), program))
+            .collect(),
+        user: None,
+        entrypoint: vec!["/pause".to_owned()],
+    }
+}
+
+/// The process of a node's runtime, which makes the node's namespaces and is the first in them.
+pub(super) fn runtime(cluster: &LocalCluster, node: &NodeHandle) -> Start {
+    let helper = text(&cluster.spec().bin_dir.join("numaresources-testbed"));
+    let argv = [
+        &helper,
+        "enter",
+        "--place",
+        &text(&node.dir().join("place.json")),
+        "--",
+        &helper,
+        "node",
+        "--spec",
+        &text(&node.dir().join("node.json")),
+    ];
+    let argv = argv.iter().map(|argument| (*argument).to_owned()).collect();
+    process(cluster.dir(), &runtime_process(node.name()), argv)
+}
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value).map_err(std::io::Error::other)?;
+    fs_err::write(path, text)?;
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Waiting for the parts of a starting cluster, and noticing those that ended instead.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+
+use super::Error;
+use crate::local::cluster::{LocalCluster, runtime_process};
+use crate::local::control_plane::{API_SERVER, log_file};
+use crate::local::node_handle::{LOOK, NodeHandle, tail};
+use crate::local::progress::{Progress, Report};
+
+/// Longest time for the API server to answer.
+const API: Duration = Duration::from_secs(90);
+/// Longest time for the runtime of a node to answer.
+const RUNTIME: Duration = Duration::from_secs(30);
+/// Longest time for all nodes to be ready with their devices.
+const NODES: Duration = Duration::from_secs(150);
+
+pub(super) async fn wait_for_runtime(
+    cluster: &LocalCluster,
+    node: &NodeHandle,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + RUNTIME;
+    while std::os::unix::net::UnixStream::connect(node.cri_socket()).is_err() {
+        check_parts(cluster)?;
+        if Instant::now() > deadline {
+            let name = runtime_process(node.name());
+            return Err(late(cluster, &name, "does not answer", RUNTIME));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+pub(super) async fn wait_for_api(cluster: &LocalCluster) -> Result<(), Error> {
+    let deadline = Instant::now() + API;
+    loop {
+        if is_ready(cluster).await {
+            return Ok(());
+        }
+        check_parts(cluster)?;
+        if Instant::now() > deadline {
+            return Err(late(cluster, API_SERVER, "is not ready", API));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn is_ready(cluster: &LocalCluster) -> bool {
+    let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
+        return false;
+    };
+    // Refused connections and unready answers are the same here: not yet.
+    matches!(cluster.client().request_text(request).await, Ok(answer) if answer == "ok")
+}
+
+/// Waits until every node is ready, labelled, and has its devices.
+pub(super) async fn wait_for_nodes(
+    cluster: &LocalCluster,
+    report: Report<'_>,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + NODES;
+    let api: Api<Node> = Api::all(cluster.client());
+    let mut labelled = vec![false; cluster.nodes().len()];
+    let mut announced = vec![false; cluster.nodes().len()];
+    loop {
+        let nodes = api
+            .list(&ListParams::default())
+            .await
+            .map_err(|source| api_error("list the nodes", source))?
+            .items;
+        let mut waiting = Vec::new();
+        for (index, handle) in cluster.nodes().iter().enumerate() {
+            let object = nodes
+                .iter()
+                .find(|node| node.metadata.name.as_deref() == Some(handle.name()));
+            let Some(object) = object else {
+                waiting.push(format!("{} has not registered", handle.name()));
+                continue;
+            };
+            if !labelled[index] {
+                label(&api, handle).await?;
+                labelled[index] = true;
+            }
+            let problem = handle
+                .unreadiness(object, 0)
+                .or_else(|| startup_taint(object));
+            match problem {
+                Some(problem) => waiting.push(format!("{} {problem}", handle.name())),
+                None if !announced[index] => {
+                    announced[index] = true;
+                    report(Progress::Advanced(format!("{} ready", handle.name())));
+                }
+                None => {}
+            }
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        check_parts(cluster)?;
+        if Instant::now() > deadline {
+            let name = waiting[0].split(' ').next().unwrap_or_default().to_owned();
+            let problem = format!(
+                "kept the cluster from getting ready: {}",
+                waiting.join("; ")
+            );
+            return Err(late(cluster, &format!("kubelet/{name}"), &problem, NODES));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The taint that a node carries until the controller manager has seen it ready.
+fn startup_taint(node: &Node) -> Option<String> {
+    let taints = node.spec.as_ref()?.taints.as_ref()?;
+    taints
+        .iter()
+        .find(|taint| taint.key.starts_with("node.kubernetes.io/"))
+        .map(|taint| format!("still has the taint {}", taint.key))
+}
+
+async fn label(api: &Api<Node>, node: &NodeHandle) -> Result<(), Error> {
+    let labels: serde_json::Map<String, serde_json::Value> = node
+        .plan()
+        .labels
+        .iter()
+        .map(|label| (label.clone(), serde_json::Value::String(String::new())))
+        .collect();
+    let patch = serde_json::json!({ "metadata": { "labels": labels } });
+    api.patch(node.name(), &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map_err(|source| api_error("label a node", source))?;
+    Ok(())
+}
+
+fn api_error(action: &str, source: kube::Error) -> Error {
+    Error::Api {
+        action: action.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+/// An error when any process of the cluster has ended: none is meant to.
+fn check_parts(cluster: &LocalCluster) -> Result<(), Error> {
+    let ended = cluster
+        .holder()
+        .list()?
+        .into_iter()
+        .find_map(|process| process.ended.clone().map(|end| (process, end)));
+    match ended {
+        None => Ok(()),
+        Some((process, end)) => Err(Error::Part {
+            name: process.name,
+            problem: format!("ended ({end})"),
+            tail: tail(&process.log),
+            log: process.log,
+        }),
+    }
+}
+
+fn late(cluster: &LocalCluster, name: &str, problem: &str, limit: Duration) -> Error {
+    let log = log_file(cluster.dir(), name);
+    Error::Part {
+        name: name.to_owned(),
+        problem: format!("{problem} after {} s", limit.as_secs()),
+        tail: tail(&log),
+        log,
+    }
+}
