@@ -1,6 +1,6 @@
 //! The root of a node: host programs read-only, pretend hardware, everything writable private.
 //!
-//! [`prepare`] lays out the directory from the harness; [`enter`] mounts and pivots inside the node's own mount namespace.
+//! [`prepare`] lays out the directory from the harness; `enter` mounts and pivots inside the node's own mount namespace.
 
 use std::path::{Path, PathBuf};
 
