@@ -138,6 +138,7 @@ pub struct Cache {
     /// Number of NRTs received: tells which of two events was first.
     received: u64,
     checks: Vec<Check>,
+    next_expiry: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -190,6 +191,7 @@ impl Cache {
             entries: BTreeMap::new(),
             received: 0,
             checks: Vec::new(),
+            next_expiry: None,
         }
     }
 
@@ -206,13 +208,19 @@ impl Cache {
         self.entries.get(node).is_none_or(Entry::is_settled)
     }
 
-    /// An NRT was added or changed. True if the view changed.
+    /// An NRT was added or changed. True if it says anything new.
     pub fn apply_nrt(&mut self, node: &str, topology: NodeTopology) -> bool {
         self.received += 1;
         let number = self.received;
-        self.change(node, |entry| {
+        let mut differs = true;
+        let changed = self.change(node, |entry| {
+            differs = entry
+                .latest
+                .as_ref()
+                .is_none_or(|latest| latest.topology != topology);
             entry.latest = Some(Numbered { topology, number });
-        })
+        });
+        changed || differs
     }
 
     /// An NRT is gone. True if the view changed.
@@ -234,20 +242,30 @@ impl Cache {
 
     /// A pod was deleted at `now`. True if the view changed.
     pub fn delete_pod(&mut self, node: &str, key: &PodKey, now: Instant) -> bool {
-        self.change(node, |entry| {
+        let until = now + LINGER;
+        let mut lingers = false;
+        let changed = self.change(node, |entry| {
             entry.reserved.remove(key);
             let Some(pod) = entry.pods.remove(key) else {
                 return;
             };
             entry.remember(pod.hash);
             if pod.lives() && !pod.accounted && entry.latest.is_some() {
-                entry.lingering.push((pod.request, now + LINGER));
+                entry.lingering.push((pod.request, until));
+                lingers = true;
             }
-        })
+        });
+        if lingers {
+            self.next_expiry = Some(self.next_expiry.map_or(until, |next| next.min(until)));
+        }
+        changed
     }
 
     /// Forgets what deleted pods held long enough ago. True if any view changed.
     pub fn expire(&mut self, now: Instant) -> bool {
+        if self.next_expiry.is_none_or(|next| now < next) {
+            return false;
+        }
         let due = |entry: &Entry| entry.lingering.iter().any(|(_, until)| *until <= now);
         let nodes: Vec<String> = self
             .entries
@@ -261,16 +279,14 @@ impl Cache {
                 entry.lingering.retain(|(_, until)| *until > now);
             });
         }
+        let left = self.entries.values().flat_map(|entry| &entry.lingering);
+        self.next_expiry = left.map(|(_, until)| *until).min();
         changed
     }
 
     /// When [`Cache::expire`] has something to do.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.entries
-            .values()
-            .flat_map(|entry| &entry.lingering)
-            .map(|(_, until)| *until)
-            .min()
+        self.next_expiry
     }
 
     /// The comparisons since the last call, oldest first; none unless they are traced.

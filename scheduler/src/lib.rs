@@ -4,7 +4,7 @@
 //! takes one change or one attempt after another, so nothing here needs a lock; the API server is written to by tasks beside it.
 //!
 //! In reading order:
-//! - [`run`]: start-up; [`core`]: the loop that owns all state. Only these two know the others.
+//! - [`run`]: start-up; [`engine`]: the loop that owns all state. Only these two know the others.
 //! - [`pod`], [`cluster`]: what the watches tell, as far as placing needs it.
 //! - [`cache`]: what is left in the zones, from NRTs and from what was placed since.
 //! - [`queue`]: who is next.
@@ -17,8 +17,8 @@ pub mod args;
 pub mod bind;
 pub mod cache;
 pub mod cluster;
-pub mod core;
 pub mod cycle;
+pub mod engine;
 pub mod filter;
 pub mod metrics;
 pub mod pod;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Args;
 use crate::cache::{Cache, Settings};
 use crate::cluster::Node;
-use crate::core::{Core, Message};
+use crate::engine::{Engine, Message};
 use crate::metrics::Metrics;
 use crate::pod::Pod;
 use crate::profile::Profile;
@@ -112,7 +112,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         trace: dump.is_some(),
         ..cache_settings(&config)?
     };
-    let mut core = Core::new(
+    let mut engine = Engine::new(
         profiles,
         Cache::new(settings),
         Queue::new(Backoff {
@@ -128,11 +128,11 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let election = args.leader_election(&config.leader_election);
     let leadership = tokio::spawn(lead(client, election, host, stop.clone()));
-    let ended = core.run(changes, &synced, leadership, &stop).await?;
+    let ended = engine.run(changes, &synced, leadership, &stop).await?;
     tracing::info!("Finishing what is under way");
     stop.cancel();
     tasks.abort_all();
-    core.finish(FAREWELL).await;
+    engine.finish(FAREWELL).await;
     // The workers end once everything that was reported is written.
     if tokio::time::timeout(FAREWELL, async {
         while reports.join_next().await.is_some() {}

@@ -31,8 +31,10 @@ use crate::watch::Change;
 
 /// Changes that are taken before the next attempt.
 const BATCH: usize = 512;
-/// With nothing to do, sizes are published so often.
+/// With nothing to do, the loop turns so often all the same.
 const IDLE: Duration = Duration::from_secs(10);
+/// Sizes are published so often at most: counting takes time that attempts need.
+const SIZES: Duration = Duration::from_secs(1);
 
 /// What the loop is told.
 #[derive(Debug)]
@@ -59,11 +61,11 @@ pub struct Binding {
     result: Result<(), bind::Error>,
 }
 
-/// What [`Core::run`] waits for before it schedules: nothing if stopped, the lease if one was wanted.
+/// What [`Engine::run`] waits for before it schedules: nothing if stopped, the lease if one was wanted.
 pub type Election = JoinHandle<Option<Option<Leadership>>>;
 
 /// All state.
-pub struct Core {
+pub struct Engine {
     profiles: Vec<Profile>,
     cluster: Cluster,
     cache: Cache,
@@ -81,7 +83,7 @@ pub struct Core {
     dump: Option<StatusDump>,
 }
 
-impl Core {
+impl Engine {
     /// State that knows nothing yet.
     pub fn new(
         profiles: Vec<Profile>,
@@ -129,6 +131,7 @@ impl Core {
         let mut leading = false;
         let lost = CancellationToken::new();
         let mut lost_lease = lost.clone();
+        let mut sizes_due = Instant::now();
         loop {
             let active = leading && self.is_synced();
             if active {
@@ -178,7 +181,10 @@ impl Core {
             let expired = self.cache.expire(Instant::now());
             self.wake_if(expired, Plugin::NodeResourceTopologyMatch);
             self.dump_checks();
-            self.publish_sizes();
+            if Instant::now() >= sizes_due {
+                self.publish_sizes();
+                sizes_due = Instant::now() + SIZES;
+            }
         }
     }
 
