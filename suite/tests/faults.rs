@@ -66,6 +66,7 @@ fn the_default_scheduler_in_place_of_ours_is_found_out() {
         "default-scheduler",
         &[],
         Some("default-scheduler"),
+        Deadlines::default(),
         NEED_PLACEMENT,
         |_| Ok(()),
     );
@@ -77,6 +78,7 @@ fn a_stopped_exporter_is_found_out() {
         "stopped-exporter",
         &[],
         None,
+        impatient(),
         NEED_ACCOUNTING,
         stop_exporters,
     );
@@ -88,9 +90,18 @@ fn hidden_allocations_are_found_out() {
         "hidden-allocations",
         &["--hide-allocations"],
         None,
+        impatient(),
         NEED_ACCOUNTING,
         |_| Ok(()),
     );
+}
+
+/// What is right takes a second or two; what waits for an exporter that tells nothing takes all of it, each time.
+fn impatient() -> Deadlines {
+    Deadlines {
+        settled: Duration::from_secs(6),
+        ..Deadlines::default()
+    }
 }
 
 fn stop_exporters(session: &Session) -> Result<(), String> {
@@ -126,6 +137,7 @@ fn check(
     fault: &str,
     plan: &[&str],
     scheduler: Option<&str>,
+    deadlines: Deadlines,
     must_fail: &[&str],
     break_it: impl FnOnce(&Session) -> Result<(), String>,
 ) {
@@ -155,13 +167,7 @@ fn check(
         install: true,
         manifests: None,
         scheduler: scheduler.map(str::to_owned),
-        // what is right takes a second or two; what is broken takes all of it, each time
-        deadlines: Deadlines {
-            running: Duration::from_secs(20),
-            settled: Duration::from_secs(10),
-            rejected: Duration::from_secs(20),
-            ..Deadlines::default()
-        },
+        deadlines,
         run: run::new_run_id(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -57,7 +57,7 @@ pub(super) async fn take(
             recorder
                 .until(
                     "every worker has an NRT that agrees with its kubelet",
-                    options.deadlines.settled,
+                    options.deadlines.installed,
                     async || {
                         let nodes = topologies(client).await?;
                         if let Some(name) = names
@@ -80,7 +80,7 @@ pub(super) async fn take(
     recorder
         .step("the reference state is taken", async {
             let nodes = recorder
-                .until("every published fingerprint is that of the API's pods", options.deadlines.settled, async || {
+                .until("every published fingerprint is that of the API's pods", options.deadlines.installed, async || {
                     let nodes = topologies(client).await?;
                     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
                     Ok(match nodes.iter().find_map(|node| crate::settle::unsettled(node, &pods)) {
