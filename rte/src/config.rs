@@ -205,6 +205,9 @@ pub struct TopologyExporter {
     /// Topology manager scope to publish; empty means unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub topology_manager_scope: String,
+    /// Follow this node's pods on the API server, to publish changes at once. Ours: the original knows it not.
+    #[serde(skip_serializing_if = "is_default")]
+    pub watch_pods: bool,
 }
 
 /// The default of [`TopologyExporter::kubelet_config_file`]. It is a guess: the file need not be there.
@@ -228,6 +231,7 @@ impl Default for TopologyExporter {
             time_unit_to_limit_events: GoDuration::from_seconds(1),
             topology_manager_policy: String::new(),
             topology_manager_scope: String::new(),
+            watch_pods: true,
         }
     }
 }

@@ -1,12 +1,18 @@
-//! What causes scans: the timer, the notification file, failures before; and the limit on all of them (rte.md 3).
+//! What causes scans: the timer, the notification file, changes that the API server tells, failures before; and the limit on them
+//! (rte.md 3).
+//!
+//! A change of a pod is told before, while, or after the kubelet acts on it. So it causes no publication but some cheap looks at the
+//! kubelet, soon and then ever later, and only a look that finds something new is an event.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::duration::GoDuration;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use futures::FutureExt as _;
+use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use crate::limiter::Limiter;
@@ -18,6 +24,30 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest pause between two tries, without the jitter, which up to doubles each pause.
 const LAST_RETRY: Duration = Duration::from_secs(15);
 
+/// When to look after a change was told: the kubelet admits within milliseconds, and lets go of a pod's resources up to a second or
+/// two before or after it tells. In milliseconds.
+const LOOKS_MS: [u64; 10] = [0, 15, 30, 50, 80, 150, 300, 600, 1200, 2400];
+/// The shortest time between two looks: a quarter of what the kubelet allows on its socket.
+const LOOK_SPACING: Duration = Duration::from_millis(15);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Scan and publish.
+    Cycle(Trigger),
+    /// Look whether there is anything new.
+    Look,
+}
+
+/// Looks that are still to be done.
+#[derive(Clone, Copy, Debug)]
+struct Looks {
+    /// When the change was told.
+    since: Instant,
+    /// How many were done.
+    done: usize,
+}
+
 /// Where events come from.
 pub(crate) struct Events {
     notifications: Option<PathBuf>,
@@ -25,6 +55,9 @@ pub(crate) struct Events {
     timer: Option<Interval>,
     limiter: Option<Limiter>,
     retries: Option<Retries>,
+    changes: Arc<Notify>,
+    looks: Option<Looks>,
+    last_look: Option<Instant>,
     node: String,
 }
 
@@ -37,10 +70,11 @@ struct Retries {
 
 impl Events {
     /// Events of a timer, if `period` is above zero, and of a file, if one is given, which has to be
-    /// [prepared](notify::prepare). The limit, if any, is for all.
+    /// [prepared](notify::prepare), and of whoever tells `changes`. The limit, if any, is for all but the timer, which limits itself.
     pub(crate) fn new(
         period: GoDuration,
         notifications: Option<PathBuf>,
+        changes: Arc<Notify>,
         limiter: Option<Limiter>,
         node: String,
     ) -> Self {
@@ -50,6 +84,9 @@ impl Events {
             timer: timer(period),
             limiter,
             retries: None,
+            changes,
+            looks: None,
+            last_look: None,
             node,
         }
     }
@@ -60,7 +97,19 @@ impl Events {
     }
 
     /// The next event.
-    pub(crate) async fn next(&mut self) -> Trigger {
+    pub(crate) async fn next(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.wait().await {
+                return event;
+            }
+            let since = Instant::now();
+            self.looks = Some(Looks { since, done: 0 });
+        }
+    }
+
+    /// The next event, or nothing when a change was told.
+    async fn wait(&mut self) -> Option<Event> {
+        let look_at = self.look_at();
         let tick = async {
             match &mut self.timer {
                 Some(timer) => drop(timer.tick().await),
@@ -82,18 +131,50 @@ impl Events {
                 None => std::future::pending().await,
             }
         };
+        let look = async {
+            match look_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             outcome = notification => {
                 tracing::debug!("fsnotify update trigger");
                 self.notified(outcome);
-                Trigger::Reactive
+                Some(Event::Cycle(Trigger::Reactive))
             }
             () = tick => {
                 tracing::debug!("timer update trigger");
-                Trigger::Periodic
+                Some(Event::Cycle(Trigger::Periodic))
             }
-            trigger = retry => trigger,
+            trigger = retry => Some(Event::Cycle(trigger)),
+            () = self.changes.notified() => None,
+            () = look => {
+                self.looked();
+                Some(Event::Look)
+            }
+        }
+    }
+
+    fn look_at(&self) -> Option<Instant> {
+        let looks = self.looks?;
+        let at = looks.since + Duration::from_millis(*LOOKS_MS.get(looks.done)?);
+        let earliest = self.last_look.map(|last| last + LOOK_SPACING);
+        Some(earliest.map_or(at, |earliest| earliest.max(at)))
+    }
+
+    fn looked(&mut self) {
+        let now = Instant::now();
+        self.last_look = Some(now);
+        if let Some(looks) = &mut self.looks {
+            // Looks that were due together are one.
+            let since = (now - looks.since).as_millis();
+            let due = LOOKS_MS
+                .iter()
+                .filter(|after| u128::from(**after) <= since)
+                .count();
+            looks.done = due.max(looks.done + 1);
         }
     }
 
@@ -110,7 +191,10 @@ impl Events {
     }
 
     /// Waits for the rate limit. What is notified meanwhile belongs to the event that waits.
-    pub(crate) async fn pass(&mut self) {
+    pub(crate) async fn pass(&mut self, trigger: Trigger) {
+        if trigger == Trigger::Periodic {
+            return;
+        }
         if let Some(limiter) = &mut self.limiter {
             let now = Instant::now();
             let at = limiter.admit(now);
@@ -188,15 +272,24 @@ mod tests {
 
     fn events(period_seconds: i64, notifications: Option<PathBuf>) -> Events {
         let period = GoDuration::from_seconds(period_seconds);
-        Events::new(period, notifications, None, "worker-0".to_owned())
+        Events::new(
+            period,
+            notifications,
+            Arc::default(),
+            None,
+            "worker-0".to_owned(),
+        )
     }
+
+    const PERIODIC: Event = Event::Cycle(Trigger::Periodic);
+    const REACTIVE: Event = Event::Cycle(Trigger::Reactive);
 
     #[tokio::test(start_paused = true)]
     async fn timer_ticks_after_its_period_and_not_before() {
         let start = Instant::now();
         let mut events = events(10, None);
         for tick in 1..=3 {
-            assert_eq!(events.next().await, Trigger::Periodic);
+            assert_eq!(events.next().await, PERIODIC);
             assert_eq!(start.elapsed(), Duration::from_secs(10) * tick);
         }
     }
@@ -207,7 +300,7 @@ mod tests {
         for seconds in [1, 2, 4, 8, 15, 15] {
             events.plan(Trigger::Reactive, false);
             let start = Instant::now();
-            assert_eq!(events.next().await, Trigger::Reactive);
+            assert_eq!(events.next().await, REACTIVE);
             let (pause, least) = (start.elapsed(), Duration::from_secs(seconds));
             assert!(
                 pause >= least && pause <= least * 2,
@@ -225,7 +318,7 @@ mod tests {
         let mut events = events(0, None);
         events.plan(Trigger::Reactive, false);
         events.plan(Trigger::Periodic, false);
-        assert_eq!(events.next().await, Trigger::Reactive);
+        assert_eq!(events.next().await, REACTIVE);
     }
 
     #[tokio::test]
@@ -235,9 +328,9 @@ mod tests {
         notify::prepare(&path).unwrap();
         let mut events = events(0, Some(path.clone()));
         std::fs::remove_dir_all(dir.path().join("run")).unwrap();
-        assert_eq!(events.next().await, Trigger::Reactive);
+        assert_eq!(events.next().await, REACTIVE);
         std::fs::write(&path, "").unwrap();
-        assert_eq!(events.next().await, Trigger::Reactive);
+        assert_eq!(events.next().await, REACTIVE);
     }
 
     #[tokio::test(start_paused = true)]
@@ -248,15 +341,69 @@ mod tests {
         let mut events = events(0, Some(path.clone()));
         events.limiter = Limiter::new(1, Duration::from_secs(1));
         for _ in 0..11 {
-            events.pass().await;
+            events.pass(Trigger::Reactive).await;
         }
         std::fs::write(&path, "").unwrap();
         let start = Instant::now();
-        events.pass().await;
+        events.pass(Trigger::Reactive).await;
         assert_eq!(start.elapsed(), Duration::from_secs(1));
         assert!(
             events.next().now_or_never().is_none(),
             "it was told while the limit held"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn change_is_looked_for_soon_and_then_ever_later() {
+        let mut events = events(0, None);
+        let start = Instant::now();
+        events.changes.notify_one();
+        let mut looks = Vec::new();
+        for _ in LOOKS_MS {
+            assert_eq!(events.next().await, Event::Look);
+            looks.push(start.elapsed());
+        }
+        assert_eq!(looks, LOOKS_MS.map(Duration::from_millis));
+        assert!(events.next().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_are_few_looks() {
+        let mut events = events(0, None);
+        let changes = Arc::clone(&events.changes);
+        tokio::spawn(async move {
+            for _ in 0..1000 {
+                changes.notify_one();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let start = Instant::now();
+        let mut looks = 0;
+        while start.elapsed() < Duration::from_secs(1) {
+            assert_eq!(events.next().await, Event::Look);
+            looks += 1;
+        }
+        assert!((20..=70).contains(&looks), "{looks} looks in a second");
+        let mut last = Duration::ZERO;
+        while let Ok(event) = tokio::time::timeout(Duration::from_mins(1), events.next()).await {
+            assert_eq!(event, Event::Look);
+            last = start.elapsed();
+        }
+        assert!(
+            last >= Duration::from_secs(3),
+            "the last change had all its looks"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timer_neither_waits_for_the_limit_nor_uses_it_up() {
+        let mut events = events(0, None);
+        events.limiter = Limiter::new(1, Duration::from_secs(1));
+        let start = Instant::now();
+        for _ in 0..100 {
+            events.pass(Trigger::Periodic).await;
+        }
+        events.pass(Trigger::Reactive).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }

@@ -1,7 +1,7 @@
 //! Resource topology exporter: publishes the NUMA zones of a node as a `NodeResourceTopology`.
 //!
 //! It asks the kubelet what its containers hold (podresources), reads the machine from sysfs, puts both together and writes the
-//! object when it changed: at its start, on a period, and when a file is touched. It never decides about pods and never speaks to
+//! object when it changed: at its start, when a pod of the node changes, on a period, and when a file is touched. It never decides about pods and never speaks to
 //! another node.
 //!
 //! Reading order: [`run`] (all parts, in the order in which they start), [`observation`] and [`monitor`] (the pure core: from
@@ -32,6 +32,7 @@ pub mod run;
 pub mod scan;
 pub mod status_dump;
 pub mod sysinfo;
+mod watch;
 
 /// Name of the program, whatever its file is called.
 const PROGRAM: &str = "resource-topology-exporter";

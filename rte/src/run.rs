@@ -4,18 +4,21 @@
 //! event for the next. A cycle that failed is tried again, soon first, then less often.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::duration::GoDuration;
+use api::nrt::{AttributeInfo, Zone};
 use k8s_openapi::jiff::Timestamp;
 use podresources::client::PodResources;
 use podresources::socket::Socket;
 use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::events::Events;
+use crate::events::{Event, Events};
 use crate::kubelet_config::{self, TopologyManager};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -27,6 +30,7 @@ use crate::publish::{self, Content, Options, Publisher, Timing, Trigger, chain};
 use crate::readiness::{Report, Reporter};
 use crate::scan::Scanner;
 use crate::status_dump::{PodName, Record, StatusDump};
+use crate::watch::{self, Subject};
 
 /// How long the kubelet may take to answer one call.
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,7 +74,11 @@ pub async fn run(
     )
     .map_err(|error| fatal("error while updating node capacity", &error))?;
 
-    let (publisher, reporter) = writers(&config, &identity, &metrics).await?;
+    let Writers {
+        publisher,
+        reporter,
+        client,
+    } = writers(&config, &identity, &metrics).await?;
     let notifications = match exporter.notify_file_path.as_str() {
         "" => None,
         path => {
@@ -95,17 +103,30 @@ pub async fn run(
         node: identity.node.clone(),
         expose_timing: config.resource_monitor.expose_timing,
         last_event: Instant::now(),
+        published: None,
     };
     let period = config.topology_exporter.sleep_interval;
     let limiter = Limiter::new(
         config.topology_exporter.max_event_per_time_unit,
         Duration::from_nanos(unit),
     );
-    let events = Events::new(period, notifications, limiter, identity.node);
     let one_shot = config.nrt_updater.one_shot;
+    let changes = Arc::new(Notify::new());
+    let watches = client
+        .filter(|_| config.topology_exporter.watch_pods && !one_shot)
+        .map(|client| {
+            let node = &identity.node;
+            [Subject::pods(node), Subject::node(node)].map(|subject| {
+                tokio::spawn(watch::follow(client.clone(), subject, Arc::clone(&changes)))
+            })
+        });
+    let events = Events::new(period, notifications, changes, limiter, identity.node);
     let running = Box::pin(exporter.run(events, period, one_shot, &stop));
     let outcome = running.await;
     stop.cancel();
+    for watch in watches.iter().flatten() {
+        watch.abort();
+    }
     if let Some(serving) = serving {
         serving.await?;
     }
@@ -142,12 +163,21 @@ fn settings(config: &Config, identity: &Identity, topology_manager: TopologyMana
     }
 }
 
+/// What talks to the API server.
+#[derive(Default)]
+struct Writers {
+    publisher: Option<Publisher>,
+    reporter: Option<Reporter>,
+    /// For whatever else helps to publish in time; none where nothing is published.
+    client: Option<kube::Client>,
+}
+
 /// What writes to the API server, as far as the configuration allows.
 async fn writers(
     config: &Config,
     identity: &Identity,
     metrics: &Metrics,
-) -> anyhow::Result<(Option<Publisher>, Option<Reporter>)> {
+) -> anyhow::Result<Writers> {
     let own_pod = if config.topology_exporter.pod_readiness_enable {
         let given = |value: &Option<String>, name: &str| {
             value
@@ -163,7 +193,7 @@ async fn writers(
     };
     let publishing = !config.nrt_updater.no_publish;
     if !publishing && own_pod.is_none() {
-        return Ok((None, None));
+        return Ok(Writers::default());
     }
     let failed =
         |error: &dyn std::error::Error| fatal("failed to get a kubernetes core client", error);
@@ -183,8 +213,12 @@ async fn writers(
         };
         Publisher::new(client.clone(), options, metrics.clone())
     });
-    let reporter = own_pod.map(|(namespace, pod)| Reporter::new(client, &namespace, &pod));
-    Ok((publisher, reporter))
+    let reporter = own_pod.map(|(namespace, pod)| Reporter::new(client.clone(), &namespace, &pod));
+    Ok(Writers {
+        publisher,
+        reporter,
+        client: publishing.then_some(client),
+    })
 }
 
 /// The parts that a cycle needs.
@@ -197,6 +231,8 @@ struct Exporter {
     node: String,
     expose_timing: bool,
     last_event: Instant,
+    /// What is on the API server, as far as is known.
+    published: Option<(Vec<Zone>, Vec<AttributeInfo>)>,
 }
 
 impl Exporter {
@@ -215,7 +251,7 @@ impl Exporter {
                 Trigger::Reactive => GoDuration::default(),
             };
             let cycle = async {
-                events.pass().await;
+                events.pass(trigger).await;
                 self.cycle(trigger, interval).await
             };
             let outcome = tokio::select! {
@@ -236,8 +272,35 @@ impl Exporter {
             trigger = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                trigger = events.next() => trigger,
+                trigger = self.next(&mut events) => trigger,
             };
+        }
+    }
+
+    /// Waits until there is a reason for a cycle.
+    async fn next(&mut self, events: &mut Events) -> Trigger {
+        loop {
+            match events.next().await {
+                Event::Cycle(trigger) => return trigger,
+                Event::Look if self.sees_news().await => {
+                    tracing::debug!("pod change update trigger");
+                    return Trigger::Reactive;
+                }
+                Event::Look => {}
+            }
+        }
+    }
+
+    /// Whether the node is not as it was published. A look that fails sees nothing: the next cycle will tell.
+    async fn sees_news(&mut self) -> bool {
+        match self.scanner.look().await {
+            Ok(seen) => self.published.as_ref().is_none_or(|(zones, attributes)| {
+                (zones, attributes) != (&seen.zones, &seen.attributes)
+            }),
+            Err(error) => {
+                tracing::debug!(error = %chain(&error), "Look failed");
+                false
+            }
         }
     }
 
@@ -266,13 +329,14 @@ impl Exporter {
             since_previous,
             interval,
         });
+        let content = content(observation, trigger, timing);
         let written = match &mut self.publisher {
-            Some(publisher) => publisher
-                .publish(&content(observation, trigger, timing))
-                .await
-                .map(Some),
+            Some(publisher) => publisher.publish(&content).await.map(Some),
             None => Ok(None),
         };
+        self.published = written
+            .is_ok()
+            .then_some((content.zones, content.attributes));
         self.metrics.took(
             "node_resource_object_update",
             trigger.as_str(),

@@ -2,13 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use podresources::client::{self, PodResources};
+use podresources::v1::AllocatableResourcesResponse;
+use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 use crate::monitor::Problem;
 use crate::observation::{Observation, Settings, observe};
 use crate::sysinfo::{self, Machine};
+
+/// How old what can be allocated may be when a look uses it: looks come in quick succession.
+const FRESH: Duration = Duration::from_millis(250);
 
 /// Looks at one node again and again.
 pub struct Scanner {
@@ -19,6 +25,7 @@ pub struct Scanner {
     refresh: bool,
     metrics: Metrics,
     told: (BTreeSet<Problem>, Option<String>),
+    allocatable: Option<(Instant, AllocatableResourcesResponse)>,
 }
 
 /// Why there is no observation.
@@ -53,10 +60,11 @@ impl Scanner {
             refresh,
             metrics,
             told: (BTreeSet::new(), None),
+            allocatable: None,
         })
     }
 
-    /// One look.
+    /// A scan: reads all that there is, the machine too if it may change.
     pub async fn scan(&mut self) -> Result<Observation, Error> {
         if self.refresh {
             let machine = sysinfo::read(&self.sysfs)?;
@@ -66,24 +74,36 @@ impl Scanner {
             }
         }
         // What can be allocated changes when device plugins come and go, so it is asked for each time.
-        let allocatable = self
-            .kubelet
-            .allocatable()
-            .await
-            .inspect_err(|_| self.metrics.call_failed("get_allocatable_resources"))?;
+        self.allocatable = None;
+        let observation = self.look().await?;
+        self.tell_problems(&observation);
+        Ok(observation)
+    }
+
+    /// As a scan, but cheaper, and without a word about what does not fit.
+    pub async fn look(&mut self) -> Result<Observation, Error> {
+        let allocatable = match &self.allocatable {
+            Some((at, answer)) if at.elapsed() < FRESH => answer,
+            _ => {
+                let answer = self
+                    .kubelet
+                    .allocatable()
+                    .await
+                    .inspect_err(|_| self.metrics.call_failed("get_allocatable_resources"))?;
+                &self.allocatable.insert((Instant::now(), answer)).1
+            }
+        };
         let pods = self
             .kubelet
             .list()
             .await
             .inspect_err(|_| self.metrics.call_failed("list"))?;
-        let observation = observe(
+        Ok(observe(
             &self.settings,
             &self.machine,
-            &allocatable,
+            allocatable,
             pods.pod_resources,
-        );
-        self.tell_problems(&observation);
-        Ok(observation)
+        ))
     }
 
     /// Problems stay for long: they are logged when they change.

@@ -153,6 +153,8 @@ pub fn cluster_role_rules() -> Vec<PolicyRule> {
             &["create", "update", "patch", "get", "list"],
         ),
         rbac::rule(&[""], &["nodes"], &["watch", "list"]),
+        // each exporter follows the pods of its own node, to publish at once what they hold
+        rbac::rule(&[""], &["pods"], &["watch"]),
     ]
 }
 

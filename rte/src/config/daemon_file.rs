@@ -199,6 +199,7 @@ pub(super) fn apply(config: &mut Config, keys: &Keys) -> Result<Vec<String>, Err
         "topologyExporter.notifyFilePath",
         &mut exporter.notify_file_path,
     )?;
+    reader.boolean("topologyExporter.watchPods", &mut exporter.watch_pods)?;
     reader.integer(
         "topologyExporter.maxEventPerTimeUnit",
         &mut exporter.max_event_per_time_unit,

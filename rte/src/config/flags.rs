@@ -100,6 +100,10 @@ pub const SPECS: &[Spec] = &[
         "make the Node the owner of the object (default true)",
     ),
     value("notify-file", "file whose writes and touches cause a scan"),
+    switch(
+        "watch-pods",
+        "follow this node's pods on the API server to publish changes at once (default true)",
+    ),
     value(
         "max-events-per-second",
         "limit of scans caused by events, 0 or less for none (default 1)",
@@ -205,6 +209,7 @@ fn set(config: &mut Config, name: &'static str, value: &str) -> Result<(), Strin
         "podreadiness" => exporter.pod_readiness_enable = boolean(value)?,
         "add-nrt-owner" => exporter.add_nrt_owner_enable = boolean(value)?,
         "notify-file" => value.clone_into(&mut exporter.notify_file_path),
+        "watch-pods" => exporter.watch_pods = boolean(value)?,
         "max-events-per-second" => exporter.max_event_per_time_unit = number(value)?,
         "reference-container" => exporter.reference_container = reference(value)?,
         "metrics-mode" => exporter.metrics_mode = mode(value)?,

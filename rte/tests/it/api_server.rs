@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// How long tests wait for what has to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,12 +25,16 @@ struct Store {
     log: Vec<String>,
     /// Answers that come instead of the real ones: method, status code.
     failures: VecDeque<(Method, u16)>,
+    /// Nobody may watch anything.
+    watches_refused: bool,
 }
 
 #[derive(Clone)]
 pub(crate) struct ApiServer {
     store: Arc<Mutex<Store>>,
     changed: watch::Sender<u64>,
+    /// Lines for everybody who watches pods.
+    pods: broadcast::Sender<String>,
 }
 
 impl ApiServer {
@@ -38,6 +42,7 @@ impl ApiServer {
         Self {
             store: Arc::default(),
             changed: watch::Sender::new(0),
+            pods: broadcast::Sender::new(16),
         }
     }
 
@@ -79,9 +84,34 @@ impl ApiServer {
         self.with(|store| store.objects.get(path).cloned())
     }
 
+    /// From now on nobody may watch anything.
+    pub(crate) fn refuse_watches(&self) {
+        self.with(|store| store.watches_refused = true);
+    }
+
     /// The next request with this method is refused.
     pub(crate) fn refuse(&self, method: Method, code: u16) {
         self.with(|store| store.failures.push_back((method, code)));
+    }
+
+    /// Tells whoever watches pods that one changed; waits until somebody does.
+    pub(crate) async fn tell_pods(&self) {
+        let line = json!({"type": "MODIFIED", "object": {"kind": "PartialObjectMetadata", "metadata": {"name": "p"}}});
+        let told = async {
+            while self.pods.send(format!("{line}\n")).is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, told).await.unwrap();
+    }
+
+    /// The body of a watch: open until the client goes away.
+    fn watched_pods(&self) -> Body {
+        let lines = futures::stream::unfold(self.pods.subscribe(), |mut lines| async {
+            let line = lines.recv().await.ok()?;
+            Some((Ok::<_, std::convert::Infallible>(line), lines))
+        });
+        Body::from_stream(lines)
     }
 
     /// Requests since the last call, without the common beginning of NRT paths.
@@ -167,8 +197,15 @@ async fn handle(State(server): State<ApiServer>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body: Bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let (method, path) = (parts.method, parts.uri.path().to_owned());
+    let watches = parts
+        .uri
+        .query()
+        .is_some_and(|query| query.contains("watch=true"));
     let answer = server.with(|store| {
         store.log.push(format!("{method} {path}"));
+        if watches && store.watches_refused {
+            return Err(403);
+        }
         match store
             .failures
             .iter()
@@ -179,6 +216,9 @@ async fn handle(State(server): State<ApiServer>, request: Request) -> Response {
         }
     });
     match answer {
+        _ if watches && path == "/api/v1/pods" && !matches!(answer, Err(403)) => {
+            server.watched_pods().into_response()
+        }
         Ok(object) => Json(object).into_response(),
         Err(code) => {
             let status = json!({

@@ -18,6 +18,8 @@ pub(crate) struct Kubelet(Arc<Mutex<Answers>>);
 struct Answers {
     allocatable: v1::AllocatableResourcesResponse,
     pods: Option<Vec<v1::PodResources>>,
+    /// How often the pods were asked for.
+    lists: usize,
 }
 
 impl Kubelet {
@@ -25,7 +27,13 @@ impl Kubelet {
         Self(Arc::new(Mutex::new(Answers {
             allocatable,
             pods: Some(Vec::new()),
+            lists: 0,
         })))
+    }
+
+    /// How often the pods were asked for.
+    pub(crate) fn lists(&self) -> usize {
+        self.0.lock().unwrap().lists
     }
 
     pub(crate) fn set_pods(&self, pods: Option<Vec<v1::PodResources>>) {
@@ -48,7 +56,11 @@ impl PodResourcesLister for Kubelet {
         &self,
         _request: Request<v1::ListPodResourcesRequest>,
     ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
-        let pods = self.0.lock().unwrap().pods.clone();
+        let pods = {
+            let mut answers = self.0.lock().unwrap();
+            answers.lists += 1;
+            answers.pods.clone()
+        };
         let pod_resources =
             pods.ok_or_else(|| Status::resource_exhausted("rejected by rate limit"))?;
         Ok(Response::new(v1::ListPodResourcesResponse {

@@ -205,6 +205,69 @@ async fn daemon_publishes_follows_and_stops() {
 }
 
 #[tokio::test]
+async fn pod_change_is_published_without_period_and_notification() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    let child = scene.start(&["--sleep-interval=0"]);
+    scene.nrt(|nrt| cpus(nrt) == ["3", "4"]).await;
+
+    // told after the kubelet acted
+    scene.kubelet.set_pods(Some(vec![pod("pod-1", &[4, 5])]));
+    scene.server.tell_pods().await;
+    scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
+
+    // told before it does
+    let before = scene.kubelet.lists();
+    scene.server.tell_pods().await;
+    let looked = async {
+        while scene.kubelet.lists() < before + 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looked).await.unwrap();
+    scene.server.requests();
+    scene.kubelet.set_pods(Some(Vec::new()));
+    let nrt = scene.nrt(|nrt| cpus(nrt) == ["3", "4"]).await;
+    assert_eq!(
+        nrt["metadata"]["annotations"]["k8stopoawareschedwg/rte-update"],
+        "reactive"
+    );
+    assert_eq!(
+        scene.server.requests(),
+        ["PATCH /worker-0"],
+        "looks that find nothing new ask nothing of the API server"
+    );
+    terminate(child).await;
+}
+
+#[tokio::test]
+async fn role_of_the_original_costs_a_warning_and_nothing_else() {
+    let scene = Scene::new().await;
+    scene.serve_kubelet().await;
+    scene.server.refuse_watches();
+    let notify = scene.path("run/notify");
+    let flag = format!("--notify-file={}", notify.display());
+    let child = scene.start(&[&flag, "--sleep-interval=1h"]);
+    scene.nrt(|nrt| cpus(nrt) == ["3", "4"]).await;
+    scene.kubelet.set_pods(Some(vec![pod("pod-1", &[4, 5])]));
+    fs::write(&notify, "").unwrap();
+    scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
+    kill(
+        Pid::from_raw(child.id().unwrap().cast_signed()),
+        Signal::SIGTERM,
+    )
+    .unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = log
+        .lines()
+        .filter(|line| line.contains("Cannot watch") && line.contains("\"pods\""))
+        .count();
+    assert_eq!(told, 1, "{log}");
+}
+
+#[tokio::test]
 async fn period_publishes_without_notifications_and_identical_content_is_not_written() {
     let scene = Scene::new().await;
     scene.serve_kubelet().await;
