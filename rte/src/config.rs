@@ -297,7 +297,7 @@ impl Default for MetricsTls {
 }
 
 /// A container of a pod of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerId {
     /// The container.

@@ -17,6 +17,7 @@ pub mod args;
 pub mod config;
 mod events;
 pub mod glob;
+pub mod kubelet;
 pub mod kubelet_config;
 pub mod limiter;
 pub mod locality;

@@ -10,8 +10,6 @@ use std::time::{Duration, SystemTime};
 use api::duration::GoDuration;
 use api::nrt::{AttributeInfo, Zone};
 use k8s_openapi::jiff::Timestamp;
-use podresources::client::PodResources;
-use podresources::socket::Socket;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -19,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::events::{Event, Events};
+use crate::kubelet::Kubelet;
 use crate::kubelet_config::{self, TopologyManager};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -61,12 +60,10 @@ pub async fn run(
     let topology_manager = kubelet_config::topology_manager(exporter)
         .map_err(|error| fatal("error getting topology Manager Policy", &error))?;
 
-    let socket: Socket = exporter
-        .pod_resources_socket_path
-        .parse()
+    let kubelet = Kubelet::new(&exporter.pod_resources_socket_path, KUBELET_TIMEOUT)
         .map_err(|error| fatal("failed to get podresources client", &error))?;
     let scanner = Scanner::new(
-        PodResources::new(&socket, KUBELET_TIMEOUT),
+        kubelet,
         settings(&config, &identity, topology_manager),
         PathBuf::from(&config.resource_monitor.sysfs_root),
         config.resource_monitor.refresh_node_resources,

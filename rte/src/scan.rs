@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use podresources::client::{self, PodResources};
 use podresources::v1::AllocatableResourcesResponse;
 use tokio::time::Instant;
 
+use crate::kubelet::{self, Kubelet};
 use crate::metrics::Metrics;
 use crate::monitor::Problem;
 use crate::observation::{Observation, Settings, observe};
@@ -18,7 +18,7 @@ const FRESH: Duration = Duration::from_millis(250);
 
 /// Looks at one node again and again.
 pub struct Scanner {
-    kubelet: PodResources,
+    kubelet: Kubelet,
     settings: Settings,
     sysfs: PathBuf,
     machine: Machine,
@@ -33,7 +33,7 @@ pub struct Scanner {
 pub enum Error {
     /// The kubelet did not tell.
     #[error("cannot ask the kubelet")]
-    Kubelet(#[from] client::Error),
+    Kubelet(#[from] kubelet::Error),
     /// The machine cannot be read any more.
     #[error("cannot read the machine")]
     Machine(#[from] sysinfo::Error),
@@ -42,7 +42,7 @@ pub enum Error {
 impl Scanner {
     /// Reads the machine for the first time. With `refresh` it is read again with each scan.
     pub fn new(
-        kubelet: PodResources,
+        kubelet: Kubelet,
         settings: Settings,
         sysfs: PathBuf,
         refresh: bool,

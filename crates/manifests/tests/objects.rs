@@ -415,6 +415,7 @@ fn exporter_set_has_every_object_in_order() {
         json!([
             {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": ["create", "update", "patch", "get", "list"]},
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["watch", "list"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["watch"]},
         ])
     );
     assert_eq!(

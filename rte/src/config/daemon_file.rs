@@ -1,4 +1,6 @@
 //! The daemon's file and its configlets (rte.md 2.4): YAML, flattened to dotted keys, later files over earlier ones.
+//!
+//! Beyond upstream a dump of the configuration is such a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +9,25 @@ use std::{fs, io};
 use api::duration::GoDuration;
 use serde_yaml::Value;
 
-use super::{Config, flags};
+use super::{Config, ContainerId, ResourceMonitor, extra_file, flags};
+
+/// What is before the name of a node in the keys of its hidden resources.
+const RESOURCE_EXCLUDE: &str = "resourceMonitor.resourceExclude.";
+/// Key of the hidden pods.
+const POD_EXCLUDE: &str = "resourceMonitor.podExclude";
+
+/// Key of the metrics' port.
+pub(super) const METRICS_PORT: &str = "topologyExporter.metricsPort";
+/// Keys of the metrics' address: an old one, and the one of today.
+const METRICS_ADDRESSES: [&str; 2] = [
+    "topologyExporter.MetricsAddress",
+    "topologyExporter.metricsAddress",
+];
+
+/// Whether the files set the metrics' address.
+pub(super) fn has_metrics_address(keys: &Keys) -> bool {
+    METRICS_ADDRESSES.iter().any(|key| keys.contains_key(*key))
+}
 
 /// Why the daemon's files could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +60,9 @@ pub enum Error {
         /// What is there, as YAML.
         value: String,
     },
+    /// An exclude list is none.
+    #[error(transparent)]
+    Exclude(extra_file::Error),
     /// A value has the right type and no meaning.
     #[error("key \"{key}\": {reason}")]
     Value {
@@ -139,6 +162,7 @@ pub(super) fn apply(config: &mut Config, keys: &Keys) -> Result<Vec<String>, Err
         topology_exporter: exporter,
     } = config;
     reader.boolean("global.debug", &mut global.debug)?;
+    reader.string("global.kubeConfig", &mut global.kubeconfig)?;
     reader.string("global.kubeconfig", &mut global.kubeconfig)?;
     let mut verbose = i64::from(global.verbose);
     reader.integer("global.verbose", &mut verbose)?;
@@ -213,20 +237,23 @@ pub(super) fn apply(config: &mut Config, keys: &Keys) -> Result<Vec<String>, Err
         &mut exporter.reference_container,
         flags::reference,
     )?;
+    reader.reference_parts(&mut exporter.reference_container)?;
+    reader.string(
+        "topologyExporter.topologyManagerPolicy",
+        &mut exporter.topology_manager_policy,
+    )?;
+    reader.string(
+        "topologyExporter.topologyManagerScope",
+        &mut exporter.topology_manager_scope,
+    )?;
     reader.parsed(
         "topologyExporter.metricsMode",
         &mut exporter.metrics_mode,
         flags::mode,
     )?;
-    reader.integer("topologyExporter.metricsPort", &mut exporter.metrics_port)?;
-    reader.string(
-        "topologyExporter.MetricsAddress",
-        &mut exporter.metrics_address,
-    )?;
-    reader.string(
-        "topologyExporter.metricsAddress",
-        &mut exporter.metrics_address,
-    )?;
+    reader.integer(METRICS_PORT, &mut exporter.metrics_port)?;
+    reader.string(METRICS_ADDRESSES[0], &mut exporter.metrics_address)?;
+    reader.string(METRICS_ADDRESSES[1], &mut exporter.metrics_address)?;
     let tls = &mut exporter.metrics_tls;
     reader.string("topologyExporter.metricsTLS.certsDir", &mut tls.certs_dir)?;
     reader.string("topologyExporter.metricsTLS.certFile", &mut tls.cert_file)?;
@@ -243,6 +270,7 @@ pub(super) fn apply(config: &mut Config, keys: &Keys) -> Result<Vec<String>, Err
         "topologyExporter.metricsTLS.cipherSuites",
         &mut tls.cipher_suites,
     )?;
+    reader.excludes(monitor)?;
     Ok(reader.unknown())
 }
 
@@ -313,10 +341,51 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// The reference container as a dump shows it.
+    fn reference_parts(&mut self, field: &mut Option<ContainerId>) -> Result<(), Error> {
+        let mut id = field.clone().unwrap_or_default();
+        for (key, part) in [
+            (
+                "topologyExporter.referenceContainer.containerName",
+                &mut id.container_name,
+            ),
+            (
+                "topologyExporter.referenceContainer.namespace",
+                &mut id.namespace,
+            ),
+            (
+                "topologyExporter.referenceContainer.podName",
+                &mut id.pod_name,
+            ),
+        ] {
+            self.string(key, part)?;
+        }
+        if id != ContainerId::default() {
+            *field = Some(id);
+        }
+        Ok(())
+    }
+
+    /// The excludes as a dump shows them.
+    fn excludes(&mut self, monitor: &mut ResourceMonitor) -> Result<(), Error> {
+        for (key, value) in self.keys.range(RESOURCE_EXCLUDE.to_owned()..) {
+            let Some(node) = key.strip_prefix(RESOURCE_EXCLUDE) else {
+                break;
+            };
+            let resources = extra_file::strings(value, node).map_err(Error::Exclude)?;
+            monitor.resource_exclude.insert(node.to_owned(), resources);
+        }
+        self.known.push(POD_EXCLUDE);
+        if let Some(value) = self.keys.get(POD_EXCLUDE) {
+            monitor.pod_exclude = extra_file::pod_patterns(value).map_err(Error::Exclude)?;
+        }
+        Ok(())
+    }
+
     fn unknown(&self) -> Vec<String> {
         self.keys
             .keys()
-            .filter(|key| !self.known.contains(&key.as_str()))
+            .filter(|key| !self.known.contains(&key.as_str()) && !key.starts_with(RESOURCE_EXCLUDE))
             .cloned()
             .collect()
     }

@@ -1,10 +1,14 @@
-//! What the environment says (rte.md 2.3). It only fills what is still empty.
+//! What the environment says (rte.md 2.3). It only fills what no file has set.
 
-use super::{Config, ContainerId};
+use super::{Config, ContainerId, daemon_file};
 
-/// Fills `config` from variables. `METRICS_PORT` and `METRICS_ADDRESS` never win against the defaults: only a file that empties
-/// those gives them a chance, as upstream.
-pub(super) fn fill(config: &mut Config, variable: &dyn Fn(&str) -> Option<String>) {
+/// Fills `config` from variables, where `keys` of the daemon's files say nothing. Unlike upstream `METRICS_PORT` and
+/// `METRICS_ADDRESS` are stronger than the defaults, as manifests that set them expect.
+pub(super) fn fill(
+    config: &mut Config,
+    keys: &daemon_file::Keys,
+    variable: &dyn Fn(&str) -> Option<String>,
+) {
     let nonempty = |name: &str| variable(name).filter(|value| !value.is_empty());
     let fill = |field: &mut String, name: &str| {
         if field.is_empty()
@@ -23,12 +27,16 @@ pub(super) fn fill(config: &mut Config, variable: &dyn Fn(&str) -> Option<String
         &mut exporter.topology_manager_scope,
         "TOPOLOGY_MANAGER_SCOPE",
     );
-    fill(&mut exporter.metrics_address, "METRICS_ADDRESS");
+    if exporter.metrics_address.is_empty() || !daemon_file::has_metrics_address(keys) {
+        if let Some(address) = nonempty("METRICS_ADDRESS") {
+            exporter.metrics_address = address;
+        }
+    }
     fill(
         &mut config.resource_monitor.pod_set_fingerprint_status_file,
         "PFP_STATUS_FILE",
     );
-    if exporter.metrics_port == 0
+    if (exporter.metrics_port == 0 || !keys.contains_key(daemon_file::METRICS_PORT))
         && let Some(port) = nonempty("METRICS_PORT").and_then(|text| text.parse().ok())
     {
         exporter.metrics_port = port;

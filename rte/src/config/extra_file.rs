@@ -86,21 +86,29 @@ fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
         let mut nodes = BTreeMap::new();
         for (node, resources) in excludes {
             let node = string(node, "resourceExclude")?;
-            let resources = sequence(resources, &node)?
-                .iter()
-                .map(|resource| string(resource, &node))
-                .collect::<Result<_, _>>()?;
+            let resources = strings(resources, &node)?;
             nodes.insert(node, resources);
         }
         config.resource_monitor.resource_exclude = nodes;
     }
     if let Some(pods) = field(root, "podExclude") {
-        config.resource_monitor.pod_exclude = sequence(pods, "podExclude")?
-            .iter()
-            .map(pod_pattern)
-            .collect::<Result<_, _>>()?;
+        config.resource_monitor.pod_exclude = pod_patterns(pods)?;
     }
     Ok(())
+}
+
+/// A list of texts.
+pub(super) fn strings(value: &Value, key: &str) -> Result<Vec<String>, Error> {
+    let items = sequence(value, key)?.iter();
+    items.map(|item| string(item, key)).collect()
+}
+
+/// A list of patterns of pods.
+pub(super) fn pod_patterns(value: &Value) -> Result<Vec<PodPattern>, Error> {
+    sequence(value, "podExclude")?
+        .iter()
+        .map(pod_pattern)
+        .collect()
 }
 
 fn pod_pattern(value: &Value) -> Result<PodPattern, Error> {

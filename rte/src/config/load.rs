@@ -88,7 +88,7 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
     if !extra.as_os_str().is_empty() {
         extra_file::apply(&mut config, &allowed(&extra)?).map_err(Error::Extra)?;
     }
-    environment::fill(&mut config, sources.variable);
+    environment::fill(&mut config, &keys, sources.variable);
     for (name, value) in flags {
         set_flag(&mut config, name, value)?;
     }

@@ -78,7 +78,7 @@ topologyExporter:
   metricsMode: httpTLS
   metricsPort: 0
   metricsTLS: {certsDir: /certs}
-  topologyManagerPolicy: not-accepted-here
+  topologyManagerPolicies: unknown
 ";
 
 #[test]
@@ -115,12 +115,62 @@ fn daemon_file_and_configlets_are_read_key_by_key() {
         "a file made room for the environment"
     );
     assert_eq!(exporter.metrics_tls.certs_dir, "/certs");
-    assert_eq!(exporter.topology_manager_policy, "");
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].contains("30-dir"), "{warnings:?}");
     assert!(
-        warnings[1].contains("topologyExporter.topologyManagerPolicy"),
+        warnings[1].contains("topologyExporter.topologyManagerPolicies"),
         "{warnings:?}"
+    );
+}
+
+#[test]
+fn dump_is_a_daemon_file() {
+    let home = Home::new();
+    home.write(
+        "extra/config.yaml",
+        "kubelet: {topologyManagerPolicy: restricted, topologyManagerScope: pod}\n\
+         resourceExclude: {'*': [memory], worker-0.example.com: [cpu, ex.com/d]}\n\
+         podExclude: [{namespacePattern: 'kube-*', namePattern: '*'}]\n",
+    );
+    let line = "--kubeconfig=/k --debug --no-publish --hostname=h --sleep-interval=7s --reference-container=n/p/c \
+                --metrics-mode=http --metrics-ip=127.0.0.1 --watch-pods --notify-file=/run/rte/n --v=5 ROOT";
+    let written = home.load(line, &[]).unwrap().config;
+
+    let other = Home::new();
+    other.write("daemon/config.yaml", &written.dump());
+    let Loaded { config, warnings } = other.load("ROOT", &[]).unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(config, written);
+}
+
+#[rstest]
+#[case::against_the_default("", "ROOT", "127.0.0.1", 1234)]
+#[case::not_against_a_file(
+    "topologyExporter: {metricsPort: 2, metricsAddress: 1.1.1.1}",
+    "ROOT",
+    "1.1.1.1",
+    2
+)]
+#[case::not_against_the_old_key(
+    "topologyExporter: {MetricsAddress: 1.1.1.1}",
+    "ROOT",
+    "1.1.1.1",
+    1234
+)]
+#[case::not_against_flags("", "--metrics-ip=2.2.2.2 --metrics-port=3 ROOT", "2.2.2.2", 3)]
+fn environment_says_where_metrics_are(
+    #[case] file: &str,
+    #[case] line: &str,
+    #[case] address: &str,
+    #[case] port: i64,
+) {
+    let home = Home::new();
+    home.write("daemon/config.yaml", file);
+    let env = [("METRICS_ADDRESS", "127.0.0.1"), ("METRICS_PORT", "1234")];
+    let exporter = home.load(line, &env).unwrap().config.topology_exporter;
+    assert_eq!(
+        (exporter.metrics_address.as_str(), exporter.metrics_port),
+        (address, port)
     );
 }
 

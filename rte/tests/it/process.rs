@@ -488,7 +488,7 @@ async fn exit_codes_are_those_of_the_original() {
             "error while updating node capacity: cannot read /nowhere/devices/system/node",
         ),
         (
-            &["--podresources-socket=fake:///x"],
+            &["--podresources-socket=tcp:///x"],
             "",
             "unsupported endpoint",
         ),
