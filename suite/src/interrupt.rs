@@ -34,3 +34,18 @@ impl Interrupt {
         let _ = asked.wait_for(|asked| *asked).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_clone_learns_of_the_wish() {
+        let interrupt = Interrupt::default();
+        let clone = interrupt.clone();
+        assert!(!clone.asked());
+        interrupt.ask();
+        clone.wait().await;
+        assert!(clone.asked());
+    }
+}

@@ -356,4 +356,30 @@ mod tests {
             );
         }
     }
+
+    #[tokio::test]
+    async fn only_our_taint_is_removed() {
+        let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+        let (client, asked) = crate::testing::client(move |_, _| {
+            let node = json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": [taint("ours"), taint("theirs")]}});
+            (200, node)
+        });
+        let undo = Undo::RemoveTaint {
+            node: "n".into(),
+            key: "ours".into(),
+            effect: "NoSchedule".into(),
+        };
+        undo.run(&client).await.expect("the taint is removed");
+        assert_eq!(
+            *asked.lock().expect("requests"),
+            ["GET /api/v1/nodes/n", "PATCH /api/v1/nodes/n"]
+        );
+        let undo = Undo::RemoveTaint {
+            node: "n".into(),
+            key: "absent".into(),
+            effect: "NoSchedule".into(),
+        };
+        undo.run(&client).await.expect("there is nothing to remove");
+        assert_eq!(asked.lock().expect("requests").len(), 3);
+    }
 }

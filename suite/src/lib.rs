@@ -28,4 +28,6 @@ pub mod select;
 pub mod session;
 pub mod settle;
 pub mod setup;
+#[cfg(test)]
+mod testing;
 pub mod workload;

@@ -82,3 +82,68 @@ pub(super) async fn has_group(client: &Client, group: &str) -> Result<bool, Stop
         .iter()
         .any(|served| served.name == group))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing;
+
+    fn marked(value: Option<&str>) -> Value {
+        let labels = value.map_or_else(|| json!({}), |value| json!({ALLOW_LABEL: value}));
+        json!({"metadata": {"name": "kube-system", "labels": labels}})
+    }
+
+    #[tokio::test]
+    async fn an_unmarked_cluster_is_left_alone_and_the_command_is_told() {
+        for value in [None, Some("false")] {
+            let (client, asked) = testing::client(move |_, _| (200, marked(value)));
+            let failure = allowed(&client)
+                .await
+                .expect_err("it is not marked")
+                .into_failure("");
+            assert!(
+                failure.message.ends_with(ALLOW_COMMAND),
+                "{}",
+                failure.message
+            );
+            assert_eq!(
+                *asked.lock().expect("requests"),
+                ["GET /api/v1/namespaces/kube-system"]
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_mark_says_what_is_allowed() {
+        for (value, install) in [("true", false), ("install", true)] {
+            let (client, _) = testing::client(move |_, _| (200, marked(Some(value))));
+            assert!(allowed(&client).await.is_ok());
+            assert_eq!(
+                may_install(&client).await.expect("the mark is readable"),
+                install
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_none_is_named_with_the_reason() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("kubeconfig");
+        std::fs::write(&path, "apiVersion: v1\nkind: Config\n").expect("file is written");
+        let failure = client(&path)
+            .await
+            .err()
+            .expect("it has no context")
+            .into_failure("");
+        assert!(
+            failure.message.starts_with(&format!(
+                "the kubeconfig {} cannot be used: ",
+                path.display()
+            )),
+            "{}",
+            failure.message
+        );
+    }
+}

@@ -336,3 +336,83 @@ async fn pods_not_ready(client: &Client) -> Result<String, Stop> {
         waiting.join(", ")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use testbed::local::cli::PlanArgs;
+
+    use super::*;
+    use crate::recorder::Deadlines;
+    use crate::setup::Lane;
+    use crate::testing;
+
+    fn options() -> Options {
+        #[derive(clap::Parser)]
+        struct Plan {
+            #[command(flatten)]
+            plan: PlanArgs,
+        }
+        Options {
+            lane: Lane::Kubeconfig("x".into()),
+            plan: <Plan as clap::Parser>::parse_from(["x"]).plan,
+            state_root: None,
+            install: false,
+            manifests: None,
+            scheduler: None,
+            deadlines: Deadlines::default(),
+            run: "run".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_the_definitions_is_left_alone_unless_it_may_be_changed() {
+        let (client, asked) = testing::client(|_, _| testing::not_found());
+        let (stream, _) = testing::stream();
+        let recorder = Recorder::new(&stream, "setup");
+        let failure = stack(&options(), &recorder, &client, false)
+            .await
+            .expect_err("nothing is installed")
+            .into_failure("");
+        assert!(
+            failure.message.starts_with(&format!(
+                "the cluster has no definition of {NRT_DEFINITION}: the stack is not installed."
+            )),
+            "{}",
+            failure.message
+        );
+        assert!(
+            asked
+                .lock()
+                .expect("requests")
+                .iter()
+                .all(|line| line.starts_with("GET "))
+        );
+        assert!(recorder.is_clean());
+    }
+
+    #[test]
+    fn what_keeps_a_resource_from_being_available_is_told() {
+        let condition = |type_: &str, status: &str| Condition {
+            last_transition_time: Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH),
+            message: "a message".to_owned(),
+            observed_generation: None,
+            reason: "Reason".to_owned(),
+            status: status.to_owned(),
+            type_: type_.to_owned(),
+        };
+        assert_eq!(not_available(&[condition("Available", "True")]), None);
+        assert_eq!(
+            not_available(&[]).as_deref(),
+            Some("it has no condition that is True")
+        );
+        let degraded = [
+            condition("Available", "False"),
+            condition("Degraded", "True"),
+        ];
+        assert_eq!(
+            not_available(&degraded).as_deref(),
+            Some("it is Degraded: Reason a message")
+        );
+    }
+}

@@ -1,0 +1,212 @@
+use reports::event::Failure;
+use serde_json::json;
+
+use super::*;
+use crate::ledger::ObjectRef;
+use crate::testing::{Events, client, not_found, stream};
+use reports::stream::Shared;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn outcomes(events: &Shared<Events>) -> Vec<StepOutcome> {
+    events.with(|events| {
+        let finished = |event: &Event| match event {
+            Event::StepFinished { outcome, .. } => Some(outcome.clone()),
+            _ => None,
+        };
+        events.0.iter().filter_map(finished).collect()
+    })
+}
+
+#[tokio::test]
+async fn a_failed_step_gives_its_title_to_the_failure() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    let result = recorder
+        .step("it works", async {
+            Err::<(), _>(Stop::mismatch("it does not", 1, 2))
+        })
+        .await;
+    let expected = Failure {
+        step: "it works".into(),
+        message: "it does not".into(),
+        expected: Some("1".into()),
+        seen: Some("2".into()),
+        ..Failure::default()
+    };
+    assert!(matches!(result, Err(Stop::Failed(failure)) if *failure == expected));
+    assert_eq!(outcomes(&events), [StepOutcome::Failed(expected)]);
+}
+
+#[tokio::test]
+async fn what_a_step_saw_is_told_once() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    for saw in [Some("five"), None] {
+        let work = async {
+            if let Some(saw) = saw {
+                recorder.saw(saw);
+            }
+            Ok(())
+        };
+        recorder
+            .step("it looks", work)
+            .await
+            .expect("nothing fails");
+    }
+    let passed = |seen: Option<&str>| StepOutcome::Passed {
+        seen: seen.map(str::to_owned),
+    };
+    assert_eq!(outcomes(&events), [passed(Some("five")), passed(None)]);
+}
+
+#[tokio::test]
+async fn an_interrupted_step_is_closed_once() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    tokio::select! {
+        biased;
+        _ = recorder.step("it never ends", std::future::pending::<Result<(), Stop>>()) => {}
+        () = std::future::ready(()) => {}
+    }
+    recorder.interrupt();
+    recorder.interrupt();
+    assert_eq!(outcomes(&events), [StepOutcome::Interrupted]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_with_what_it_waits_for() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    let mut looks = 0;
+    let found = recorder
+        .until("five looks", LIMIT, async || {
+            looks += 1;
+            Ok(if looks == 5 {
+                Look::Ready(looks)
+            } else {
+                Look::NotYet("too few".to_owned())
+            })
+        })
+        .await;
+    assert!(matches!(found, Ok(5)));
+    assert!(
+        events.with(|events| events.0.is_empty()),
+        "a short wait is not told"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_fails_at_its_limit_with_the_last_look() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    let result: Result<(), Stop> = recorder
+        .until("a miracle", LIMIT, async || {
+            Ok(Look::NotYet("nothing".to_owned()))
+        })
+        .await;
+    let failure = result.expect_err("nothing came").into_failure("step");
+    assert_eq!(failure.message, "not within 20 s: a miracle");
+    assert_eq!(
+        (failure.expected.as_deref(), failure.seen.as_deref()),
+        (Some("a miracle"), Some("nothing"))
+    );
+    let told = events.with(|events| {
+        events
+            .0
+            .iter()
+            .filter(|event| matches!(event, Event::Waiting { .. }))
+            .count()
+    });
+    assert_eq!(told, 2, "once soon, once later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_api_server_only_delays_a_wait() {
+    let (stream, _) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    let (client, _) = client(|_, _| (500, json!({})));
+    let mut looks = 0;
+    let result = recorder
+        .until("the third look", LIMIT, async || {
+            looks += 1;
+            if looks < 3 {
+                client.apiserver_version().await?;
+            }
+            Ok(Look::Ready(()))
+        })
+        .await;
+    assert!(result.is_ok());
+    assert_eq!(looks, 3);
+}
+
+#[tokio::test]
+async fn changes_are_recorded_before_they_are_undone_in_reverse() {
+    let (stream, events) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    let (client, asked) = client(|_, _| not_found());
+    for name in ["first", "second"] {
+        recorder.plan(
+            &format!("create {name}"),
+            Undo::Delete {
+                object: ObjectRef::node(name),
+            },
+        );
+    }
+    assert!(!recorder.is_clean());
+    assert_eq!(recorder.undo_all(&client).await, Vec::<String>::new());
+    assert!(recorder.is_clean());
+    let deleted: Vec<String> = asked
+        .lock()
+        .expect("requests")
+        .iter()
+        .filter(|line| line.starts_with("DELETE"))
+        .cloned()
+        .collect();
+    assert_eq!(
+        deleted,
+        ["DELETE /api/v1/nodes/second", "DELETE /api/v1/nodes/first"]
+    );
+    let numbers = events.with(|events| {
+        let number = |event: &Event| match event {
+            Event::ChangePlanned { change, .. } => Some(i64::from(*change)),
+            Event::ChangeUndone {
+                change,
+                error: None,
+                ..
+            } => Some(-i64::from(*change)),
+            _ => None,
+        };
+        events.0.iter().filter_map(number).collect::<Vec<_>>()
+    });
+    assert_eq!(numbers, [1, 2, -2, -1]);
+}
+
+#[tokio::test]
+async fn an_undo_that_fails_does_not_stop_the_others() {
+    let (stream, _) = stream();
+    let recorder = Recorder::new(&stream, "a/b");
+    let (client, _) = client(|_, path| {
+        if path.ends_with("bad") {
+            (403, json!({"message": "no", "code": 403}))
+        } else {
+            not_found()
+        }
+    });
+    for name in ["good", "bad"] {
+        recorder.plan(
+            &format!("create {name}"),
+            Undo::Delete {
+                object: ObjectRef::node(name),
+            },
+        );
+    }
+    let failed = recorder.undo_all(&client).await;
+    assert_eq!(failed.len(), 1);
+    assert!(
+        failed[0].starts_with("create bad: the API server refused"),
+        "{}",
+        failed[0]
+    );
+    assert!(recorder.is_clean());
+}

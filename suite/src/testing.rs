@@ -1,0 +1,61 @@
+//! An API server of prepared answers, for unit tests.
+
+use std::sync::{Arc, Mutex};
+
+use kube::Client;
+use kube::client::Body;
+use reports::event::{Event, Record};
+use reports::stream::{Reader, Shared, Stream};
+use serde_json::{Value, json};
+
+/// What was asked, in order: `GET /api/v1/nodes`.
+pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
+
+/// A client whose requests are answered by the function, with a status and a body.
+pub(crate) fn client(
+    answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
+) -> (Client, Asked) {
+    let asked = Asked::default();
+    let answer = Arc::new(answer);
+    let service = tower::service_fn({
+        let asked = Arc::clone(&asked);
+        move |request: http::Request<Body>| {
+            let method = request.method().to_string();
+            let path = request.uri().path().to_owned();
+            asked
+                .lock()
+                .expect("nobody panics with it")
+                .push(format!("{method} {path}"));
+            let (status, body) = answer(&method, &path);
+            let response = http::Response::builder()
+                .status(status)
+                .body(Body::from(body.to_string().into_bytes()));
+            async move { response }
+        }
+    });
+    (Client::new(service, "default"), asked)
+}
+
+/// The answer of an API server that does not have the object.
+pub(crate) fn not_found() -> (u16, Value) {
+    (
+        404,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"}),
+    )
+}
+
+/// The events of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Events(pub(crate) Vec<Event>);
+
+impl Reader for Events {
+    fn read(&mut self, record: &Record) {
+        self.0.push(record.event.clone());
+    }
+}
+
+/// A stream and what is told to it.
+pub(crate) fn stream() -> (Stream, Shared<Events>) {
+    let events = Shared::new(Events::default());
+    (Stream::new(vec![Box::new(events.clone())]), events)
+}
