@@ -14,12 +14,12 @@ use suite::workload::PAUSE_IMAGE;
 /// Most pods that a set puts on one node.
 const MOST_PODS: usize = 4;
 /// Whole CPUs of one container; small ones are frequent, so that several pods fit beside each other.
-const CPUS: [&str; 9] = ["1", "1", "2", "2", "3", "4", "6", "8", "12"];
+const CPUS: [&str; 10] = ["1", "1", "2", "2", "3", "4", "6", "8", "12", "16"];
 /// CPUs that no zone has, but the node.
 const TOO_MANY_CPUS: [&str; 3] = ["23", "27", "30"];
 /// Parts of CPUs: never exclusive.
 const FRACTIONS: [&str; 4] = ["250m", "500m", "1500m", "2500m"];
-const MEMORY: [&str; 7] = ["64Mi", "256Mi", "1Gi", "2Gi", "5Gi", "11Gi", "20Gi"];
+const MEMORY: [&str; 8] = ["64Mi", "256Mi", "1Gi", "2Gi", "5Gi", "11Gi", "20Gi", "35Gi"];
 const SMALL_HUGEPAGES: [&str; 3] = ["2Mi", "64Mi", "256Mi"];
 const LARGE_HUGEPAGES: [&str; 2] = ["1Gi", "2Gi"];
 /// Device resources with the most devices of one container.

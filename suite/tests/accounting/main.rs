@@ -2,8 +2,8 @@
 //! what the kubelets' state files say that containers of active pods hold.
 //!
 //! The expectation is arithmetic over those two sources alone; nothing of the stack under test takes part in it. State files also have
-//! entries that do not count: of init containers that have finished, and of pods that are over. They are listed, and what they do is
-//! asserted.
+//! entries that do not count: of init containers that have finished, and of pods that are over. They are listed (`uncounted.txt` beside the
+//! reports), and what they do is asserted.
 //!
 //! `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_POD_SETS` is the number of sets (50).
 //!
@@ -81,7 +81,9 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sets() {
             Err(StartError::Interrupted) => panic!("nobody interrupts this test"),
             Err(StartError::Failed(failure)) => panic!("the set-up failed: {failure}"),
         };
-        let verdict = session.run(&scenario(&session, plan)).await;
+        let verdict = session
+            .run(&scenario(&session, plan, &places.artifacts))
+            .await;
         assert!(
             session.finish().await,
             "the tear-down failed; see {}",
@@ -102,7 +104,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().expect("NUMARESOURCES_* variables are numbers"))
 }
 
-fn scenario(session: &Session, plan: Plan) -> Scenario {
+fn scenario(session: &Session, plan: Plan, artifacts: &Path) -> Scenario {
     let local = session.local().expect("the cluster is ours");
     let nodes: Vec<Node> = session
         .cluster()
@@ -129,6 +131,7 @@ fn scenario(session: &Session, plan: Plan) -> Scenario {
         .count();
     assert_eq!(nodes.len(), workers, "every worker has an NRT");
     let nodes: Arc<[Node]> = nodes.into();
+    let listing: Arc<Path> = artifacts.join("uncounted.txt").into();
     Scenario {
         id: "accounting/random-pod-sets",
         test_id: None,
@@ -136,8 +139,8 @@ fn scenario(session: &Session, plan: Plan) -> Scenario {
         labels: Vec::new(),
         needs: Vec::new(),
         body: suite::scenario::body(move |context| {
-            let nodes = Arc::clone(&nodes);
-            async move { run::all(context, &nodes, plan).await }.boxed_local()
+            let (nodes, listing) = (Arc::clone(&nodes), Arc::clone(&listing));
+            async move { run::all(context, &nodes, plan, &listing).await }.boxed_local()
         }),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use api::nrt::v1alpha2::NodeResourceTopology;
@@ -24,8 +25,6 @@ use crate::state::{NodeState, Texts};
 /// Time for the state files and the NRTs to agree once the NRTs are settled: the kubelet writes its files at once, an exporter looks every
 /// second.
 const AGREE: Duration = Duration::from_secs(30);
-/// Most names that one line shows.
-const SHOWN: usize = 4;
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -52,46 +51,84 @@ struct Totals {
     names: BTreeMap<String, String>,
     /// Pods by how they ended up.
     outcomes: BTreeMap<String, u32>,
-    /// Sets with entries that do not count, by kind, and one example each.
-    uncounted: BTreeMap<&'static str, (u32, String)>,
+    /// Entries that do not count, by kind.
+    uncounted: BTreeMap<&'static str, Entries>,
+}
+
+/// Entries of one kind.
+#[derive(Debug, Default)]
+struct Entries {
+    /// Sets that had some.
+    sets: u32,
+    /// All of them, by name.
+    list: BTreeSet<String>,
 }
 
 /// Kinds of entries that do not count, each of which must occur.
-const KINDS: [&str; 3] = ["finished_init", "released_init", "stale"];
+const KINDS: [&str; 3] = ["finished init", "released init", "stale"];
 
-/// Runs all sets. Fails at the first difference, and when no entry of some kind that does not count has occurred.
-pub(crate) async fn all(context: &Context, nodes: &[Node], plan: Plan) -> Result<(), Stop> {
+/// Runs all sets. Fails at the first difference, and when no entry of some kind that does not count has occurred. The entries are listed in
+/// the file `listing`.
+pub(crate) async fn all(
+    context: &Context,
+    nodes: &[Node],
+    plan: Plan,
+    listing: &Path,
+) -> Result<(), Stop> {
+    let Plan { seed, sets } = plan;
     let mut totals = Totals::default();
     context.recorder.tell(&format!(
-        "seed {} (NUMARESOURCES_SEED), {} sets (NUMARESOURCES_POD_SETS)",
-        plan.seed, plan.sets
+        "seed {seed} (NUMARESOURCES_SEED), {sets} sets (NUMARESOURCES_POD_SETS)"
     ));
-    for number in 1..=plan.sets {
+    for number in 1..=sets {
         context
             .step(
-                format!("pod set {number} of seed {}", plan.seed),
-                one(context, nodes, plan.seed, number, &mut totals),
+                format!("pod set {number} of seed {seed}"),
+                one(context, nodes, seed, number, &mut totals),
             )
             .await?;
     }
     context
         .step("entries that do not count were seen", async {
-            for (kind, (sets, example)) in &totals.uncounted {
-                context.recorder.tell(&format!("{kind}: in {sets} sets, for example {example}"));
-            }
-            let outcomes: Vec<String> =
-                totals.outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
-            context.recorder.saw(outcomes.join(", "));
-            match KINDS.iter().find(|kind| !totals.uncounted.contains_key(*kind)) {
-                None => Ok(()),
-                Some(kind) => Err(Stop::mismatch(
-                    format!("no set of seed {} had entries of kind {kind}, so nothing is proven about them", plan.seed),
-                    "at least one",
-                    "none",
-                )),
-            }
+            not_vacuous(context, seed, &totals, listing)
         })
         .await
+}
+
+/// Lists the entries that do not count; each kind must have occurred.
+fn not_vacuous(context: &Context, seed: u64, totals: &Totals, listing: &Path) -> Result<(), Stop> {
+    let mut text = String::new();
+    for (kind, Entries { sets, list }) in &totals.uncounted {
+        context
+            .recorder
+            .tell(&format!("{kind}: {} entries in {sets} sets", list.len()));
+        for entry in list {
+            // writing to a string cannot fail
+            let _ = writeln!(text, "{kind}: {entry}");
+        }
+    }
+    std::fs::write(listing, text)
+        .map_err(|error| Stop::fail(format!("{}: {error}", listing.display())))?;
+    context
+        .recorder
+        .tell(&format!("all of them: {}", listing.display()));
+    let outcomes: Vec<String> = totals
+        .outcomes
+        .iter()
+        .map(|(outcome, count)| format!("{count} {outcome}"))
+        .collect();
+    context.recorder.saw(outcomes.join(", "));
+    match KINDS
+        .iter()
+        .find(|kind| !totals.uncounted.contains_key(*kind))
+    {
+        None => Ok(()),
+        Some(kind) => Err(Stop::mismatch(
+            format!("seed {seed} had no {kind}, so nothing is proven about them"),
+            "at least one entry",
+            "none",
+        )),
+    }
 }
 
 async fn one(
@@ -152,20 +189,18 @@ async fn one(
         *totals.outcomes.entry(outcome).or_default() += count;
     }
     let lists = [
-        &uncounted.finished_init,
-        &uncounted.released_init,
-        &uncounted.stale,
+        uncounted.finished_init,
+        uncounted.released_init,
+        uncounted.stale,
     ];
     for (kind, list) in KINDS.into_iter().zip(lists) {
-        let Some(example) = list.first() else {
+        let Some(first) = list.first() else {
             continue;
         };
-        seen.push(format!("{kind}: {}", shown(list)));
-        totals
-            .uncounted
-            .entry(kind)
-            .or_insert_with(|| (0, example.clone()))
-            .0 += 1;
+        seen.push(format!("{} {kind} (such as {first})", list.len()));
+        let entries = totals.uncounted.entry(kind).or_default();
+        entries.sets += 1;
+        entries.list.extend(list);
     }
     context.recorder.saw(seen.join("; "));
     Ok(())
@@ -179,21 +214,6 @@ fn add(all: &mut Uncounted, more: Uncounted) {
     all.finished_init.extend(more.finished_init);
     all.released_init.extend(more.released_init);
     all.stale.extend(more.stale);
-}
-
-/// The first names of a list.
-fn shown(list: &BTreeSet<String>) -> String {
-    let mut text = list
-        .iter()
-        .take(SHOWN)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    if list.len() > SHOWN {
-        // writing to a string cannot fail
-        let _ = write!(text, " and {} more", list.len() - SHOWN);
-    }
-    text
 }
 
 /// Waits until every pod has come to the state in which it stays by itself.
