@@ -322,11 +322,18 @@ impl Cache {
     /// Numbers for the metrics.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
-        for entry in self.entries.values().filter(|entry| entry.latest.is_some()) {
+        for entry in self.entries.values() {
+            let Some(latest) = &entry.latest else {
+                continue;
+            };
+            let zoned = |name: &ResourceName| is_zoned(&latest.topology, name);
             stats.nodes += 1;
             stats.stale += usize::from(entry.view == Some(View::Stale));
             stats.unmatched += usize::from(!entry.is_settled());
-            stats.charged += entry.charged().count();
+            stats.charged += entry
+                .charged()
+                .filter(|pod| pod.request.is_exclusive(zoned))
+                .count();
         }
         stats
     }
