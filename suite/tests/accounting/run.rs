@@ -366,7 +366,7 @@ async fn agree(
     match (result, last) {
         (Err(Stop::Failed(failure)), Some(look)) => Err(Stop::Failed(Box::new(Failure {
             message: format!(
-                "{stage}: {} is not what machine and state files say",
+                "{stage}: not as machine and state files say: {}",
                 look.difference.place
             ),
             expected: Some(look.difference.expected),
