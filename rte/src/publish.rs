@@ -12,8 +12,9 @@ use api::nrt::v1alpha2::NodeResourceTopology;
 use api::nrt::{AttributeInfo, Zone};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Api, GetParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
 use kube::{Client, ResourceExt as _};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::merge_patch;
@@ -127,8 +128,21 @@ pub struct Options {
     pub own: bool,
 }
 
+/// As much of an object as tells whether it changed.
+#[derive(Clone, Deserialize)]
+struct Versioned {
+    metadata: VersionedMetadata,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionedMetadata {
+    resource_version: Option<String>,
+}
+
 /// Writes one object, and knows what it wrote last.
 pub struct Publisher {
+    client: Client,
     objects: Api<NodeResourceTopology>,
     nodes: Api<Node>,
     options: Options,
@@ -149,7 +163,8 @@ impl Publisher {
         tracing::info!(mode, "Operation mode");
         Self {
             objects: Api::all(client.clone()),
-            nodes: Api::all(client),
+            nodes: Api::all(client.clone()),
+            client,
             options,
             metrics,
             last: None,
@@ -191,7 +206,7 @@ impl Publisher {
         let last = self.last.as_ref()?;
         let wanted = wanted(last.clone(), content, self.owner.as_ref());
         if wanted == *last {
-            return self.confirm(content).await;
+            return self.confirm(last).await;
         }
         let (before, after) = match (serde_json::to_value(last), serde_json::to_value(&wanted)) {
             (Ok(before), Ok(after)) => (before, after),
@@ -231,21 +246,18 @@ impl Publisher {
         None
     }
 
-    /// Whether the server still has what was written last. Its cache is asked: that is cheap, and what is older than our last
-    /// write only costs one more look.
-    async fn confirm(&mut self, content: &Content) -> Option<Outcome> {
+    /// Whether the server still has what was written last, by its version. Its cache is asked: that is cheap, and what is older
+    /// than our last write only costs one more look.
+    async fn confirm(&self, last: &NodeResourceTopology) -> Option<Outcome> {
         let any = GetParams {
             resource_version: Some("0".to_owned()),
         };
-        let found = bounded(self.objects.get_with(&self.options.name, &any))
-            .await
+        let request = Request::new(self.objects.resource_url())
+            .get_metadata(&self.options.name, &any)
             .ok()?;
-        let found = without_managed_fields(found);
-        if wanted(found.clone(), content, self.owner.as_ref()) != found {
-            return None;
-        }
-        self.last = Some(found);
-        Some(Outcome::Unchanged)
+        let found: Versioned = bounded(self.client.request(request)).await.ok()?;
+        let version = found.metadata.resource_version?;
+        (last.metadata.resource_version == Some(version)).then_some(Outcome::Unchanged)
     }
 
     async fn get_and_update(&mut self, content: &Content) -> Result<Outcome, Error> {
@@ -304,7 +316,7 @@ impl Publisher {
         }
         // By list: that is what the exporter's role allows.
         let only = ListParams::default().fields(&format!("metadata.name={}", self.options.name));
-        match bounded(self.nodes.list(&only)).await {
+        match bounded(self.nodes.list_metadata(&only)).await {
             Ok(nodes) => {
                 self.owner = nodes.items.first().map(|node| OwnerReference {
                     api_version: "v1".to_owned(),

@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use serde_json::Value;
 
 /// How long one call of the API server may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -40,7 +41,8 @@ pub enum Error {
 
 /// Writes conditions of one pod, if they differ from what it wrote last.
 pub struct Reporter {
-    pods: Api<Pod>,
+    /// As plain data: code for each field of a pod would take more memory than everything else here.
+    pods: Api<DynamicObject>,
     pod: String,
     written: Vec<PodCondition>,
 }
@@ -49,7 +51,7 @@ impl Reporter {
     /// For the pod of that name.
     pub fn new(client: Client, namespace: &str, pod: &str) -> Self {
         Self {
-            pods: Api::namespaced(client, namespace),
+            pods: Api::namespaced_with(client, namespace, &ApiResource::erase::<Pod>(&())),
             pod: pod.to_owned(),
             written: Vec::new(),
         }
@@ -66,12 +68,7 @@ impl Reporter {
         }
         for _ in 0..CONFLICTS {
             let mut pod = bounded(self.pods.get(&self.pod)).await?;
-            let present = pod
-                .status
-                .get_or_insert_default()
-                .conditions
-                .get_or_insert_default();
-            merge(present, &news);
+            set(&mut pod, &news);
             match bounded(
                 self.pods
                     .replace_status(&self.pod, &PostParams::default(), &pod),
@@ -123,6 +120,22 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str, now: Timestam
 
 fn same(a: &PodCondition, b: &PodCondition) -> bool {
     (&a.type_, &a.status, &a.reason, &a.message) == (&b.type_, &b.status, &b.reason, &b.message)
+}
+
+/// Replaces the conditions of the same types in a pod.
+fn set(pod: &mut DynamicObject, news: &[PodCondition]) {
+    let mut status = match pod.data["status"].take() {
+        Value::Object(status) => status,
+        _ => serde_json::Map::new(),
+    };
+    let mut conditions = match status.remove("conditions") {
+        Some(Value::Array(conditions)) => conditions,
+        _ => Vec::new(),
+    };
+    conditions.retain(|condition| !news.iter().any(|new| condition["type"] == new.type_));
+    conditions.extend(news.iter().filter_map(|new| serde_json::to_value(new).ok()));
+    status.insert("conditions".to_owned(), Value::Array(conditions));
+    pod.data["status"] = Value::Object(status);
 }
 
 /// Replaces the conditions of the same types.
