@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod codegen;
 mod layers;
 mod protos;
@@ -20,6 +21,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measures a product against its goals.
+    Bench {
+        /// What to measure.
+        #[command(subcommand)]
+        what: bench::Bench,
+    },
     /// Renders the files under config/ from the types and manifests.
     Codegen {
         /// Changes nothing; fails and names the files that differ.
@@ -44,6 +51,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Bench { what } => bench::run(what),
         Command::Codegen { check } => codegen::run(check),
         Command::Layers => layers::run(),
         Command::Protos { check } => protos::run(check),

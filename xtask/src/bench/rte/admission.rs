@@ -1,0 +1,165 @@
+//! Pods on a real kubelet, and how soon the exporter publishes that they hold CPUs.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use api::nrt::v1alpha2::NodeResourceTopology;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::json;
+use testbed::local::NodeHandle;
+use tokio::time::{Instant, sleep};
+
+/// Longest that anything may take.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// Time between two looks where the moment does not matter.
+const LOOK: Duration = Duration::from_millis(50);
+/// CPUs of each pod.
+const CPUS: i64 = 2;
+/// Room for the next event within the exporter's limit of one a second.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Creates pods on one node.
+pub(super) struct Admissions {
+    pods: Api<Pod>,
+    objects: Api<NodeResourceTopology>,
+    node: NodeHandle,
+    allocatable: Option<i64>,
+    measured: usize,
+}
+
+impl Admissions {
+    pub(super) fn new(client: Client, node: NodeHandle) -> Self {
+        Self {
+            pods: Api::namespaced(client.clone(), "default"),
+            objects: Api::all(client),
+            node,
+            allocatable: None,
+            measured: 0,
+        }
+    }
+
+    /// Creates a pod that holds CPUs and memory for itself, and waits until it runs.
+    pub(super) async fn fill(&self, name: &str) -> anyhow::Result<()> {
+        self.create(name).await?;
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let pod = self.pods.get(name).await?;
+            match pod.status.and_then(|status| status.phase).as_deref() {
+                Some("Running") => return Ok(()),
+                Some("Failed") => bail!("pod {name} was refused"),
+                _ if Instant::now() > deadline => bail!("pod {name} does not run"),
+                _ => sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// Waits until the object says that so many pods hold CPUs.
+    pub(super) async fn published(&mut self, pods: usize) -> anyhow::Result<()> {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some((allocatable, available)) = self.cpus().await? {
+                self.allocatable = Some(allocatable);
+                if allocatable - available == CPUS * i64::try_from(pods)? {
+                    return Ok(());
+                }
+            }
+            if Instant::now() > deadline {
+                bail!("the exporter did not publish {pods} pods");
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// One more pod: the time from its admission to the update of the object. The pod is removed again.
+    pub(super) async fn measure(&mut self) -> anyhow::Result<Duration> {
+        sleep(PAUSE).await;
+        self.measured += 1;
+        let name = format!("measured-{}", self.measured);
+        let (_, before) = self.cpus().await?.context("there is no object")?;
+        let states = self.admitted_at()?;
+        self.create(&name).await?;
+        let published = self.changed(before).await?;
+        let admitted = self.admitted_at()?;
+        if admitted == states {
+            bail!("pod {name} was not admitted");
+        }
+        self.pods
+            .delete(&name, &DeleteParams::default().grace_period(0))
+            .await?;
+        self.changed(before - CPUS).await?;
+        // The kernel stamps files with the time of its last tick, which may be a little earlier or later than ours.
+        Ok(published.duration_since(admitted).unwrap_or_default())
+    }
+
+    /// Waits until the available CPUs are others, and tells when that was seen.
+    async fn changed(&self, from: i64) -> anyhow::Result<SystemTime> {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let seen = SystemTime::now();
+            if self
+                .cpus()
+                .await?
+                .is_some_and(|(_, available)| available != from)
+            {
+                return Ok(seen);
+            }
+            if Instant::now() > deadline {
+                bail!("the exporter did not publish a change");
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Allocatable and available CPUs of all zones.
+    async fn cpus(&self) -> anyhow::Result<Option<(i64, i64)>> {
+        let Some(object) = self.objects.get_opt(self.node.name()).await? else {
+            return Ok(None);
+        };
+        let mut sums = (0, 0);
+        for zone in &object.zones {
+            for resource in zone
+                .resources
+                .iter()
+                .filter(|resource| resource.name == "cpu")
+            {
+                sums.0 += resource.allocatable.0.parse::<i64>()?;
+                sums.1 += resource.available.0.parse::<i64>()?;
+            }
+        }
+        Ok(Some(sums))
+    }
+
+    /// When the kubelet last wrote down what it gave to a pod.
+    fn admitted_at(&self) -> anyhow::Result<SystemTime> {
+        let dir = self
+            .node
+            .host_path(std::path::Path::new("/var/lib/kubelet"));
+        let mut last = SystemTime::UNIX_EPOCH;
+        for file in ["cpu_manager_state", "memory_manager_state"] {
+            last = last.max(std::fs::metadata(dir.join(file))?.modified()?);
+        }
+        Ok(last)
+    }
+
+    async fn create(&self, name: &str) -> anyhow::Result<()> {
+        let amounts = json!({"cpu": CPUS.to_string(), "memory": "64Mi"});
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": self.node.name(),
+                "terminationGracePeriodSeconds": 0,
+                "automountServiceAccountToken": false,
+                "containers": [{
+                    "name": "c",
+                    "image": api::names::STACK_IMAGE,
+                    "imagePullPolicy": "IfNotPresent",
+                    "resources": {"requests": amounts, "limits": amounts},
+                }],
+            },
+        }))?;
+        self.pods.create(&PostParams::default(), &pod).await?;
+        Ok(())
+    }
+}
