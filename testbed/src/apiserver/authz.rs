@@ -1,0 +1,139 @@
+//! Role based access control, as the roles and bindings in the store say.
+
+use serde_json::Value;
+
+use super::store::State;
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// Name.
+    pub name: String,
+    /// Groups.
+    pub groups: Vec<String>,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attributes<'a> {
+    pub(crate) verb: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// The path, for what is no resource; empty otherwise.
+    pub(crate) path: &'a str,
+}
+
+impl Attributes<'_> {
+    /// Why a user may not: the end of the message of the refusal.
+    pub(crate) fn refusal(&self, user: &User) -> String {
+        let name = &user.name;
+        if !self.path.is_empty() {
+            return format!("User {name:?} cannot {} path {:?}", self.verb, self.path);
+        }
+        let resource = if self.subresource.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        };
+        let place = if self.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace {:?}", self.namespace)
+        };
+        format!(
+            "User {name:?} cannot {} resource {resource:?} in API group {:?} {place}",
+            self.verb, self.group
+        )
+    }
+}
+
+/// Whether a user may do something.
+pub(crate) fn allows(state: &State, user: &User, asked: &Attributes<'_>) -> bool {
+    if user.groups.iter().any(|group| group == "system:masters") {
+        return true;
+    }
+    let cluster = bindings(state, "clusterrolebindings", "", user);
+    let local = (!asked.namespace.is_empty())
+        .then(|| bindings(state, "rolebindings", asked.namespace, user))
+        .into_iter()
+        .flatten();
+    cluster.chain(local).any(|binding| {
+        let role = &binding["roleRef"];
+        let name = role["name"].as_str().unwrap_or_default();
+        let found = if role["kind"] == "ClusterRole" {
+            state.get("clusterroles.rbac.authorization.k8s.io", "", name)
+        } else {
+            state.get("roles.rbac.authorization.k8s.io", asked.namespace, name)
+        };
+        found
+            .and_then(|role| role["rules"].as_array())
+            .is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, asked)))
+    })
+}
+
+fn bindings<'a>(
+    state: &'a State,
+    kind: &'static str,
+    namespace: &'a str,
+    user: &'a User,
+) -> impl Iterator<Item = &'a Value> {
+    let resource = match kind {
+        "rolebindings" => "rolebindings.rbac.authorization.k8s.io",
+        _ => "clusterrolebindings.rbac.authorization.k8s.io",
+    };
+    state
+        .list(resource, namespace)
+        .map(|(_, binding)| &**binding)
+        .filter(move |binding| {
+            let subjects = binding["subjects"].as_array().into_iter().flatten();
+            subjects
+                .into_iter()
+                .any(|subject| is_subject(subject, user))
+        })
+}
+
+fn is_subject(subject: &Value, user: &User) -> bool {
+    let name = subject["name"].as_str().unwrap_or_default();
+    match subject["kind"].as_str() {
+        Some("User") => user.name == name,
+        Some("Group") => user.groups.iter().any(|group| group == name),
+        Some("ServiceAccount") => {
+            let namespace = subject["namespace"].as_str().unwrap_or_default();
+            user.name == format!("system:serviceaccount:{namespace}:{name}")
+        }
+        _ => false,
+    }
+}
+
+fn rule_allows(rule: &Value, asked: &Attributes<'_>) -> bool {
+    let has = |field: &str, wanted: &str| {
+        let list = rule[field].as_array().into_iter().flatten();
+        list.filter_map(Value::as_str)
+            .any(|value| value == "*" || value == wanted)
+    };
+    if !has("verbs", asked.verb) {
+        return false;
+    }
+    if !asked.path.is_empty() {
+        let list = rule["nonResourceURLs"].as_array().into_iter().flatten();
+        return list.filter_map(Value::as_str).any(|url| {
+            url.strip_suffix('*')
+                .map_or(url == asked.path, |start| asked.path.starts_with(start))
+        });
+    }
+    let resource = if asked.subresource.is_empty() {
+        has("resources", asked.resource)
+    } else {
+        has(
+            "resources",
+            &format!("{}/{}", asked.resource, asked.subresource),
+        ) || has("resources", &format!("*/{}", asked.subresource))
+    };
+    let named = rule["resourceNames"]
+        .as_array()
+        .is_none_or(|names| names.is_empty() || names.iter().any(|name| name == asked.name));
+    resource && has("apiGroups", asked.group) && named
+}

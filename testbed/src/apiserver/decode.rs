@@ -1,0 +1,244 @@
+//! Objects as they are taken in: unknown fields removed and reported, types checked, amounts in their canonical form, and for custom
+//! resources the defaults and the rules of their schema.
+
+use serde_json::Value;
+
+use super::failure::Cause;
+use super::quantity;
+use super::schema::Node;
+
+/// What was found in an object.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Paths of fields that the schema does not have; they were removed.
+    pub(crate) unknown: Vec<String>,
+    /// The first value of a wrong type in a built-in kind, as its decoder says it.
+    pub(crate) undecodable: Option<String>,
+    /// Values of custom resources that break their schema.
+    pub(crate) invalid: Vec<Cause>,
+}
+
+/// Checks and tidies an object in place.
+pub(crate) fn decode(schema: Node<'_>, object: &mut Value, custom: bool) -> Findings {
+    let mut reader = Reader {
+        custom,
+        found: Findings::default(),
+    };
+    reader.value(schema, object, "", schema.type_name());
+    reader.found
+}
+
+struct Reader {
+    custom: bool,
+    found: Findings,
+}
+
+impl Reader {
+    fn value(&mut self, schema: Node<'_>, value: &mut Value, path: &str, owner: &str) {
+        if schema.is_opaque() {
+            return;
+        }
+        if schema.is_quantity() {
+            let text = match &*value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            match quantity::canonical(&text) {
+                Some(canonical) => *value = Value::String(canonical),
+                None => self.undecodable(|| {
+                    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into()
+                }),
+            }
+            return;
+        }
+        if !self.has_type(schema, value) {
+            self.mistyped(schema, value, path, owner);
+            return;
+        }
+        match value {
+            Value::Object(_) => self.object(schema, value, path),
+            Value::Array(list) => {
+                if let Some(items) = schema.items() {
+                    for (index, item) in list.iter_mut().enumerate() {
+                        self.value(items, item, &format!("{path}[{index}]"), owner);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if self.custom
+            && let Some(allowed) = schema.word("enum").and_then(Value::as_array)
+            && !allowed.contains(value)
+        {
+            let names: Vec<String> = allowed
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect();
+            self.found
+                .invalid
+                .push(Cause::unsupported(path, value, &names));
+        }
+    }
+
+    fn object(&mut self, schema: Node<'_>, value: &mut Value, path: &str) {
+        let Some(fields) = value.as_object_mut() else {
+            return;
+        };
+        if !self.custom {
+            fields.retain(|_, field| !field.is_null());
+        }
+        let mut unknown = Vec::new();
+        for (name, field) in fields.iter_mut() {
+            let inner = join(path, name);
+            match schema.field(name) {
+                Some(known) => self.value(known, field, &inner, schema.type_name()),
+                None => unknown.push((name.clone(), inner)),
+            }
+        }
+        for (name, inner) in unknown {
+            fields.remove(&name);
+            self.found.unknown.push(inner);
+        }
+        if !self.custom {
+            return;
+        }
+        for (name, field) in schema.properties().into_iter().flatten() {
+            if let Some(default) = Node::new(field).default()
+                && fields.get(name).is_none_or(Value::is_null)
+            {
+                fields.insert(name.clone(), default.clone());
+            }
+        }
+        for name in schema.required() {
+            if !fields.contains_key(name) {
+                self.found
+                    .invalid
+                    .push(Cause::required(join(path, name), ""));
+            }
+        }
+    }
+
+    fn has_type(&self, schema: Node<'_>, value: &Value) -> bool {
+        if value.is_null() {
+            return !self.custom || schema.word("nullable") == Some(&Value::Bool(true));
+        }
+        if schema.is_int_or_string() {
+            return value.is_string() || value.is_i64() || value.is_u64();
+        }
+        match schema.kind() {
+            "object" => value.is_object(),
+            "array" => value.is_array(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "integer" => {
+                value.is_i64()
+                    || value.is_u64()
+                    || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+            }
+            "number" => value.is_number(),
+            _ => true,
+        }
+    }
+
+    fn mistyped(&mut self, schema: Node<'_>, value: &Value, path: &str, owner: &str) {
+        if self.custom {
+            let detail = format!(
+                "{path} in body must be of type {}: {:?}",
+                schema.kind(),
+                type_of(value)
+            );
+            self.found
+                .invalid
+                .push(Cause::of_type(path, &type_of(value).into(), &detail));
+            return;
+        }
+        let wanted = match (schema.kind(), schema.format()) {
+            ("boolean", _) => "bool".to_owned(),
+            ("integer", "") => "int64".to_owned(),
+            ("integer", format) => format.to_owned(),
+            ("object", _) if !schema.type_name().is_empty() => schema.type_name().to_owned(),
+            (kind, _) => kind.to_owned(),
+        };
+        self.undecodable(|| {
+            format!(
+                "json: cannot unmarshal {} into Go struct field {owner}.{path} of type {wanted}",
+                match type_of(value) {
+                    "boolean" => "bool",
+                    "integer" => "number",
+                    other => other,
+                }
+            )
+        });
+    }
+
+    fn undecodable(&mut self, text: impl FnOnce() -> String) {
+        self.found.undecodable.get_or_insert_with(text);
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unknown_fields_of_a_pod_are_named_and_removed() {
+        let mut pod = json!({"metadata": {"foo": 1}, "spec": {"containers": [{"name": "c", "bar": 1,
+            "resources": {"limits": {"cpu": "0.5"}}}]}});
+        let found = decode(Node::of_type("io.k8s.api.core.v1.Pod"), &mut pod, false);
+        assert_eq!(found.unknown, ["metadata.foo", "spec.containers[0].bar"]);
+        assert_eq!(
+            pod["spec"]["containers"][0],
+            json!({"name": "c", "resources": {"limits": {"cpu": "500m"}}})
+        );
+    }
+
+    #[test]
+    fn a_wrong_type_is_reported_as_the_decoder_says_it() {
+        let mut object = json!({"spec": {"replicas": "x"}});
+        let found = decode(
+            Node::of_type("io.k8s.api.apps.v1.Deployment"),
+            &mut object,
+            false,
+        );
+        assert_eq!(
+            found.undecodable.as_deref(),
+            Some(
+                "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
+            )
+        );
+    }
+
+    #[test]
+    fn custom_objects_are_defaulted_and_validated() {
+        let schema = json!({"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer"}, "color": {"type": "string", "default": "red", "enum": ["red"]}}});
+        let mut object = json!({"other": 1});
+        let found = decode(Node::new(&schema), &mut object, true);
+        assert_eq!(object, json!({"color": "red"}));
+        assert_eq!(found.unknown, ["other"]);
+        assert_eq!(found.invalid, [Cause::required("size", "")]);
+    }
+}

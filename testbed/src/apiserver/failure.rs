@@ -1,0 +1,328 @@
+//! Refusals as the API reports them: `metav1.Status` with the wording that clients parse.
+
+use serde_json::{Value, json};
+
+/// A refused request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure {
+    /// HTTP status code.
+    pub(crate) code: u16,
+    /// Machine readable reason; empty when the API gives none.
+    pub(crate) reason: &'static str,
+    /// Text for people.
+    pub(crate) message: String,
+    /// The `details` of the status, `Null` for none.
+    pub(crate) details: Value,
+    /// Seconds of a `Retry-After` header.
+    pub(crate) retry_after: Option<u64>,
+}
+
+/// The resource and the object that a refusal speaks of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    /// API group, empty for the core group.
+    pub(crate) group: &'a str,
+    /// Resource (plural), or the kind where the API uses it.
+    pub(crate) resource: &'a str,
+    /// Name of the object, empty when the request names none.
+    pub(crate) name: &'a str,
+}
+
+impl Subject<'_> {
+    fn details(&self) -> Value {
+        let mut details = json!({});
+        for (key, value) in [
+            ("name", self.name),
+            ("group", self.group),
+            ("kind", self.resource),
+        ] {
+            if !value.is_empty() {
+                details[key] = json!(value);
+            }
+        }
+        details
+    }
+
+    /// `deployments.apps`, `pods`.
+    pub(crate) fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
+    }
+}
+
+/// One invalid field of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cause {
+    /// `FieldValueInvalid`, `FieldValueRequired`, ...
+    pub(crate) reason: &'static str,
+    /// Text without the path.
+    pub(crate) message: String,
+    /// Path of the field.
+    pub(crate) field: String,
+}
+
+impl Cause {
+    /// A field that must be given.
+    pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
+        let message = if detail.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {detail}")
+        };
+        Self {
+            reason: "FieldValueRequired",
+            message,
+            field: field.into(),
+        }
+    }
+
+    /// A field whose value is not allowed.
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self {
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: {}: {detail}", quoted(value)),
+            field: field.into(),
+        }
+    }
+
+    /// A field whose value has another type than the schema says.
+    pub(crate) fn of_type(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self {
+            reason: "FieldValueTypeInvalid",
+            ..Self::invalid(field, value, detail)
+        }
+    }
+
+    /// A value outside of the listed ones.
+    pub(crate) fn unsupported(field: impl Into<String>, value: &Value, allowed: &[String]) -> Self {
+        let list: Vec<String> = allowed.iter().map(|value| format!("{value:?}")).collect();
+        Self {
+            reason: "FieldValueNotSupported",
+            message: format!(
+                "Unsupported value: {}: supported values: {}",
+                quoted(value),
+                list.join(", ")
+            ),
+            field: field.into(),
+        }
+    }
+
+    fn text(&self) -> String {
+        format!("{}: {}", self.field, self.message)
+    }
+}
+
+fn quoted(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        other => other.to_string(),
+    }
+}
+
+impl Failure {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Value::Null,
+            retry_after: None,
+        }
+    }
+
+    fn about(mut self, subject: &Subject<'_>) -> Self {
+        self.details = subject.details();
+        self
+    }
+
+    /// 400.
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 401.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403 with a reason that an authorizer or an admission plugin gives.
+    pub(crate) fn forbidden(subject: &Subject<'_>, why: &str) -> Self {
+        let message = if subject.name.is_empty() {
+            format!("{} is forbidden: {why}", subject.qualified())
+        } else {
+            format!(
+                "{} {:?} is forbidden: {why}",
+                subject.qualified(),
+                subject.name
+            )
+        };
+        Self::new(403, "Forbidden", message).about(subject)
+    }
+
+    /// 403 for a path that is no resource.
+    pub(crate) fn forbidden_path(why: &str) -> Self {
+        let mut failure = Self::new(403, "Forbidden", format!("forbidden: {why}"));
+        failure.details = json!({});
+        failure
+    }
+
+    /// 404 for an object.
+    pub(crate) fn not_found(subject: &Subject<'_>) -> Self {
+        let message = format!("{} {:?} not found", subject.qualified(), subject.name);
+        Self::new(404, "NotFound", message).about(subject)
+    }
+
+    /// 404 for a resource that the server does not have.
+    pub(crate) fn no_resource() -> Self {
+        let mut failure = Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        );
+        failure.details = json!({});
+        failure
+    }
+
+    /// 405.
+    pub(crate) fn method_not_allowed() -> Self {
+        let mut failure = Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        );
+        failure.details = json!({});
+        failure
+    }
+
+    /// 409 for a name that is taken.
+    pub(crate) fn already_exists(subject: &Subject<'_>) -> Self {
+        let message = format!("{} {:?} already exists", subject.qualified(), subject.name);
+        Self::new(409, "AlreadyExists", message).about(subject)
+    }
+
+    /// 409.
+    pub(crate) fn conflict(subject: &Subject<'_>, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {:?}: {why}",
+            subject.qualified(),
+            subject.name
+        );
+        Self::new(409, "Conflict", message).about(subject)
+    }
+
+    /// 409 of a write with an old resource version.
+    pub(crate) fn modified(subject: &Subject<'_>) -> Self {
+        Self::conflict(
+            subject,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// 410.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 413.
+    pub(crate) fn too_large() -> Self {
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            "Request entity too large: limit is 3145728",
+        )
+    }
+
+    /// 415.
+    pub(crate) fn unsupported_media_type(supported: &[&str]) -> Self {
+        Self::new(
+            415,
+            "UnsupportedMediaType",
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                supported.join(", ")
+            ),
+        )
+    }
+
+    /// 422 with the fields that are wrong; the subject's resource is the kind.
+    pub(crate) fn invalid(subject: &Subject<'_>, causes: &[Cause]) -> Self {
+        let texts: Vec<String> = causes.iter().map(Cause::text).collect();
+        let list = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!(
+            "{} {:?} is invalid: {list}",
+            subject.qualified(),
+            subject.name
+        );
+        let mut failure = Self::new(422, "Invalid", message).about(subject);
+        failure.details["causes"] = causes
+            .iter()
+            .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
+            .collect();
+        failure
+    }
+
+    /// 422 without fields.
+    pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
+        Self::new(422, "Invalid", message)
+    }
+
+    /// 500.
+    pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
+        let mut failure = Self::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        );
+        failure.details = json!({"causes": [{"message": message.to_string()}]});
+        failure
+    }
+
+    /// 504 for a resource version of the future.
+    pub(crate) fn future_version(requested: u64, current: u64) -> Self {
+        let mut failure = Self::new(
+            504,
+            "Timeout",
+            format!("Too large resource version: {requested}, current: {current}"),
+        );
+        failure.details = json!({
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        });
+        failure.retry_after = Some(1);
+        failure
+    }
+
+    /// The body.
+    pub(crate) fn body(&self) -> Value {
+        let mut body = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            body["reason"] = json!(self.reason);
+        }
+        if !self.details.is_null() {
+            body["details"] = self.details.clone();
+        }
+        body
+    }
+}
+
+/// The body of a deletion that succeeded at once.
+pub(crate) fn deleted(subject: &Subject<'_>, uid: &Value) -> Value {
+    let mut details = subject.details();
+    if let Some(uid) = uid.as_str() {
+        details["uid"] = json!(uid);
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}

@@ -1,0 +1,391 @@
+//! The resources that the server has: the built-in table, as a real server's discovery tells it, and those of
+//! CustomResourceDefinitions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use serde_json::{Map, Value, json};
+
+use super::schema::{self, Node};
+use super::store::State;
+
+/// Where the definitions of custom resources are kept.
+pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// A subresource.
+#[derive(Clone, Debug)]
+pub(crate) struct Subresource {
+    /// `status`, `scale`, ...
+    pub(crate) name: String,
+    /// Kind of what is read and written there.
+    pub(crate) kind: String,
+    /// Group of that kind.
+    pub(crate) group: String,
+    /// Version of that kind.
+    pub(crate) version: String,
+    /// Verbs.
+    pub(crate) verbs: Vec<String>,
+}
+
+/// What only custom resources have.
+#[derive(Debug)]
+pub(crate) struct Custom {
+    /// Whether the status is written only through its subresource.
+    pub(crate) status: bool,
+    /// Fields that may be selected by.
+    pub(crate) selectable: Vec<String>,
+    /// Warning of a deprecated version.
+    pub(crate) deprecation: Option<String>,
+}
+
+/// A resource in one version.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    /// API group, empty for core.
+    pub(crate) group: String,
+    /// Version.
+    pub(crate) version: String,
+    /// Plural name.
+    pub(crate) plural: String,
+    /// Singular name.
+    pub(crate) singular: String,
+    /// Kind of the objects.
+    pub(crate) kind: String,
+    /// Kind of lists.
+    pub(crate) list_kind: String,
+    /// Whether the objects live in namespaces.
+    pub(crate) namespaced: bool,
+    /// Short names.
+    pub(crate) short_names: Vec<String>,
+    /// Categories such as `all`.
+    pub(crate) categories: Vec<String>,
+    /// Verbs.
+    pub(crate) verbs: Vec<String>,
+    /// Subresources.
+    pub(crate) subresources: Vec<Subresource>,
+    /// Where the objects are kept.
+    pub(crate) storage: String,
+    /// What only custom resources have.
+    pub(crate) custom: Option<Custom>,
+    schema: Value,
+}
+
+impl Resource {
+    /// `v1`, `apps/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        group_version(&self.group, &self.version)
+    }
+
+    /// Schema of the objects.
+    pub(crate) fn schema(&self) -> Node<'_> {
+        Node::new(&self.schema)
+    }
+
+    /// A subresource by name.
+    pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|sub| sub.name == name)
+    }
+
+    /// Whether the status is written only through its subresource.
+    pub(crate) fn has_status(&self) -> bool {
+        self.custom.as_ref().map_or_else(
+            || self.subresource("status").is_some(),
+            |custom| custom.status,
+        )
+    }
+}
+
+/// `v1`, `apps/v1`.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+/// `pods`, `deployments.apps`: the name under which a resource is kept.
+pub(crate) fn storage_name(group: &str, plural: &str) -> String {
+    // both groups show the same objects
+    if group.is_empty() || (group == "events.k8s.io" && plural == "events") {
+        plural.to_owned()
+    } else {
+        format!("{plural}.{group}")
+    }
+}
+
+/// Resources by group, version and plural.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    by_path: HashMap<(String, String, String), Arc<Resource>>,
+    /// In the order of discovery.
+    pub(crate) ordered: Vec<Arc<Resource>>,
+}
+
+impl Table {
+    /// A resource by its path.
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_path
+            .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// A resource by the kind of its objects.
+    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.ordered
+            .iter()
+            .find(|resource| resource.kind == kind && resource.api_version() == api_version)
+    }
+
+    fn add(&mut self, resource: Resource) {
+        let resource = Arc::new(resource);
+        let path = (
+            resource.group.clone(),
+            resource.version.clone(),
+            resource.plural.clone(),
+        );
+        self.by_path.insert(path, Arc::clone(&resource));
+        self.ordered.push(resource);
+    }
+}
+
+static FACTS: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../corpus/api/facts/discovery.json")).unwrap_or_default()
+});
+
+/// Discovery of the built-in groups.
+pub(crate) fn facts() -> &'static Value {
+    &FACTS
+}
+
+static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(built_in()));
+
+fn strings(value: &Value) -> Vec<String> {
+    let list = value.as_array().into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn built_in() -> Table {
+    let kinds = schema_by_kind();
+    let mut table = Table::default();
+    for part in ["api", "apis"] {
+        for group in FACTS[part].as_array().into_iter().flatten() {
+            let name = text(&group["metadata"]["name"]);
+            for version in group["versions"].as_array().into_iter().flatten() {
+                let version_name = text(&version["version"]);
+                for entry in version["resources"].as_array().into_iter().flatten() {
+                    table.add(from_discovery(&name, &version_name, entry, &kinds));
+                }
+            }
+        }
+    }
+    table
+}
+
+fn schema_by_kind() -> HashMap<(String, String, String), String> {
+    let mut kinds = HashMap::new();
+    for (name, schema) in schema::built_in() {
+        for kind in schema["x-kubernetes-group-version-kind"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let key = (
+                text(&kind["group"]),
+                text(&kind["version"]),
+                text(&kind["kind"]),
+            );
+            kinds.insert(key, name.clone());
+        }
+    }
+    kinds
+}
+
+fn from_discovery(
+    group: &str,
+    version: &str,
+    entry: &Value,
+    kinds: &HashMap<(String, String, String), String>,
+) -> Resource {
+    let plural = text(&entry["resource"]);
+    let kind = text(&entry["responseKind"]["kind"]);
+    let subresources = entry["subresources"].as_array().into_iter().flatten();
+    let schema = kinds
+        .get(&(group.to_owned(), version.to_owned(), kind.clone()))
+        .map_or(json!(true), |name| json!({"$ref": name}));
+    Resource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        singular: text(&entry["singularResource"]),
+        list_kind: format!("{kind}List"),
+        namespaced: entry["scope"] == "Namespaced",
+        short_names: strings(&entry["shortNames"]),
+        categories: strings(&entry["categories"]),
+        verbs: strings(&entry["verbs"]),
+        subresources: subresources
+            .map(|sub| Subresource {
+                name: text(&sub["subresource"]),
+                kind: text(&sub["responseKind"]["kind"]),
+                group: text(&sub["responseKind"]["group"]),
+                version: text(&sub["responseKind"]["version"]),
+                verbs: strings(&sub["verbs"]),
+            })
+            .collect(),
+        storage: storage_name(group, &plural),
+        custom: None,
+        schema,
+        plural,
+        kind,
+    }
+}
+
+/// The tables of a server; that of the custom resources follows the definitions.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    cached: Mutex<Option<(u64, Arc<Table>)>>,
+}
+
+impl Registry {
+    /// The table as of now.
+    pub(crate) fn table(&self, state: &State) -> Arc<Table> {
+        let version = state.version_of(DEFINITIONS);
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, table)) = cached.as_ref()
+            && *at == version
+        {
+            return Arc::clone(table);
+        }
+        let mut table = Table {
+            by_path: BUILT_IN.by_path.clone(),
+            ordered: BUILT_IN.ordered.clone(),
+        };
+        for (_, definition) in state.list(DEFINITIONS, "") {
+            for resource in custom(definition) {
+                table.add(resource);
+            }
+        }
+        let table = Arc::new(table);
+        *cached = Some((version, Arc::clone(&table)));
+        table
+    }
+}
+
+/// The resources of a definition, one for each served version.
+fn custom(definition: &Value) -> Vec<Resource> {
+    let spec = &definition["spec"];
+    let names = &definition["status"]["acceptedNames"];
+    if names["plural"].as_str().is_none_or(str::is_empty) {
+        return Vec::new();
+    }
+    let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let group = text(&spec["group"]);
+    versions
+        .into_iter()
+        .filter(|version| version["served"] == true)
+        .map(|version| {
+            let raw = version["schema"]["openAPIV3Schema"].clone();
+            let plural = text(&names["plural"]);
+            let subresources = custom_subresources(version, &group, &text(&names["kind"]));
+            let warning = || {
+                format!(
+                    "{}/{} {} is deprecated",
+                    group,
+                    text(&version["name"]),
+                    text(&names["kind"])
+                )
+            };
+            let deprecation = (version["deprecated"] == true).then(|| {
+                version["deprecationWarning"]
+                    .as_str()
+                    .map_or_else(warning, str::to_owned)
+            });
+            Resource {
+                group: group.clone(),
+                version: text(&version["name"]),
+                singular: text(&names["singular"]),
+                kind: text(&names["kind"]),
+                list_kind: text(&names["listKind"]),
+                namespaced: spec["scope"] == "Namespaced",
+                short_names: strings(&names["shortNames"]),
+                categories: strings(&names["categories"]),
+                verbs: [
+                    "delete",
+                    "deletecollection",
+                    "get",
+                    "list",
+                    "patch",
+                    "create",
+                    "update",
+                    "watch",
+                ]
+                .map(str::to_owned)
+                .to_vec(),
+                subresources,
+                storage: storage_name(&group, &plural),
+                schema: with_meta(&raw),
+                custom: Some(Custom {
+                    status: version["subresources"]["status"].is_object(),
+                    selectable: version["selectableFields"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .filter_map(|field| field["jsonPath"].as_str())
+                        .map(|path| path.trim_start_matches('.').to_owned())
+                        .collect(),
+                    deprecation,
+                }),
+                plural,
+            }
+        })
+        .collect()
+}
+
+fn custom_subresources(version: &Value, group: &str, kind: &str) -> Vec<Subresource> {
+    let mut list = Vec::new();
+    let verbs = ["get", "patch", "update"].map(str::to_owned).to_vec();
+    if version["subresources"]["scale"].is_object() {
+        list.push(Subresource {
+            name: "scale".into(),
+            kind: "Scale".into(),
+            group: "autoscaling".into(),
+            version: "v1".into(),
+            verbs: verbs.clone(),
+        });
+    }
+    if version["subresources"]["status"].is_object() {
+        list.insert(
+            0,
+            Subresource {
+                name: "status".into(),
+                kind: kind.to_owned(),
+                group: group.to_owned(),
+                version: text(&version["name"]),
+                verbs,
+            },
+        );
+    }
+    list
+}
+
+/// A custom resource's schema with what every object has.
+fn with_meta(raw: &Value) -> Value {
+    let mut schema = raw.clone();
+    if !schema.is_object() {
+        schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    }
+    let fields = schema.as_object_mut().map(|map| {
+        map.entry("properties")
+            .or_insert_with(|| Value::Object(Map::new()))
+    });
+    if let Some(Value::Object(fields)) = fields {
+        fields.insert("metadata".into(), json!({"$ref": OBJECT_META}));
+        fields.insert("apiVersion".into(), json!({"type": "string"}));
+        fields.insert("kind".into(), json!({"type": "string"}));
+    }
+    schema
+}

@@ -1,0 +1,166 @@
+//! Structural schemas: those of the built-in kinds as a real server publishes them (without its prose), and those of
+//! CustomResourceDefinitions. One reader for both: field validation, pruning, patches and apply stand on it.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+static BUILT_IN: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../corpus/api/facts/schemas.json")).unwrap_or_default()
+});
+
+static ANYTHING: Value = Value::Bool(true);
+
+/// All schemas of built-in kinds by name.
+pub(crate) fn built_in() -> &'static Map<String, Value> {
+    &BUILT_IN
+}
+
+/// The schema of a value, references resolved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node<'a> {
+    /// The schema at the place of use: what stands beside a reference counts as well.
+    here: &'a Value,
+    /// The schema that a reference leads to, or the same.
+    target: &'a Value,
+    name: &'a str,
+}
+
+impl<'a> Node<'a> {
+    /// The root of a schema.
+    pub(crate) fn new(here: &'a Value) -> Self {
+        let mut target = here;
+        let mut name = "";
+        // a chain of references is at most as long as there are schemas
+        for _ in 0..16 {
+            let Some(reference) = target.get("$ref").and_then(Value::as_str) else {
+                break;
+            };
+            name = reference;
+            target = BUILT_IN.get(reference).unwrap_or(&ANYTHING);
+        }
+        Self { here, target, name }
+    }
+
+    /// The schema of a built-in type.
+    #[cfg(test)]
+    pub(crate) fn of_type(name: &'a str) -> Self {
+        let target = BUILT_IN.get(name).unwrap_or(&ANYTHING);
+        Self {
+            here: target,
+            target,
+            name,
+        }
+    }
+
+    /// A value about which nothing is known.
+    pub(crate) fn anything() -> Node<'static> {
+        Node::new(&ANYTHING)
+    }
+
+    /// A word of the schema.
+    pub(crate) fn word(&self, key: &str) -> Option<&'a Value> {
+        self.here.get(key).or_else(|| self.target.get(key))
+    }
+
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.word(key).and_then(Value::as_str)
+    }
+
+    fn is(&self, key: &str) -> bool {
+        self.word(key).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// The last part of the type's name, as messages about it say.
+    pub(crate) fn type_name(&self) -> &'a str {
+        self.name.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// Whether the value is an amount such as `500m`.
+    pub(crate) fn is_quantity(&self) -> bool {
+        self.name.ends_with(".resource.Quantity")
+    }
+
+    /// Whether the value may be a number or a text.
+    pub(crate) fn is_int_or_string(&self) -> bool {
+        self.is("x-kubernetes-int-or-string") || self.text("format") == Some("int-or-string")
+    }
+
+    /// Whether fields that the schema does not name are kept.
+    pub(crate) fn keeps_unknown(&self) -> bool {
+        self.is("x-kubernetes-preserve-unknown-fields") || self.is_opaque()
+    }
+
+    /// Whether the schema says nothing about what is inside.
+    pub(crate) fn is_opaque(&self) -> bool {
+        self.target == &ANYTHING
+            || (self.type_is("object") || self.word("type").is_none())
+                && self.properties().is_none()
+                && self.additional().is_none()
+                && self.items().is_none()
+                && self.word("oneOf").is_none()
+                && !self.is_int_or_string()
+    }
+
+    /// `object`, `array`, `string`, `integer`, `number`, `boolean`, or empty.
+    pub(crate) fn kind(&self) -> &'a str {
+        self.target
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or("")
+    }
+
+    /// Whether the value is of this type.
+    pub(crate) fn type_is(&self, name: &str) -> bool {
+        self.kind() == name
+    }
+
+    /// The named fields.
+    pub(crate) fn properties(&self) -> Option<&'a Map<String, Value>> {
+        self.target.get("properties").and_then(Value::as_object)
+    }
+
+    /// The schema of all other values of a map.
+    pub(crate) fn additional(&self) -> Option<Node<'a>> {
+        let schema = self.target.get("additionalProperties")?;
+        schema.is_object().then(|| Node::new(schema))
+    }
+
+    /// The schema of a list's items.
+    pub(crate) fn items(&self) -> Option<Node<'a>> {
+        self.target.get("items").map(Node::new)
+    }
+
+    /// The schema of a field, `None` for an unknown one.
+    pub(crate) fn field(&self, name: &str) -> Option<Node<'a>> {
+        if let Some(schema) = self.properties().and_then(|fields| fields.get(name)) {
+            return Some(Node::new(schema));
+        }
+        if let Some(schema) = self.additional() {
+            return Some(schema);
+        }
+        let open = self.keeps_unknown()
+            || self.target.get("additionalProperties") == Some(&Value::Bool(true));
+        open.then(Node::anything)
+    }
+
+    /// The names that must be there.
+    pub(crate) fn required(&self) -> impl Iterator<Item = &'a str> {
+        self.target
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+    }
+
+    /// The value that a missing one gets.
+    pub(crate) fn default(&self) -> Option<&'a Value> {
+        self.here.get("default")
+    }
+
+    /// Format of the value, such as `int32`.
+    pub(crate) fn format(&self) -> &'a str {
+        self.text("format").unwrap_or_default()
+    }
+}

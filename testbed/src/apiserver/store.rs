@@ -1,0 +1,267 @@
+//! The objects of a cluster, one sequence of resource versions, and the history that watches read.
+//!
+//! Everything is in memory behind one lock: a request reads, decides and writes in one transaction, so a write can never be based on
+//! an older state than the one it replaces.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// Where an object is kept. The order is that of lists: by namespace, then name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    /// Resource and group: `pods`, `deployments.apps`.
+    pub(crate) resource: String,
+    /// Empty for objects of the cluster.
+    pub(crate) namespace: String,
+    /// Name of the object.
+    pub(crate) name: String,
+}
+
+impl Key {
+    /// The key of an object.
+    pub(crate) fn new(resource: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// A change of one object.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// Resource version of the change.
+    pub(crate) version: u64,
+    /// What changed.
+    pub(crate) key: Key,
+    /// The object after the change; of a deletion its last state, with the version of the deletion.
+    pub(crate) object: Arc<Value>,
+    /// The object before the change; `None` for a new one.
+    pub(crate) before: Option<Arc<Value>>,
+    /// Whether the object is gone now.
+    pub(crate) deleted: bool,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    objects: BTreeMap<Key, Arc<Value>>,
+    version: u64,
+    history: VecDeque<Change>,
+    compacted: u64,
+    keep: usize,
+    /// Highest version at which anything of a kind of definition changed; see [`State::version_of`].
+    touched: BTreeMap<String, u64>,
+}
+
+impl State {
+    /// The version of the newest write.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The version at which a resource changed last, 0 when never.
+    pub(crate) fn version_of(&self, resource: &str) -> u64 {
+        self.touched.get(resource).copied().unwrap_or(0)
+    }
+
+    /// Versions up to this one can no longer be watched from.
+    pub(crate) fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    /// One object.
+    pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Arc<Value>> {
+        self.objects.get(&Key::new(resource, namespace, name))
+    }
+
+    /// All objects of a resource in a namespace, or everywhere when that is empty.
+    pub(crate) fn list<'a>(
+        &'a self,
+        resource: &'a str,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> + 'a {
+        self.objects
+            .range(Key::new(resource, namespace, "")..)
+            .take_while(move |(key, _)| {
+                key.resource == resource && (namespace.is_empty() || key.namespace == namespace)
+            })
+    }
+
+    /// Writes an object and gives it its resource version.
+    pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = Arc::new(object);
+        let before = self.objects.insert(key.clone(), Arc::clone(&object));
+        self.record(key, Arc::clone(&object), before, false);
+        object
+    }
+
+    /// Removes an object; its last state is returned with the version of the deletion.
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
+        let before = self.objects.remove(key)?;
+        self.version += 1;
+        let mut last = Value::clone(&before);
+        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let last = Arc::new(last);
+        self.record(key.clone(), Arc::clone(&last), Some(before), true);
+        Some(last)
+    }
+
+    fn record(&mut self, key: Key, object: Arc<Value>, before: Option<Arc<Value>>, deleted: bool) {
+        self.touched.insert(key.resource.clone(), self.version);
+        self.history.push_back(Change {
+            version: self.version,
+            key,
+            object,
+            before,
+            deleted,
+        });
+        while self.history.len() > self.keep {
+            if let Some(oldest) = self.history.pop_front() {
+                self.compacted = oldest.version;
+            }
+        }
+    }
+
+    /// The changes after a version, oldest first; `None` when they are no longer all there.
+    pub(crate) fn after(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
+        if version < self.compacted {
+            return None;
+        }
+        let start = self
+            .history
+            .partition_point(|change| change.version <= version);
+        Some(self.history.range(start..))
+    }
+
+    /// Forgets all history.
+    pub(crate) fn compact(&mut self) {
+        self.history.clear();
+        self.compacted = self.version;
+    }
+}
+
+/// The store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    state: Mutex<State>,
+    newest: watch::Sender<u64>,
+}
+
+impl Store {
+    /// An empty store that keeps the newest `keep` changes for watches.
+    pub(crate) fn new(keep: usize) -> Self {
+        Self {
+            state: Mutex::new(State {
+                objects: BTreeMap::new(),
+                // clients take 0 for "any"; a real server's first objects are a few versions on as well
+                version: 1,
+                history: VecDeque::new(),
+                compacted: 0,
+                keep,
+                touched: BTreeMap::new(),
+            }),
+            newest: watch::Sender::new(1),
+        }
+    }
+
+    /// The state, for one transaction. Watches hear of its writes when the guard is dropped.
+    pub(crate) fn lock(&self) -> Transaction<'_> {
+        // a panic in a transaction ends its request; the state is replaced in whole values, so it stays consistent
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Transaction { state, store: self }
+    }
+
+    /// Tells the version of the newest write whenever there is one.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+}
+
+/// The locked state.
+pub(crate) struct Transaction<'a> {
+    state: MutexGuard<'a, State>,
+    store: &'a Store,
+}
+
+impl std::ops::Deref for Transaction<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl std::ops::DerefMut for Transaction<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        let version = self.state.version;
+        self.store.newest.send_if_modified(|newest| {
+            let changed = *newest != version;
+            *newest = version;
+            changed
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str) -> Value {
+        json!({"metadata": {"name": name}})
+    }
+
+    #[test]
+    fn versions_rise_over_all_resources_and_deletions_have_their_own() {
+        let store = Store::new(10);
+        let mut state = store.lock();
+        state.put(Key::new("pods", "a", "one"), object("one"));
+        state.put(Key::new("nodes", "", "n"), object("n"));
+        let last = state.remove(&Key::new("pods", "a", "one")).unwrap();
+        assert_eq!(last["metadata"]["resourceVersion"], "4");
+        let versions: Vec<u64> = state
+            .after(1)
+            .unwrap()
+            .map(|change| change.version)
+            .collect();
+        assert_eq!(versions, [2, 3, 4]);
+    }
+
+    #[test]
+    fn history_beyond_the_limit_is_gone() {
+        let store = Store::new(2);
+        let mut state = store.lock();
+        for name in ["a", "b", "c"] {
+            state.put(Key::new("pods", "x", name), object(name));
+        }
+        assert!(state.after(1).is_none());
+        assert_eq!(state.after(2).unwrap().count(), 2);
+        state.compact();
+        assert!(state.after(2).is_none());
+        assert_eq!(state.after(4).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_list_of_a_namespace_does_not_reach_its_neighbours() {
+        let store = Store::new(10);
+        let mut state = store.lock();
+        for (namespace, name) in [("a", "x"), ("ab", "x"), ("b", "x")] {
+            state.put(Key::new("pods", namespace, name), object(name));
+        }
+        state.put(Key::new("podtemplates", "a", "x"), object("x"));
+        assert_eq!(state.list("pods", "a").count(), 1);
+        assert_eq!(state.list("pods", "").count(), 3);
+    }
+}
