@@ -10,6 +10,7 @@
 //! - [`policy`]: the kubelet's topology manager policy and scope.
 //! - [`request`]: containers, quality of service, effective and exclusive requests.
 //! - [`fit`]: whether a pod can be aligned to single zones, and if not, why.
+//! - [`hint`] and [`merge`]: how the kubelet's topology manager makes one placement of what its resource managers offer.
 //! - [`distance`]: how far apart the zones of a set are.
 //!
 //! A pod of two cores fits the second zone only:
@@ -39,7 +40,9 @@
 
 pub mod distance;
 pub mod fit;
+pub mod hint;
 pub mod mask;
+pub mod merge;
 pub mod policy;
 pub mod request;
 pub mod resource;
