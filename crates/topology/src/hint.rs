@@ -1,0 +1,125 @@
+//! Hints of the kubelet's resource managers: where something could be placed, and whether that is as narrow as it can be
+//! (kubelet-node.md 5.2).
+
+use crate::mask::{NumaMask, ZoneId};
+use std::collections::BTreeMap;
+
+/// One possible placement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hint {
+    /// The zones; none when any will do.
+    pub affinity: Option<NumaMask>,
+    /// Whether no narrower placement is possible on an empty machine.
+    pub preferred: bool,
+}
+
+impl Hint {
+    /// A hint for these zones.
+    pub fn of(mask: NumaMask, preferred: bool) -> Self {
+        Self {
+            affinity: Some(mask),
+            preferred,
+        }
+    }
+
+    /// A hint without zones.
+    pub fn anywhere(preferred: bool) -> Self {
+        Self {
+            affinity: None,
+            preferred,
+        }
+    }
+}
+
+/// What one manager says for one container or pod: resource → its hints, none where it does not care, an empty list where it
+/// cannot serve the request.
+pub type ProviderHints = BTreeMap<String, Option<Vec<Hint>>>;
+
+/// The lists of all managers as merging wants them, one for each resource.
+pub fn lists(providers: &[ProviderHints]) -> Vec<Vec<Hint>> {
+    let mut lists = Vec::new();
+    for provider in providers {
+        if provider.is_empty() {
+            lists.push(vec![Hint::anywhere(true)]);
+        }
+        lists.extend(provider.values().map(|hints| match hints {
+            None => vec![Hint::anywhere(true)],
+            Some(hints) if hints.is_empty() => vec![Hint::anywhere(false)],
+            Some(hints) => hints.clone(),
+        }));
+    }
+    lists
+}
+
+/// Every set of these zones but the empty one, by size, then in lexicographic order.
+pub fn masks(zones: &[ZoneId]) -> Vec<NumaMask> {
+    let mut all = Vec::new();
+    for size in 1..=zones.len() {
+        for_each_subset(zones, size, &mut |subset| {
+            all.push(subset.iter().copied().collect());
+        });
+    }
+    all
+}
+
+/// Calls `visit` with every subset of `items` of this size, in lexicographic order of positions.
+pub fn for_each_subset<T: Copy>(items: &[T], size: usize, visit: &mut impl FnMut(&[T])) {
+    fn extend<T: Copy>(
+        items: &[T],
+        size: usize,
+        chosen: &mut Vec<T>,
+        visit: &mut impl FnMut(&[T]),
+    ) {
+        if chosen.len() == size {
+            visit(chosen);
+            return;
+        }
+        for (index, item) in items.iter().enumerate() {
+            chosen.push(*item);
+            extend(&items[index + 1..], size, chosen, visit);
+            chosen.pop();
+        }
+    }
+    extend(items, size, &mut Vec::new(), visit);
+}
+
+/// The mask as a number, bit n for zone n.
+pub(crate) fn number(mask: NumaMask) -> u64 {
+    mask.iter().fold(0, |sum, zone| sum | 1 << zone.get())
+}
+
+/// Whether the first mask has fewer zones, or as many and the smaller number.
+pub fn is_narrower(first: NumaMask, second: NumaMask) -> bool {
+    (first.len(), number(first)) < (second.len(), number(second))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zones(count: u64) -> Vec<ZoneId> {
+        (0..count).filter_map(ZoneId::new).collect()
+    }
+
+    #[test]
+    fn masks_come_by_size_and_then_by_position() {
+        let numbers: Vec<u64> = masks(&zones(3)).into_iter().map(number).collect();
+        assert_eq!(numbers, [1, 2, 4, 3, 5, 6, 7]);
+    }
+
+    #[test]
+    fn no_map_no_list_and_an_empty_list_mean_different_things() {
+        let providers = [
+            ProviderHints::new(),
+            ProviderHints::from([("a".to_owned(), None), ("b".to_owned(), Some(Vec::new()))]),
+        ];
+        assert_eq!(
+            lists(&providers),
+            [
+                vec![Hint::anywhere(true)],
+                vec![Hint::anywhere(true)],
+                vec![Hint::anywhere(false)]
+            ]
+        );
+    }
+}
