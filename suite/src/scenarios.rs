@@ -6,6 +6,7 @@ mod fundamentals;
 mod hostlevel;
 mod openshift;
 mod resacct;
+mod rte;
 mod taint;
 mod tmpol;
 mod unsched;
@@ -24,6 +25,7 @@ pub fn all() -> Vec<Scenario> {
     all.extend(unsched::scenarios());
     all.extend(resacct::scenarios());
     all.extend(fundamentals::scenarios());
+    all.extend(rte::scenarios());
     all.extend(openshift::scenarios());
     all
 }

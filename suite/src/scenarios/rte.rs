@@ -1,0 +1,36 @@
+//! What the exporter publishes and reports, by the original exporter's own suite (scenarios-other.md 3 and 7), as far as plain
+//! Kubernetes and the installed stack allow.
+//!
+//! Where the original sleeps for some periods we wait for the effect, or prove that the exporter has looked in between.
+
+mod published;
+mod reported;
+
+use crate::scenario::{Body, Need, Scenario};
+use crate::scenarios::{labels, title};
+
+/// One line of the catalogue.
+fn scenario(id: &'static str, context: &str, text: &str, needs: Vec<Need>, body: Body) -> Scenario {
+    Scenario {
+        id,
+        test_id: None,
+        title: title(context, None, "", text),
+        labels: labels(&[], ""),
+        needs,
+        body,
+    }
+}
+
+/// A node with zones to look at.
+fn one_node() -> Vec<Need> {
+    vec![Need::Nodes {
+        count: 1,
+        scope: None,
+    }]
+}
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let mut all = published::scenarios();
+    all.extend(reported::scenarios());
+    all
+}

@@ -1,0 +1,346 @@
+//! The object: its form, its fingerprint, and what pods change in it.
+
+use api::nrt::v1alpha2::NodeResourceTopology;
+use api::{annotations, attributes};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+
+use super::{one_node, scenario};
+use crate::context::Context;
+use crate::observed::{NodeTopology, zones_difference};
+use crate::recorder::Look;
+use crate::resources::Resources;
+use crate::scenario::{Need, Scenario, Stop, body};
+use crate::workload::{Asks, PodPlan};
+
+const RTE: &str = "[RTE][InfraConsuming] Resource topology exporter";
+const UPDATER: &str = "[TopologyUpdater][InfraConsuming] Node topology updater";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        scenario(
+            "rte/pfp-nrt",
+            "[rte][podfingerprint]",
+            "should expose the pod set fingerprint in NRT objects",
+            one_node(),
+            body(|ctx| Box::pin(fingerprint_is_there(ctx))),
+        ),
+        scenario(
+            "rte/pfp-method",
+            RTE,
+            "[PodFingerprint] it should report the computation method",
+            one_node(),
+            body(|ctx| Box::pin(method_is_known(ctx))),
+        ),
+        scenario(
+            "rte/pfp-stable",
+            RTE,
+            "[PodFingerprint] it should report stable value if the pods do not change",
+            one_node(),
+            body(|ctx| Box::pin(fingerprint_is_stable(ctx))),
+        ),
+        scenario(
+            "rte/pfp-change",
+            RTE,
+            "[release][PodFingerprint] it should report updated value if the set of running pods changes",
+            one_node(),
+            body(|ctx| Box::pin(fingerprint_changes(ctx))),
+        ),
+        scenario(
+            "rte/refresh-device",
+            RTE,
+            "[NodeRefresh] it should show the resources of device plugins",
+            vec![Need::Device("d1")],
+            body(|ctx| Box::pin(devices_are_shown(ctx))),
+        ),
+        scenario(
+            "tu/valid",
+            UPDATER,
+            "[release] it should fill the node resource topologies CR with the data",
+            one_node(),
+            body(|ctx| Box::pin(object_is_valid(ctx))),
+        ),
+        scenario(
+            "tu/exclusive",
+            UPDATER,
+            "[release] it should account for containers requesting exclusive CPUs",
+            one_node(),
+            body(|ctx| {
+                Box::pin(pod_is_accounted(
+                    ctx,
+                    Asks::Limits(Resources::literal("1c 100Mi")),
+                    true,
+                ))
+            }),
+        ),
+        scenario(
+            "tu/frac-cpu",
+            UPDATER,
+            "[release] it should not account for containers with fractional CPUs",
+            one_node(),
+            body(|ctx| {
+                Box::pin(pod_is_accounted(
+                    ctx,
+                    Asks::Limits(Resources::literal("500m 100Mi")),
+                    false,
+                ))
+            }),
+        ),
+        scenario(
+            "tu/besteffort",
+            UPDATER,
+            "[release] it should not account for any CPUs if a container does not request exclusive CPUs",
+            one_node(),
+            body(|ctx| Box::pin(pod_is_accounted(ctx, Asks::Nothing, false))),
+        ),
+    ]
+}
+
+async fn objects(ctx: &Context) -> Result<Vec<NodeResourceTopology>, Stop> {
+    let all = Api::<NodeResourceTopology>::all(ctx.client());
+    let found = all.list(&ListParams::default()).await?.items;
+    if found.is_empty() {
+        return Err(Stop::fail("no node has an NRT"));
+    }
+    Ok(found)
+}
+
+/// Some node that scenarios can stand on.
+async fn some_node(ctx: &Context) -> Result<NodeTopology, Stop> {
+    let settled = ctx.settle().await?;
+    let node = settled
+        .into_iter()
+        .find(|node| crate::facts::is_candidate(node, None));
+    node.ok_or_else(|| Stop::fail("no node has two zones and policy single-numa-node"))
+}
+
+fn fingerprint(node: &NodeTopology) -> Result<String, Stop> {
+    node.attribute(attributes::POD_FINGERPRINT)
+        .map(str::to_owned)
+        .ok_or_else(|| Stop::fail(format!("the NRT of {} has no fingerprint", node.node)))
+}
+
+async fn fingerprint_is_there(ctx: &Context) -> Result<(), Stop> {
+    ctx.step("each NRT has a fingerprint, twice the same", async {
+        for object in objects(ctx).await? {
+            let name = object.name_any();
+            let annotation = object
+                .annotations()
+                .get(annotations::POD_FINGERPRINT)
+                .cloned()
+                .unwrap_or_default();
+            if !annotation.starts_with("pfp0") {
+                return Err(Stop::mismatch(
+                    format!("annotation of the NRT of {name}"),
+                    "pfp0...",
+                    annotation,
+                ));
+            }
+            let attribute = object
+                .attributes
+                .iter()
+                .find(|attribute| attribute.name == attributes::POD_FINGERPRINT)
+                .map_or("", |attribute| &attribute.value);
+            if attribute != annotation {
+                return Err(Stop::mismatch(
+                    format!("attribute of the NRT of {name}"),
+                    annotation,
+                    attribute,
+                ));
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn method_is_known(ctx: &Context) -> Result<(), Stop> {
+    ctx.step("each NRT names a method that exists", async {
+        for node in ctx.topologies().await? {
+            match node.attribute(attributes::POD_FINGERPRINT_METHOD) {
+                Some("all" | "with-exclusive-resources") => {}
+                seen => {
+                    return Err(Stop::mismatch(
+                        format!("method of {}", node.node),
+                        "all or with-exclusive-resources",
+                        seen.unwrap_or("none"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn fingerprint_is_stable(ctx: &Context) -> Result<(), Stop> {
+    let node = ctx.step("the cluster is settled", some_node(ctx)).await?;
+    let before = fingerprint(&node)?;
+    ctx.step("the exporter looked again and says the same", async {
+        ctx.barrier(&node).await?;
+        let after = fingerprint(&ctx.topology(&node.node).await?)?;
+        if after == before {
+            Ok(())
+        } else {
+            Err(Stop::mismatch("the fingerprint changed", before, after))
+        }
+    })
+    .await
+}
+
+async fn fingerprint_changes(ctx: &Context) -> Result<(), Stop> {
+    let node = ctx.step("the cluster is settled", some_node(ctx)).await?;
+    let before = fingerprint(&node)?;
+    let asks = Asks::Limits(Resources::literal("1c 100Mi"));
+    let plan = PodPlan::new("testpod", "", [asks]).bound_to(&node.node);
+    let with_pod = ctx
+        .step(
+            "a pod with an exclusive CPU changes the fingerprint",
+            async {
+                ctx.create(plan.pod()).await?;
+                ctx.pods_running(&[plan.name().to_owned()]).await?;
+                other_fingerprint(ctx, &node.node, &before).await
+            },
+        )
+        .await?;
+    ctx.step("its deletion changes it again", async {
+        ctx.delete::<Pod>(plan.name()).await?;
+        other_fingerprint(ctx, &node.node, &with_pod).await?;
+        ctx.restored(&node).await
+    })
+    .await
+}
+
+async fn other_fingerprint(ctx: &Context, node: &str, than: &str) -> Result<String, Stop> {
+    let what = format!("the fingerprint of {node} is another");
+    ctx.until(&what, ctx.deadlines().settled, async || {
+        let now = fingerprint(&ctx.topology(node).await?)?;
+        Ok(if now == than {
+            Look::NotYet(format!("it is still {now}"))
+        } else {
+            Look::Ready(now)
+        })
+    })
+    .await
+}
+
+async fn devices_are_shown(ctx: &Context) -> Result<(), Stop> {
+    let devices: Vec<String> = ctx.facts().devices.0.values().cloned().collect();
+    ctx.step(
+        format!("zones have {}", devices.join(", ")),
+        ctx.until(
+            "all devices are in zones",
+            ctx.deadlines().settled,
+            async || {
+                let nodes = ctx.topologies().await?;
+                let zones = || nodes.iter().flat_map(|node| &node.zones);
+                let missing = devices
+                    .iter()
+                    .find(|device| !zones().any(|zone| zone.resources.contains_key(*device)));
+                Ok(match missing {
+                    None => Look::Ready(()),
+                    Some(device) => Look::NotYet(format!("no zone has {device}")),
+                })
+            },
+        ),
+    )
+    .await
+}
+
+async fn object_is_valid(ctx: &Context) -> Result<(), Stop> {
+    for object in ctx.step("there are NRTs", objects(ctx)).await? {
+        let name = object.name_any();
+        ctx.step(format!("the NRT of {name} is valid"), async {
+            match flaw(&object) {
+                None => Ok(()),
+                Some(flaw) => Err(Stop::fail(format!("the NRT of {name} {flaw}"))),
+            }
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// The first thing that is not as it must be.
+fn flaw(object: &NodeResourceTopology) -> Option<String> {
+    if !object.topology_policies.is_empty() {
+        return Some("has topologyPolicies, which are deprecated".to_owned());
+    }
+    for name in [
+        attributes::TOPOLOGY_MANAGER_POLICY,
+        attributes::TOPOLOGY_MANAGER_SCOPE,
+    ] {
+        let found = object
+            .attributes
+            .iter()
+            .find(|attribute| attribute.name == name);
+        if found.is_none_or(|attribute| attribute.value.is_empty()) {
+            return Some(format!("has no attribute {name}"));
+        }
+    }
+    let node = match NodeTopology::read(object) {
+        Ok(node) => node,
+        Err(error) => return Some(format!("is not readable: {error}")),
+    };
+    if node.zones.is_empty() {
+        return Some("has no zones".to_owned());
+    }
+    let zones = object.zones.iter().filter(|zone| zone.zone_type == "Node");
+    for zone in zones {
+        if zone.costs.is_empty() {
+            return Some(format!("has a zone {} without costs", zone.name));
+        }
+    }
+    for zone in &node.zones {
+        if !zone.resources.contains_key("cpu") {
+            return Some(format!("has a zone {} without CPUs", zone.name));
+        }
+        for (resource, amounts) in &zone.resources {
+            if amounts.available < 0 || amounts.capacity < amounts.available {
+                return Some(format!(
+                    "has {resource} of {} available {} of {} (thousandths)",
+                    zone.name, amounts.available, amounts.capacity
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// A pod takes CPUs from a zone, or none at all.
+async fn pod_is_accounted(ctx: &Context, asks: Asks, takes: bool) -> Result<(), Stop> {
+    let before = ctx.step("the cluster is settled", some_node(ctx)).await?;
+    let cpus = |node: &NodeTopology| node.available().milli("cpu");
+    let plan = PodPlan::new("testpod", "", [asks]).bound_to(&before.node);
+    ctx.step("the pod runs", async {
+        ctx.create(plan.pod()).await?;
+        ctx.pods_running(&[plan.name().to_owned()]).await
+    })
+    .await?;
+    let title = if takes {
+        "a zone has fewer CPUs available"
+    } else {
+        "the exporter has seen the pod and no zone has fewer CPUs available"
+    };
+    ctx.step(title, async {
+        if !takes {
+            ctx.barrier(&before).await?;
+        }
+        ctx.settle().await?;
+        let after = ctx.topology(&before.node).await?;
+        if (cpus(&after) < cpus(&before)) == takes {
+            return Ok(());
+        }
+        Err(Stop::mismatch(
+            "available CPUs, in thousandths",
+            format!(
+                "{} than {}",
+                if takes { "less" } else { "not less" },
+                cpus(&before)
+            ),
+            zones_difference(&before, &after).unwrap_or_else(|| "no difference".to_owned()),
+        ))
+    })
+    .await
+}
