@@ -217,6 +217,10 @@ impl Request<'_> {
     }
 
     fn parse(&self) -> Result<Value, Failure> {
+        let readable = ["application/json", "application/yaml"];
+        if !readable.contains(&self.content_type) {
+            return Err(Failure::unsupported_media_type(&readable));
+        }
         let parsed = if self.content_type.contains("yaml") {
             serde_yaml::from_slice(self.body).map_err(|error| error.to_string())
         } else {

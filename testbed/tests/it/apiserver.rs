@@ -310,3 +310,15 @@ async fn a_namespace_has_to_exist() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn a_body_in_a_format_that_is_not_read_is_refused() {
+    let server = start().await;
+    let request = http::Request::post("/api/v1/namespaces")
+        .header("content-type", "application/vnd.kubernetes.protobuf")
+        .body(b"k8s".to_vec())
+        .unwrap();
+    let admin = client(&server, &server.admin_token).await;
+    let refused = admin.request_text(request).await.unwrap_err();
+    assert_eq!(code(&refused), 415);
+}
