@@ -6,5 +6,6 @@
 //! of it: the CRI server and the process runtime. [`apiserver`] is the API server of the embedded lane.
 
 pub mod apiserver;
+pub mod kubelet;
 pub mod local;
 pub mod node;

@@ -9,6 +9,7 @@ mod bench;
 mod codegen;
 mod layers;
 mod protos;
+mod record;
 mod test;
 
 /// Automation of the workspace.
@@ -41,6 +42,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Records what the real parts of Kubernetes do.
+    Record {
+        /// What to record.
+        #[command(subcommand)]
+        what: record::Record,
+    },
     /// Runs every test of the workspace and adds up the results.
     Test {
         /// Passed on to `cargo test`.
@@ -55,6 +62,7 @@ fn main() -> ExitCode {
         Command::Codegen { check } => codegen::run(check),
         Command::Layers => layers::run(),
         Command::Protos { check } => protos::run(check),
+        Command::Record { what } => record::run(what),
         Command::Test { arguments } => test::run(&arguments),
     };
     match result {

@@ -64,7 +64,7 @@ impl Merger {
             .max()
             .unwrap_or(0);
         let mut best: Option<Hint> = None;
-        self.combine(&lists, self.all, true, None, &mut |candidate| {
+        combine(&lists, self.all, true, None, &mut |candidate| {
             best = self.better(best, candidate, widest);
         });
         let mut best = best.unwrap_or_else(|| Hint::of(self.all, false));
@@ -72,27 +72,6 @@ impl Merger {
             best.affinity = None;
         }
         best
-    }
-
-    /// Calls `visit` with the merged hint of every combination of one hint from each list, the last list fastest.
-    fn combine(
-        &self,
-        lists: &[Vec<Hint>],
-        mask: NumaMask,
-        preferred: bool,
-        same: Option<NumaMask>,
-        visit: &mut impl FnMut(Hint),
-    ) {
-        let Some((first, rest)) = lists.split_first() else {
-            visit(Hint::of(mask, preferred));
-            return;
-        };
-        for hint in first {
-            let equal = same.is_none() || hint.affinity.is_none() || same == hint.affinity;
-            let merged = hint.affinity.map_or(mask, |affinity| mask & affinity);
-            let preferred = preferred && hint.preferred && equal;
-            self.combine(rest, merged, preferred, same.or(hint.affinity), visit);
-        }
     }
 
     fn better(&self, current: Option<Hint>, candidate: Hint, widest: u32) -> Option<Hint> {
@@ -111,13 +90,10 @@ impl Merger {
         }
         let (c, k) = (length(held), length(candidate));
         Some(match c.cmp(&widest) {
-            Ordering::Greater => self.narrower(held, candidate),
-            Ordering::Equal if k == widest => self.narrower(held, candidate),
-            Ordering::Equal => held,
-            Ordering::Less if k > widest => held,
+            Ordering::Equal if k != widest => held,
+            Ordering::Less if k > widest || (k != widest && k < c) => held,
             Ordering::Less if k == widest || k > c => candidate,
-            Ordering::Less if k < c => held,
-            Ordering::Less => self.narrower(held, candidate),
+            Ordering::Less | Ordering::Equal | Ordering::Greater => self.narrower(held, candidate),
         })
     }
 
@@ -135,6 +111,26 @@ impl Merger {
             Ordering::Less => candidate,
             Ordering::Equal | Ordering::Greater => current,
         }
+    }
+}
+
+/// Calls `visit` with the merged hint of every combination of one hint from each list, the last list fastest.
+fn combine(
+    lists: &[Vec<Hint>],
+    mask: NumaMask,
+    preferred: bool,
+    same: Option<NumaMask>,
+    visit: &mut impl FnMut(Hint),
+) {
+    let Some((first, rest)) = lists.split_first() else {
+        visit(Hint::of(mask, preferred));
+        return;
+    };
+    for hint in first {
+        let equal = same.is_none() || hint.affinity.is_none() || same == hint.affinity;
+        let merged = hint.affinity.map_or(mask, |affinity| mask & affinity);
+        let preferred = preferred && hint.preferred && equal;
+        combine(rest, merged, preferred, same.or(hint.affinity), visit);
     }
 }
 

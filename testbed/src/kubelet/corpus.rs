@@ -1,0 +1,244 @@
+//! What was recorded on real kubelets, and how it is kept: one compressed file of JSON lines a configuration, the
+//! configuration first, then the sequences that its kubelet saw one after another without a restart between them.
+//!
+//! Pod UIDs are replaced by pod names, checksums and the plugins' answers are left out; everything else is as the kubelet
+//! wrote or said it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fixtures::machines::{Machine, format_cpu_list};
+use podresources::v1;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::recipe::PodRecipe;
+use crate::local::KubeletSettings;
+
+/// Extension of the files.
+pub const EXTENSION: &str = "jsonl.z";
+/// Strongest compression: files are written once.
+const LEVEL: u8 = 9;
+/// More than any file decompresses to.
+const MAX_BYTES: usize = 256 << 20;
+
+/// A kubelet and its machine, and what it says before any pod.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Configuration {
+    /// Name, also of the file.
+    pub name: String,
+    /// Pretend hardware.
+    pub machine: Machine,
+    /// Settings of the kubelet.
+    pub settings: KubeletSettings,
+    /// Node status, without storage.
+    pub capacity: BTreeMap<String, String>,
+    /// Node status, without storage.
+    pub allocatable: BTreeMap<String, String>,
+    /// Answer of `GetAllocatableResources`.
+    pub resources: ContainerView,
+}
+
+/// What one kubelet saw between two times without pods.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Sequence {
+    /// Seed that it was made from.
+    pub seed: u64,
+    /// In order.
+    pub steps: Vec<Step>,
+}
+
+/// One operation and everything that can be seen of the kubelet afterwards.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Step {
+    /// What was done.
+    pub operation: Operation,
+    /// What was seen then.
+    pub seen: Seen,
+}
+
+/// What was done to the node.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Operation {
+    /// A pod was bound to it, and it was waited for its admission.
+    Create {
+        /// Name.
+        name: String,
+        /// What it asks for.
+        pod: PodRecipe,
+    },
+    /// A pod was deleted, and it was waited for the end of its containers.
+    Delete {
+        /// Name.
+        name: String,
+    },
+    /// All pods were deleted.
+    Drain,
+}
+
+/// Everything that can be seen of a kubelet's resource managers.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Seen {
+    /// Why the created pod was refused; none when it was admitted or nothing was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
+    /// `cpu_manager_state` without the checksum.
+    pub cpu: Value,
+    /// `memory_manager_state` without the checksum.
+    pub memory: Value,
+    /// Entries of the device manager's checkpoint, sorted.
+    pub devices: Vec<DeviceEntry>,
+    /// `List`: pod → containers in order.
+    pub list: BTreeMap<String, Vec<ContainerView>>,
+    /// `Get` of the created pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub get: Option<Vec<ContainerView>>,
+}
+
+/// Status of a refused pod.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Refusal {
+    /// Reason of the status.
+    pub reason: String,
+    /// Message of the status.
+    pub message: String,
+}
+
+/// Devices that a container holds, by the checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+pub struct DeviceEntry {
+    /// Pod.
+    pub pod: String,
+    /// Container.
+    pub container: String,
+    /// Resource.
+    pub resource: String,
+    /// NUMA node (-1 without topology) → device ids, sorted.
+    pub ids: BTreeMap<i64, Vec<String>>,
+}
+
+/// What a container holds by PodResources; orders that are unspecified there are sorted here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ContainerView {
+    /// Container; empty for what is allocatable.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Exclusive CPUs as a list of ranges.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cpus: String,
+    /// (type, bytes, NUMA nodes) of each block, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<(String, u64, Vec<i64>)>,
+    /// (resource, device ids, NUMA nodes) of each entry, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<(String, Vec<String>, Option<Vec<i64>>)>,
+}
+
+fn nodes(topology: &v1::TopologyInfo) -> Vec<i64> {
+    topology.nodes.iter().map(|node| node.id).collect()
+}
+
+impl ContainerView {
+    fn new(
+        name: &str,
+        cpus: &[i64],
+        memory: &[v1::ContainerMemory],
+        devices: &[v1::ContainerDevices],
+    ) -> Self {
+        let cpus: Vec<u32> = cpus
+            .iter()
+            .filter_map(|cpu| u32::try_from(*cpu).ok())
+            .collect();
+        let mut view = Self {
+            name: name.to_owned(),
+            cpus: format_cpu_list(&cpus),
+            memory: memory
+                .iter()
+                .map(|block| {
+                    let nodes = block.topology.as_ref().map(nodes).unwrap_or_default();
+                    (block.memory_type.clone(), block.size, nodes)
+                })
+                .collect(),
+            devices: devices
+                .iter()
+                .map(|entry| {
+                    (
+                        entry.resource_name.clone(),
+                        entry.device_ids.clone(),
+                        entry.topology.as_ref().map(nodes),
+                    )
+                })
+                .collect(),
+        };
+        view.memory.sort();
+        view.devices.sort();
+        view
+    }
+
+    /// The containers of a pod.
+    pub fn of_pod(pod: &v1::PodResources) -> Vec<Self> {
+        pod.containers
+            .iter()
+            .map(|container| {
+                Self::new(
+                    &container.name,
+                    &container.cpu_ids,
+                    &container.memory,
+                    &container.devices,
+                )
+            })
+            .collect()
+    }
+
+    /// Everything that is allocatable.
+    pub fn of_allocatable(answer: &v1::AllocatableResourcesResponse) -> Self {
+        Self::new("", &answer.cpu_ids, &answer.memory, &answer.devices)
+    }
+}
+
+/// Why a corpus file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file.
+    #[error("cannot use the corpus file")]
+    File(#[from] std::io::Error),
+    /// Not what we write.
+    #[error("the corpus file is damaged: {0}")]
+    Damaged(String),
+    /// Not the JSON that we write.
+    #[error("a line of the corpus file is damaged")]
+    Line(#[from] serde_json::Error),
+}
+
+/// Writes a file.
+pub fn write(
+    path: &Path,
+    configuration: &Configuration,
+    sequences: &[Sequence],
+) -> Result<(), Error> {
+    let mut text = serde_json::to_vec(configuration)?;
+    for sequence in sequences {
+        text.push(b'\n');
+        serde_json::to_writer(&mut text, sequence)?;
+    }
+    fs_err::write(
+        path,
+        miniz_oxide::deflate::compress_to_vec_zlib(&text, LEVEL),
+    )?;
+    Ok(())
+}
+
+/// Reads a file.
+pub fn read(path: &Path) -> Result<(Configuration, Vec<Sequence>), Error> {
+    let bytes = fs_err::read(path)?;
+    let text = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&bytes, MAX_BYTES)
+        .map_err(|error| Error::Damaged(error.to_string()))?;
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let configuration = serde_json::from_slice(first)?;
+    let sequences = lines
+        .map(serde_json::from_slice)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((configuration, sequences))
+}

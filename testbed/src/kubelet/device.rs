@@ -1,0 +1,453 @@
+//! The device manager (kubelet-node.md 8).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use topology::hint::{Hint, ProviderHints, masks};
+use topology::mask::{NumaMask, ZoneId};
+
+use super::corpus::DeviceEntry;
+use super::workload::{Amounts, ContainerKind, Unit, Workload};
+
+type Ids = BTreeSet<String>;
+
+/// One device as its plugin describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// NUMA zones that it is near to; none when the plugin does not say.
+    pub zones: Option<Vec<ZoneId>>,
+    /// Whether it can be given to containers.
+    pub healthy: bool,
+}
+
+/// Why a container gets no devices.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A container that holds devices asks for another number.
+    #[error(
+        "pod {pod:?} container {container:?} changed request for resource {resource:?} from {held} to {requested}"
+    )]
+    Changed {
+        /// UID.
+        pod: String,
+        /// Container.
+        container: String,
+        /// Resource.
+        resource: String,
+        /// Held.
+        held: usize,
+        /// Asked for.
+        requested: usize,
+    },
+    /// The plugin has not come back since the kubelet started.
+    #[error("cannot allocate unregistered device {0}")]
+    Unregistered(String),
+    /// Not one healthy device.
+    #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
+    NoHealthy(String),
+    /// A held device is not healthy any more.
+    #[error(
+        "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}"
+    )]
+    HeldUnhealthy(String),
+    /// Too few free ones.
+    #[error(
+        "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
+    )]
+    Unavailable {
+        /// Resource.
+        resource: String,
+        /// Still needed.
+        requested: usize,
+        /// Free.
+        available: usize,
+    },
+}
+
+/// The manager with its state.
+#[derive(Clone, Debug, Default)]
+pub struct Manager {
+    zones: Vec<ZoneId>,
+    /// Resource → id → device; empty after a plugin stopped.
+    plugins: BTreeMap<String, BTreeMap<String, Device>>,
+    /// Pod → container → resource → ids.
+    held: BTreeMap<String, BTreeMap<String, BTreeMap<String, Ids>>>,
+    /// Resource → ids of finished init containers, of one pod.
+    reuse: Option<(String, BTreeMap<String, Ids>)>,
+    written: Vec<DeviceEntry>,
+    /// What to take first where the kubelet's order is unspecified.
+    favourites: Vec<DeviceEntry>,
+}
+
+impl Manager {
+    /// The manager of an empty node without plugins.
+    pub fn new(zones: Vec<ZoneId>) -> Self {
+        Self {
+            zones,
+            ..Self::default()
+        }
+    }
+
+    /// A plugin tells its full list of devices; the checkpoint is written.
+    pub fn announce(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
+        self.plugins.insert(resource.to_owned(), devices);
+        self.write();
+    }
+
+    /// Which devices to take first where the kubelet takes any: it walks hash tables there, we take the lowest ids. A replay
+    /// names what the kubelet took; only a choice that the rules allow can follow it.
+    pub fn favour(&mut self, entries: Vec<DeviceEntry>) {
+        self.favourites = entries;
+    }
+
+    /// The plugins' devices.
+    pub fn plugins(&self) -> &BTreeMap<String, BTreeMap<String, Device>> {
+        &self.plugins
+    }
+
+    /// Resource → ids that a container holds.
+    pub fn held(&self, pod: &str, container: &str) -> Option<&BTreeMap<String, Ids>> {
+        self.held.get(pod)?.get(container)
+    }
+
+    /// Entries of the checkpoint as it was last written.
+    pub fn written(&self) -> &[DeviceEntry] {
+        &self.written
+    }
+
+    fn healthy(&self, resource: &str) -> Ids {
+        self.plugins
+            .get(resource)
+            .into_iter()
+            .flatten()
+            .filter(|(_, device)| device.healthy)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    fn in_use(&self, resource: &str) -> Ids {
+        self.held
+            .values()
+            .flat_map(BTreeMap::values)
+            .filter_map(|resources| resources.get(resource))
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    fn available(&self, resource: &str) -> Ids {
+        let used = self.in_use(resource);
+        self.healthy(resource).difference(&used).cloned().collect()
+    }
+
+    fn reusable(&self, pod: &str, resource: &str) -> Ids {
+        match &self.reuse {
+            Some((owner, reuse)) if owner == pod => {
+                reuse.get(resource).cloned().unwrap_or_default()
+            }
+            _ => Ids::new(),
+        }
+    }
+
+    fn device(&self, resource: &str, id: &str) -> Option<&Device> {
+        self.plugins.get(resource)?.get(id)
+    }
+
+    /// The zones of a device; none when it has no topology, or none in it.
+    fn near(&self, resource: &str, id: &str) -> Option<&Vec<ZoneId>> {
+        self.device(resource, id)?.zones.as_ref()
+    }
+
+    fn touches(&self, resource: &str, id: &str, mask: NumaMask) -> bool {
+        self.near(resource, id)
+            .is_some_and(|zones| zones.iter().any(|zone| mask.contains(*zone)))
+    }
+
+    /// Whether any device of the resource says where it is.
+    fn is_aligned(&self, resource: &str) -> bool {
+        self.plugins.get(resource).is_some_and(|devices| {
+            devices
+                .values()
+                .any(|device| device.zones.as_ref().is_some_and(|zones| !zones.is_empty()))
+        })
+    }
+
+    fn is_known(&self, resource: &str) -> bool {
+        self.plugins.contains_key(resource)
+            || self
+                .held
+                .values()
+                .flat_map(BTreeMap::values)
+                .any(|resources| resources.contains_key(resource))
+    }
+
+    /// Hints for one container.
+    pub fn hints(&self, pod: &Workload, unit: &Unit) -> ProviderHints {
+        let held = self.held(&pod.uid, &unit.name);
+        self.hints_for(&unit.limits, |resource| {
+            let ids = held
+                .and_then(|held| held.get(resource))
+                .cloned()
+                .unwrap_or_default();
+            (ids, self.reusable(&pod.uid, resource))
+        })
+    }
+
+    /// Hints for a whole pod.
+    pub fn pod_hints(&self, pod: &Workload) -> ProviderHints {
+        let limits = pod.peak(|unit| unit.limits.clone());
+        self.hints_for(&limits, |resource| {
+            let ids = self
+                .held
+                .get(&pod.uid)
+                .into_iter()
+                .flat_map(BTreeMap::values)
+                .filter_map(|resources| resources.get(resource))
+                .flatten()
+                .cloned()
+                .collect();
+            (ids, Ids::new())
+        })
+    }
+
+    fn hints_for(&self, limits: &Amounts, holdings: impl Fn(&str) -> (Ids, Ids)) -> ProviderHints {
+        let mut all = ProviderHints::new();
+        for (resource, amount) in limits {
+            let count = usize::try_from(*amount).unwrap_or_default();
+            if !self.is_known(resource) {
+                continue;
+            }
+            if !self.is_aligned(resource) {
+                all.insert(resource.clone(), None);
+                continue;
+            }
+            let (held, reusable) = holdings(resource);
+            let hints = if held.is_empty() {
+                let available = self.available(resource);
+                if available.union(&reusable).count() < count {
+                    Vec::new()
+                } else {
+                    self.generate(resource, &available, &reusable, count)
+                }
+            } else if held.len() == count {
+                self.generate(resource, &held, &Ids::new(), count)
+            } else {
+                Vec::new()
+            };
+            all.insert(resource.clone(), Some(hints));
+        }
+        all
+    }
+
+    fn generate(&self, resource: &str, available: &Ids, reusable: &Ids, count: usize) -> Vec<Hint> {
+        let mut fewest = self.zones.len() as u32;
+        let mut found = Vec::new();
+        for mask in masks(&self.zones) {
+            let touching = |ids: &mut dyn Iterator<Item = &String>| {
+                ids.filter(|id| self.touches(resource, id, mask)).count()
+            };
+            let devices = self.plugins.get(resource);
+            if touching(&mut devices.into_iter().flat_map(BTreeMap::keys)) >= count {
+                fewest = fewest.min(mask.len());
+            }
+            let located = reusable
+                .iter()
+                .filter(|id| self.near(resource, id).is_some())
+                .count();
+            let reused = touching(&mut reusable.iter());
+            if reused < located {
+                continue;
+            }
+            if reused + touching(&mut available.difference(reusable)) >= count {
+                found.push(mask);
+            }
+        }
+        found
+            .into_iter()
+            .map(|mask| Hint::of(mask, mask.len() == fewest))
+            .collect()
+    }
+
+    /// Gives a container its devices. `active` are the pods whose devices are still theirs.
+    pub fn allocate(
+        &mut self,
+        pod: &Workload,
+        unit: &Unit,
+        affinity: Option<NumaMask>,
+        active: &BTreeSet<String>,
+    ) -> Result<(), Error> {
+        if self
+            .reuse
+            .as_ref()
+            .is_none_or(|(owner, _)| *owner != pod.uid)
+        {
+            self.reuse = Some((pod.uid.clone(), BTreeMap::new()));
+        }
+        let mut changed = false;
+        let mut is_clean = false;
+        for (resource, amount) in &unit.limits {
+            let count = usize::try_from(*amount).unwrap_or_default();
+            if !self.is_known(resource) {
+                continue;
+            }
+            if !is_clean {
+                self.remove_stale(active);
+                is_clean = true;
+            }
+            let chosen = self.choose(pod, unit, resource, count, affinity)?;
+            if !chosen.is_empty() {
+                self.held
+                    .entry(pod.uid.clone())
+                    .or_default()
+                    .entry(unit.name.clone())
+                    .or_default()
+                    .insert(resource.clone(), chosen);
+                changed = true;
+            }
+        }
+        if changed {
+            self.write();
+        }
+        self.update_reuse(pod, unit);
+        Ok(())
+    }
+
+    /// The devices to give; none when the container has them already.
+    fn choose(
+        &self,
+        pod: &Workload,
+        unit: &Unit,
+        resource: &str,
+        count: usize,
+        affinity: Option<NumaMask>,
+    ) -> Result<Ids, Error> {
+        let held = self
+            .held(&pod.uid, &unit.name)
+            .and_then(|resources| resources.get(resource))
+            .cloned()
+            .unwrap_or_default();
+        if !held.is_empty() && held.len() != count {
+            return Err(Error::Changed {
+                pod: pod.uid.clone(),
+                container: unit.name.clone(),
+                resource: resource.to_owned(),
+                held: held.len(),
+                requested: count,
+            });
+        }
+        if !self.plugins.contains_key(resource) {
+            return Err(Error::Unregistered(resource.to_owned()));
+        }
+        let healthy = self.healthy(resource);
+        if healthy.is_empty() {
+            return Err(Error::NoHealthy(resource.to_owned()));
+        }
+        if !held.is_subset(&healthy) {
+            return Err(Error::HeldUnhealthy(resource.to_owned()));
+        }
+        if !held.is_empty() || count == 0 {
+            return Ok(Ids::new());
+        }
+        let favourites: Ids = self
+            .favourites
+            .iter()
+            .filter(|entry| {
+                (&entry.pod, &entry.container) == (&pod.uid, &unit.name)
+                    && entry.resource == resource
+            })
+            .flat_map(|entry| entry.ids.values().flatten().cloned())
+            .collect();
+        let mut chosen = Ids::new();
+        let reusable = self.reusable(&pod.uid, resource);
+        pick(&reusable, count, &favourites, &mut chosen);
+        let needed = count - chosen.len();
+        if needed == 0 {
+            return Ok(chosen);
+        }
+        let mut available = self.available(resource);
+        available.retain(|id| !chosen.contains(id));
+        if available.len() < needed {
+            return Err(Error::Unavailable {
+                resource: resource.to_owned(),
+                requested: needed,
+                available: available.len(),
+            });
+        }
+        for set in self.by_affinity(resource, &available, affinity) {
+            pick(&set, count, &favourites, &mut chosen);
+        }
+        Ok(chosen)
+    }
+
+    /// Devices in the affinity, other devices with a zone, devices without.
+    fn by_affinity(&self, resource: &str, available: &Ids, affinity: Option<NumaMask>) -> [Ids; 3] {
+        let Some(mask) = affinity.filter(|_| self.is_aligned(resource)) else {
+            return [Ids::new(), Ids::new(), available.clone()];
+        };
+        let mut sets = [Ids::new(), Ids::new(), Ids::new()];
+        for id in available {
+            let set = match self.near(resource, id) {
+                Some(zones) if zones.iter().any(|zone| mask.contains(*zone)) => 0,
+                Some(zones) if !zones.is_empty() => 1,
+                _ => 2,
+            };
+            sets[set].insert(id.clone());
+        }
+        sets
+    }
+
+    fn update_reuse(&mut self, pod: &Workload, unit: &Unit) {
+        let given = self.held(&pod.uid, &unit.name).cloned().unwrap_or_default();
+        let Some((_, reuse)) = &mut self.reuse else {
+            return;
+        };
+        for (resource, ids) in given {
+            let pool = reuse.entry(resource).or_default();
+            if unit.kind == ContainerKind::Init {
+                pool.extend(ids);
+            } else {
+                pool.retain(|id| !ids.contains(id));
+            }
+        }
+    }
+
+    /// Drops what pods hold that are not active; the checkpoint is not written for that.
+    pub fn remove_stale(&mut self, active: &BTreeSet<String>) {
+        self.held.retain(|pod, _| active.contains(pod));
+    }
+
+    fn write(&mut self) {
+        let mut entries = Vec::new();
+        for (pod, containers) in &self.held {
+            for (container, resources) in containers {
+                for (resource, ids) in resources {
+                    let mut by_zone: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+                    for id in ids {
+                        let zone = self
+                            .near(resource, id)
+                            .and_then(|zones| zones.first())
+                            .map_or(-1, |zone| i64::from(zone.get()));
+                        by_zone.entry(zone).or_default().push(id.clone());
+                    }
+                    entries.push(DeviceEntry {
+                        pod: pod.clone(),
+                        container: container.clone(),
+                        resource: resource.clone(),
+                        ids: by_zone,
+                    });
+                }
+            }
+        }
+        entries.sort();
+        self.written = entries;
+    }
+}
+
+/// Adds from a set until there are `count`: favourites first, then the lowest ids.
+fn pick(from: &Ids, count: usize, favourites: &Ids, chosen: &mut Ids) {
+    let first = from.intersection(favourites);
+    for id in first.chain(from.difference(favourites)) {
+        if chosen.len() < count {
+            chosen.insert(id.clone());
+        }
+    }
+}

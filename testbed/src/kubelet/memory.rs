@@ -1,0 +1,545 @@
+//! The memory manager (kubelet-node.md 7).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use topology::hint::{Hint, ProviderHints, is_narrower, masks};
+use topology::mask::{NumaMask, ZoneId};
+use topology::request::Qos;
+
+use super::workload::{Amounts, ContainerKind, Unit, Workload};
+
+/// Bytes of one type in one zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Hardware.
+    pub total: u64,
+    /// Kept for the system.
+    pub system: u64,
+    /// For containers, whether held or not.
+    pub allocatable: u64,
+    /// Held by containers.
+    pub reserved: u64,
+    /// Not held.
+    pub free: u64,
+}
+
+/// One zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Blocks that use it.
+    pub assignments: usize,
+    /// The zones of those blocks.
+    pub cells: NumaMask,
+    /// By type.
+    pub tables: BTreeMap<String, Table>,
+}
+
+/// Memory of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Where it may come from.
+    pub affinity: NumaMask,
+    /// Type.
+    pub kind: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Why a container gets no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No placement at all.
+    #[error(
+        "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+    )]
+    NoDefault,
+    /// None as good as was promised.
+    #[error("[memorymanager] failed to find the default preferred hint")]
+    NoPreferredDefault,
+    /// The placement is too small, and so is every wider one.
+    #[error("[memorymanager] failed to find NUMA nodes to extend the current topology hint")]
+    NoExtension,
+    /// A wider placement is worse than was promised.
+    #[error("[memorymanager] failed to find the extended preferred hint")]
+    NoPreferredExtension,
+    /// The placement would mix single and grouped zones.
+    #[error("[memorymanager] preferred hint violates NUMA node allocation")]
+    Violation,
+}
+
+/// What finished init containers leave: (mask number, type) → bytes.
+type Reusable = BTreeMap<(Vec<u8>, String), u64>;
+
+/// The manager with its state.
+#[derive(Clone, Debug)]
+pub struct Manager {
+    is_static: bool,
+    zones: BTreeMap<ZoneId, Zone>,
+    /// As at start: what `GetAllocatableResources` tells.
+    initial: BTreeMap<ZoneId, Zone>,
+    entries: BTreeMap<String, BTreeMap<String, Vec<Block>>>,
+    /// Of one pod.
+    reuse: Option<(String, Reusable)>,
+}
+
+fn key(mask: NumaMask) -> Vec<u8> {
+    mask.iter().map(ZoneId::get).collect()
+}
+
+impl Manager {
+    /// The manager of an empty node; zone → type → (total, kept for the system, allocatable).
+    pub fn new(
+        is_static: bool,
+        machine: BTreeMap<ZoneId, BTreeMap<String, (u64, u64, u64)>>,
+    ) -> Self {
+        let zones: BTreeMap<ZoneId, Zone> = machine
+            .into_iter()
+            .map(|(id, tables)| {
+                let tables = tables
+                    .into_iter()
+                    .map(|(kind, (total, system, allocatable))| {
+                        let table = Table {
+                            total,
+                            system,
+                            allocatable,
+                            reserved: 0,
+                            free: allocatable,
+                        };
+                        (kind, table)
+                    })
+                    .collect();
+                let zone = Zone {
+                    assignments: 0,
+                    cells: [id].into_iter().collect(),
+                    tables,
+                };
+                (id, zone)
+            })
+            .collect();
+        Self {
+            is_static,
+            initial: zones.clone(),
+            zones,
+            entries: BTreeMap::new(),
+            reuse: None,
+        }
+    }
+
+    /// (type, bytes, zone) of everything that containers can have.
+    pub fn allocatable(&self) -> Vec<(String, u64, u8)> {
+        if !self.is_static {
+            return Vec::new();
+        }
+        self.initial
+            .iter()
+            .flat_map(|(id, zone)| {
+                zone.tables
+                    .iter()
+                    .filter(|(_, table)| table.allocatable > 0)
+                    .map(|(kind, table)| (kind.clone(), table.allocatable, id.get()))
+            })
+            .collect()
+    }
+
+    /// What a container holds.
+    pub fn blocks(&self, pod: &str, container: &str) -> &[Block] {
+        let blocks = self.entries.get(pod).and_then(|pod| pod.get(container));
+        blocks.map_or(&[], Vec::as_slice)
+    }
+
+    fn request(&self, pod: &Workload, unit: &Unit) -> Option<BTreeMap<String, u64>> {
+        (self.is_static && pod.qos == Qos::Guaranteed && !pod.pod_level)
+            .then(|| memory_of(&unit.requests))
+    }
+
+    /// Hints for one container.
+    pub fn hints(&self, pod: &Workload, unit: &Unit) -> ProviderHints {
+        let Some(request) = self.request(pod, unit) else {
+            return ProviderHints::new();
+        };
+        let blocks = self.blocks(&pod.uid, &unit.name);
+        if blocks.is_empty() {
+            self.provider_hints(&pod.uid, &request)
+        } else {
+            regenerated(blocks, &request)
+        }
+    }
+
+    /// Hints for a whole pod.
+    pub fn pod_hints(&self, pod: &Workload) -> ProviderHints {
+        if !self.is_static || pod.qos != Qos::Guaranteed || pod.pod_level {
+            return ProviderHints::new();
+        }
+        let wanted: BTreeSet<String> = pod
+            .units
+            .iter()
+            .filter(|unit| unit.kind == ContainerKind::App)
+            .flat_map(|unit| memory_of(&unit.requests).into_keys())
+            .collect();
+        let total = pod.peak(|unit| {
+            memory_of(&unit.requests)
+                .into_iter()
+                .map(|(kind, size)| (kind, size as i64))
+                .collect()
+        });
+        let request: BTreeMap<String, u64> = total
+            .into_iter()
+            .filter(|(kind, _)| wanted.contains(kind))
+            .map(|(kind, size)| (kind, size as u64))
+            .collect();
+        for unit in &pod.units {
+            let blocks = self.blocks(&pod.uid, &unit.name);
+            if !blocks.is_empty() {
+                return regenerated(blocks, &request);
+            }
+        }
+        self.provider_hints(&pod.uid, &request)
+    }
+
+    fn provider_hints(&self, pod: &str, request: &BTreeMap<String, u64>) -> ProviderHints {
+        let hints = self.generate(pod, request);
+        if hints.is_empty() {
+            return ProviderHints::new();
+        }
+        request
+            .keys()
+            .map(|kind| (kind.clone(), Some(hints.clone())))
+            .collect()
+    }
+
+    fn sum(&self, mask: NumaMask, kind: &str, field: fn(&Table) -> u64) -> u64 {
+        mask.iter()
+            .filter_map(|zone| self.zones.get(&zone)?.tables.get(kind))
+            .map(field)
+            .sum()
+    }
+
+    fn reusable(&self, pod: &str, mask: NumaMask, kind: &str) -> u64 {
+        match &self.reuse {
+            Some((owner, reuse)) if owner == pod => reuse
+                .get(&(key(mask), kind.to_owned()))
+                .copied()
+                .unwrap_or_default(),
+            _ => 0,
+        }
+    }
+
+    /// Whether a group of several zones would mix with others.
+    fn violates(&self, mask: NumaMask) -> bool {
+        mask.len() > 1
+            && mask.iter().any(|id| {
+                self.zones.get(&id).is_some_and(|zone| {
+                    zone.assignments > 0 && (zone.cells.len() == 1 || zone.cells != mask)
+                })
+            })
+    }
+
+    fn generate(&self, pod: &str, request: &BTreeMap<String, u64>) -> Vec<Hint> {
+        let ids: Vec<ZoneId> = self.zones.keys().copied().collect();
+        let mut fewest = ids.len() as u32;
+        let mut found = Vec::new();
+        for mask in masks(&ids) {
+            let large = request
+                .iter()
+                .all(|(kind, size)| self.sum(mask, kind, |table| table.allocatable) >= *size);
+            if !large {
+                continue;
+            }
+            fewest = fewest.min(mask.len());
+            let grouped = mask.len() == 1
+                && mask
+                    .lowest()
+                    .and_then(|id| self.zones.get(&id))
+                    .is_some_and(|zone| zone.cells.len() > 1);
+            if grouped || self.violates(mask) {
+                continue;
+            }
+            let free = request.iter().all(|(kind, size)| {
+                self.sum(mask, kind, |table| table.free) + self.reusable(pod, mask, kind) >= *size
+            });
+            if free {
+                found.push(mask);
+            }
+        }
+        found
+            .into_iter()
+            .map(|mask| Hint::of(mask, mask.len() == fewest))
+            .collect()
+    }
+
+    /// Gives a container its memory.
+    pub fn allocate(&mut self, pod: &Workload, unit: &Unit, stored: Hint) -> Result<(), Error> {
+        let Some(request) = self.request(pod, unit) else {
+            return Ok(());
+        };
+        let held = self.blocks(&pod.uid, &unit.name).to_vec();
+        if !held.is_empty() {
+            self.update_reuse(&pod.uid, unit, &held);
+            return Ok(());
+        }
+        let mask = self.placement(&pod.uid, &request, stored)?;
+        let blocks: Vec<Block> = request
+            .iter()
+            .map(|(kind, size)| Block {
+                affinity: mask,
+                kind: kind.clone(),
+                size: *size,
+            })
+            .collect();
+        for block in &blocks {
+            let reusable = self.reusable(&pod.uid, mask, &block.kind);
+            self.occupy(mask, &block.kind, block.size.saturating_sub(reusable));
+        }
+        self.update_reuse(&pod.uid, unit, &blocks);
+        self.shrink_init_blocks(pod, unit, &blocks);
+        self.entries
+            .entry(pod.uid.clone())
+            .or_default()
+            .insert(unit.name.clone(), blocks);
+        Ok(())
+    }
+
+    fn placement(
+        &self,
+        pod: &str,
+        request: &BTreeMap<String, u64>,
+        stored: Hint,
+    ) -> Result<NumaMask, Error> {
+        let (mut mask, preferred) = if let Some(mask) = stored.affinity {
+            (mask, stored.preferred)
+        } else {
+            let hint = best(self.generate(pod, request)).ok_or(Error::NoDefault)?;
+            if stored.preferred && !hint.preferred {
+                return Err(Error::NoPreferredDefault);
+            }
+            (hint.affinity.unwrap_or_default(), hint.preferred)
+        };
+        let enough = request
+            .iter()
+            .all(|(kind, size)| self.sum(mask, kind, |table| table.free) >= *size);
+        if !enough {
+            let mut wider = self.generate(pod, request);
+            wider.retain(|hint| {
+                hint.affinity
+                    .is_some_and(|affinity| affinity & mask == mask)
+            });
+            let hint = best(wider).ok_or(Error::NoExtension)?;
+            if preferred && !hint.preferred {
+                return Err(Error::NoPreferredExtension);
+            }
+            mask = hint.affinity.unwrap_or_default();
+        }
+        if self.violates(mask) {
+            return Err(Error::Violation);
+        }
+        Ok(mask)
+    }
+
+    fn occupy(&mut self, mask: NumaMask, kind: &str, mut amount: u64) {
+        for id in mask.iter() {
+            let Some(zone) = self.zones.get_mut(&id) else {
+                continue;
+            };
+            zone.assignments += 1;
+            zone.cells = mask;
+            if let Some(table) = zone.tables.get_mut(kind) {
+                let part = table.free.min(amount);
+                table.free -= part;
+                table.reserved += part;
+                amount -= part;
+            }
+        }
+    }
+
+    fn update_reuse(&mut self, pod: &str, unit: &Unit, blocks: &[Block]) {
+        let mut reuse = match self.reuse.take() {
+            Some((owner, reuse)) if owner == pod => reuse,
+            _ => Reusable::new(),
+        };
+        for block in blocks {
+            let place = (key(block.affinity), block.kind.clone());
+            let held = reuse.entry(place).or_default();
+            *held = if unit.kind == ContainerKind::Init {
+                block.size.max(*held)
+            } else {
+                held.saturating_sub(block.size)
+            };
+        }
+        self.reuse = Some((pod.to_owned(), reuse));
+    }
+
+    /// What a container took over from earlier init containers is no longer theirs.
+    fn shrink_init_blocks(&mut self, pod: &Workload, unit: &Unit, blocks: &[Block]) {
+        let Some(containers) = self.entries.get_mut(&pod.uid) else {
+            return;
+        };
+        for block in blocks {
+            let mut size = block.size;
+            for earlier in &pod.units {
+                if earlier.name == unit.name {
+                    break;
+                }
+                if earlier.kind != ContainerKind::Init {
+                    continue;
+                }
+                for held in containers.get_mut(&earlier.name).into_iter().flatten() {
+                    if held.kind == block.kind && held.affinity == block.affinity && size > 0 {
+                        let part = held.size.min(size);
+                        held.size -= part;
+                        size -= part;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A container has started: what earlier init containers held is free again.
+    pub fn started(&mut self, pod: &Workload, container: &str) {
+        for earlier in &pod.units {
+            if earlier.name == container {
+                break;
+            }
+            if earlier.kind == ContainerKind::Init {
+                self.remove(&pod.uid, &earlier.name);
+            }
+        }
+    }
+
+    fn remove(&mut self, pod: &str, container: &str) {
+        let Some(containers) = self.entries.get_mut(pod) else {
+            return;
+        };
+        let blocks = containers.remove(container).unwrap_or_default();
+        if containers.is_empty() {
+            self.entries.remove(pod);
+        }
+        for block in blocks {
+            let mut left = block.size;
+            for id in block.affinity.iter() {
+                let Some(zone) = self.zones.get_mut(&id) else {
+                    continue;
+                };
+                zone.assignments = zone.assignments.saturating_sub(1);
+                if zone.assignments == 0 {
+                    zone.cells = [id].into_iter().collect();
+                }
+                if let Some(table) = zone.tables.get_mut(&block.kind) {
+                    let part = table.reserved.min(left);
+                    table.reserved -= part;
+                    table.free += part;
+                    left -= part;
+                }
+            }
+        }
+    }
+
+    /// Drops the entries of pods that are not active.
+    pub fn remove_stale(&mut self, active: &BTreeSet<String>) {
+        let gone: Vec<(String, String)> = self
+            .entries
+            .iter()
+            .filter(|(pod, _)| !active.contains(*pod))
+            .flat_map(|(pod, containers)| containers.keys().map(|name| (pod.clone(), name.clone())))
+            .collect();
+        for (pod, container) in gone {
+            self.remove(&pod, &container);
+        }
+    }
+
+    /// `memory_manager_state` without its checksum, which only the kubelet's own language can compute.
+    pub fn state(&self) -> Value {
+        if !self.is_static {
+            return json!({ "policyName": "None", "machineState": {} });
+        }
+        let ids = |mask: NumaMask| key(mask);
+        let zones: serde_json::Map<String, Value> = self
+            .zones
+            .iter()
+            .map(|(id, zone)| {
+                let tables: serde_json::Map<String, Value> = zone
+                    .tables
+                    .iter()
+                    .map(|(kind, table)| {
+                        let fields = json!({
+                            "total": table.total,
+                            "systemReserved": table.system,
+                            "allocatable": table.allocatable,
+                            "reserved": table.reserved,
+                            "free": table.free,
+                        });
+                        (kind.clone(), fields)
+                    })
+                    .collect();
+                let fields = json!({
+                    "numberOfAssignments": zone.assignments,
+                    "memoryMap": tables,
+                    "cells": ids(zone.cells),
+                });
+                (id.to_string(), fields)
+            })
+            .collect();
+        let mut state = json!({ "policyName": "Static", "machineState": zones });
+        if !self.entries.is_empty() {
+            let block = |block: &Block| json!({ "numaAffinity": ids(block.affinity), "type": block.kind, "size": block.size });
+            let entries: BTreeMap<&String, BTreeMap<&String, Vec<Value>>> = self
+                .entries
+                .iter()
+                .map(|(pod, containers)| {
+                    let containers = containers
+                        .iter()
+                        .map(|(name, blocks)| (name, blocks.iter().map(block).collect()))
+                        .collect();
+                    (pod, containers)
+                })
+                .collect();
+            state["entries"] = json!(entries);
+        }
+        state
+    }
+}
+
+fn memory_of(requests: &Amounts) -> BTreeMap<String, u64> {
+    requests
+        .iter()
+        .filter(|(name, _)| name.as_str() == "memory" || name.starts_with("hugepages-"))
+        .map(|(name, amount)| (name.clone(), u64::try_from(*amount).unwrap_or_default()))
+        .collect()
+}
+
+/// Preferred first, then the narrowest.
+fn best(hints: Vec<Hint>) -> Option<Hint> {
+    let mut best: Option<Hint> = None;
+    for hint in hints {
+        let better = best.is_none_or(|held| match (held.preferred, hint.preferred) {
+            (true, false) => false,
+            (false, true) => true,
+            _ => is_narrower(
+                hint.affinity.unwrap_or_default(),
+                held.affinity.unwrap_or_default(),
+            ),
+        });
+        if better {
+            best = Some(hint);
+        }
+    }
+    best
+}
+
+/// The hint of what is already held, if that is what is asked for.
+fn regenerated(blocks: &[Block], request: &BTreeMap<String, u64>) -> ProviderHints {
+    let same = blocks.len() == request.len()
+        && blocks
+            .iter()
+            .all(|block| request.get(&block.kind) == Some(&block.size));
+    if !same {
+        return ProviderHints::new();
+    }
+    blocks
+        .iter()
+        .map(|block| {
+            let hint = Hint::of(block.affinity, true);
+            (block.kind.clone(), Some(vec![hint]))
+        })
+        .collect()
+}

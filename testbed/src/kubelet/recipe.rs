@@ -1,0 +1,130 @@
+//! Pods of the recorded sequences: what they ask for, as little text as possible, and the Kubernetes objects made of that.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Container, HostPathVolumeSource, Pod, PodSpec, ResourceRequirements, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+/// A directory that no node has: a pod that needs it is admitted and never started.
+const NEVER: &str = "/var/lib/never-there";
+/// A label that no node has.
+const NOWHERE: &str = "testbed/nowhere";
+
+/// When a container runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// After the init containers.
+    #[default]
+    App,
+    /// To its end, before the next.
+    Init,
+    /// Started as an init container, and kept.
+    Sidecar,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ContainerRecipe {
+    /// When it runs.
+    pub kind: Kind,
+    /// Limits.
+    pub limits: BTreeMap<String, String>,
+    /// Requests, where they differ from the limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<BTreeMap<String, String>>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct PodRecipe {
+    /// Init containers and sidecars first.
+    pub containers: Vec<ContainerRecipe>,
+    /// Whether its containers are started. One that is not keeps all that it was given at its admission.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub runs: bool,
+    /// Whether its node selector fits no node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nowhere: bool,
+}
+
+impl PodRecipe {
+    /// The object; containers are called `c0`, `c1` and so on.
+    pub fn pod(&self, namespace: &str, name: &str, node: &str) -> Pod {
+        let containers = |app: bool| {
+            self.containers
+                .iter()
+                .enumerate()
+                .filter(move |(_, recipe)| (recipe.kind == Kind::App) == app)
+                .map(|(index, recipe)| self.container(index, recipe))
+                .collect::<Vec<_>>()
+        };
+        let never = Volume {
+            name: "never".to_owned(),
+            host_path: Some(HostPathVolumeSource {
+                path: NEVER.to_owned(),
+                type_: Some("Directory".to_owned()),
+            }),
+            ..Volume::default()
+        };
+        Pod {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(PodSpec {
+                node_name: Some(node.to_owned()),
+                automount_service_account_token: Some(false),
+                enable_service_links: Some(false),
+                termination_grace_period_seconds: Some(1),
+                init_containers: Some(containers(false)).filter(|list| !list.is_empty()),
+                containers: containers(true),
+                volumes: (!self.runs).then(|| vec![never]),
+                node_selector: self
+                    .nowhere
+                    .then(|| [(NOWHERE.to_owned(), String::new())].into()),
+                ..PodSpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    fn container(&self, index: usize, recipe: &ContainerRecipe) -> Container {
+        let list = |list: &BTreeMap<String, String>| {
+            let list: BTreeMap<String, Quantity> = list
+                .iter()
+                .map(|(name, amount)| (name.clone(), Quantity(amount.clone())))
+                .collect();
+            Some(list).filter(|list| !list.is_empty())
+        };
+        let command = match recipe.kind {
+            Kind::Init => Some(vec!["/bin/sleep".to_owned(), "0".to_owned()]),
+            Kind::App | Kind::Sidecar => None,
+        };
+        Container {
+            name: format!("c{index}"),
+            image: Some(api::names::STACK_IMAGE.to_owned()),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            command,
+            restart_policy: (recipe.kind == Kind::Sidecar).then(|| "Always".to_owned()),
+            resources: Some(ResourceRequirements {
+                limits: list(&recipe.limits),
+                requests: list(recipe.requests.as_ref().unwrap_or(&recipe.limits)),
+                ..ResourceRequirements::default()
+            }),
+            volume_mounts: (!self.runs).then(|| {
+                vec![VolumeMount {
+                    name: "never".to_owned(),
+                    mount_path: "/never".to_owned(),
+                    ..VolumeMount::default()
+                }]
+            }),
+            ..Container::default()
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The check vectors of kubelet-node.md 15, invariants, and the replay of what real kubelets did.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fixtures::machines::{Machine, profile};
+use proptest::prelude::*;
+use rstest::rstest;
+use topology::hint::Hint;
+use topology::mask::{NumaMask, ZoneId};
+
+use super::corpus::{self, Operation};
+use super::cpu::topology::{Cpus, Topology};
+use super::cpu::{Manager, Options, select};
+use super::node::Node;
+use super::recipe::{ContainerRecipe, Kind, PodRecipe};
+use super::workload::Workload;
+use super::{random, replay};
+use crate::local::KubeletSettings;
+
+fn machine() -> Machine {
+    profile::from_yaml(
+        "{name: m, threadsPerCore: 2, zones: [{cores: 4, memory: 64Gi}, {cores: 4, memory: 64Gi}]}",
+    )
+    .unwrap()
+}
+
+fn manager(options: Options) -> Manager {
+    Manager::new(Topology::new(&machine()), true, options, Cpus::from([0, 8]))
+}
+
+fn pod(uid: &str, cpus: &str) -> Workload {
+    let limits = [("cpu", cpus), ("memory", "1Gi")];
+    let recipe = PodRecipe {
+        containers: vec![ContainerRecipe {
+            kind: Kind::App,
+            limits: limits
+                .map(|(name, text)| (name.to_owned(), text.to_owned()))
+                .into(),
+            requests: None,
+        }],
+        runs: false,
+        nowhere: false,
+    };
+    let mut pod = recipe.pod("n", uid, "");
+    pod.metadata.uid = Some(uid.to_owned());
+    Workload::new(&pod).unwrap()
+}
+
+fn mask(zones: &[u64]) -> NumaMask {
+    zones.iter().filter_map(|zone| ZoneId::new(*zone)).collect()
+}
+
+fn allocate(manager: &mut Manager, uid: &str, cpus: &str, zones: Option<&[u64]>) -> Vec<u32> {
+    let pod = pod(uid, cpus);
+    manager
+        .allocate(&pod, &pod.units[0], zones.map(mask))
+        .unwrap();
+    let taken = manager.exclusive(uid, "c0").unwrap();
+    taken.iter().copied().collect()
+}
+
+#[rstest]
+#[case::c1("4", Some(&[0][..]), &[1, 2, 9, 10])]
+#[case::c2("3", Some(&[0][..]), &[1, 2, 9])]
+#[case::c4("10", None, &[1, 4, 5, 6, 7, 9, 12, 13, 14, 15])]
+fn vector_of_packed_selection(
+    #[case] cpus: &str,
+    #[case] zones: Option<&[u64]>,
+    #[case] expected: &[u32],
+) {
+    let mut manager = manager(Options::default());
+    assert_eq!(allocate(&mut manager, "p", cpus, zones), expected);
+}
+
+#[test]
+fn vector_c3_fills_the_core_with_fewer_free_cpus() {
+    let mut manager = manager(Options::default());
+    allocate(&mut manager, "p", "3", Some(&[0]));
+    assert_eq!(allocate(&mut manager, "q", "1", Some(&[0])), [10]);
+}
+
+#[test]
+fn vector_c5_refuses_parts_of_cores() {
+    let mut manager = manager(Options {
+        full_cores: true,
+        ..Options::default()
+    });
+    let pod = pod("p", "3");
+    let error = manager
+        .allocate(&pod, &pod.units[0], Some(mask(&[0])))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
+    );
+}
+
+#[test]
+fn vector_c6_reserves_the_first_core_by_number() {
+    let topology = Topology::new(&machine());
+    let taken = select::take(&topology, &Options::default(), &topology.all(), 2).unwrap();
+    assert_eq!(taken, Cpus::from([0, 8]));
+}
+
+#[rstest]
+#[case::h1("4", false, vec![(vec![0], true), (vec![1], true), (vec![0, 1], false)])]
+#[case::h2("7", false, vec![(vec![1], true), (vec![0, 1], false)])]
+#[case::h3("8", true, vec![(vec![0, 1], false)])]
+#[case::h4("9", false, vec![(vec![0, 1], true)])]
+fn vector_of_cpu_hints(
+    #[case] cpus: &str,
+    #[case] is_used: bool,
+    #[case] expected: Vec<(Vec<u64>, bool)>,
+) {
+    let mut manager = manager(Options::default());
+    if is_used {
+        allocate(&mut manager, "used", "1", Some(&[1]));
+    }
+    let pod = pod("p", cpus);
+    let expected: Vec<Hint> = expected
+        .iter()
+        .map(|(zones, preferred)| Hint::of(mask(zones), *preferred))
+        .collect();
+    assert_eq!(
+        manager.hints(&pod, &pod.units[0]),
+        BTreeMap::from([("cpu".to_owned(), Some(expected))])
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn no_cpu_is_given_twice_and_release_restores(seed: u64, kubelet in 0..60_usize) {
+        let all = random::configurations().unwrap();
+        let (machine, list) = &all[kubelet / 10];
+        let settings = &list[kubelet % 10].1;
+        let mut node = Node::new(machine, settings).unwrap();
+        let before = (node.cpu_state(), node.memory_state());
+        for operation in random::operations(seed, machine, settings, "p") {
+            match operation {
+                Operation::Create { name, pod } => {
+                    let mut object = pod.pod("n", &name, "");
+                    object.metadata.uid = Some(name);
+                    drop(node.admit(&object).unwrap());
+                }
+                Operation::Delete { name } => node.stopped(&name),
+                Operation::Drain => {
+                    let uids: Vec<String> = node.active().map(str::to_owned).collect();
+                    for uid in uids {
+                        node.stopped(&uid);
+                    }
+                }
+            }
+            let mut given = Cpus::new();
+            for pod in node.list().pod_resources {
+                for container in pod.containers {
+                    for cpu in container.cpu_ids {
+                        prop_assert!(given.insert(u32::try_from(cpu).unwrap()), "CPU {cpu} given twice");
+                    }
+                }
+            }
+        }
+        // Stale entries go with the next admission; one without any request leaves nothing itself.
+        node.release();
+        prop_assert_eq!(before, (node.cpu_state(), node.memory_state()));
+    }
+}
+
+#[test]
+fn kubelet_of_the_default_settings_starts_on_the_default_machine() {
+    let node = Node::new(&Machine::default_profile(), &KubeletSettings::default()).unwrap();
+    assert_eq!(node.allocatable()["cpu"], 44_000);
+    assert_eq!(node.capacity()["cpu"], 48_000);
+}
+
+/// Every file of the corpus: same admissions, reasons, messages, CPU sets, memory blocks, devices and podresources answers.
+#[test]
+fn model_does_what_real_kubelets_did() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/kubelet");
+    let mut sequences = 0;
+    let mut differences = Vec::new();
+    for entry in fs_err::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        let (configuration, recorded) = corpus::read(&path).unwrap();
+        sequences += recorded.len();
+        let found = replay::replay(&configuration, &recorded).unwrap();
+        differences.extend(
+            found
+                .into_iter()
+                .map(|difference| (configuration.name.clone(), difference)),
+        );
+    }
+    assert!(
+        sequences >= 400,
+        "only {sequences} sequences in {}",
+        dir.display()
+    );
+    assert!(
+        differences.is_empty(),
+        "{} differences in {sequences} sequences, the first: {:#?}",
+        differences.len(),
+        differences.first()
+    );
+}

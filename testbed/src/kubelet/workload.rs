@@ -1,0 +1,220 @@
+//! A pod as the resource managers see it.
+
+use std::collections::BTreeMap;
+
+use api::quantity;
+use k8s_openapi::api::core::v1::{Container, Pod};
+pub use topology::request::ContainerKind;
+use topology::request::Qos;
+use topology::resource::Resources;
+
+/// Amounts by resource: CPU in thousandths, all else in units.
+pub type Amounts = BTreeMap<String, i64>;
+
+/// A container.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    /// Name.
+    pub name: String,
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// Requests.
+    pub requests: Amounts,
+    /// Limits.
+    pub limits: Amounts,
+}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// UID.
+    pub uid: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Quality of service.
+    pub qos: Qos,
+    /// Whether the pod has resources of its own (`spec.resources`).
+    pub pod_level: bool,
+    /// Regular init containers and sidecars in their order, then app containers.
+    pub units: Vec<Unit>,
+    /// What the sandbox needs by itself.
+    pub overhead: Amounts,
+    /// Everything else that its admission looks at.
+    pub pod: Pod,
+}
+
+/// A quantity of the pod cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{resource} of container {container} has a wrong quantity")]
+pub struct Error {
+    container: String,
+    resource: String,
+}
+
+impl Workload {
+    /// Reads a pod object.
+    pub fn new(pod: &Pod) -> Result<Self, Error> {
+        let spec = pod.spec.clone().unwrap_or_default();
+        let mut units = Vec::new();
+        for container in spec.init_containers.iter().flatten() {
+            let sidecar = container.restart_policy.as_deref() == Some("Always");
+            let kind = if sidecar {
+                ContainerKind::Sidecar
+            } else {
+                ContainerKind::Init
+            };
+            units.push(unit(container, kind)?);
+        }
+        for container in &spec.containers {
+            units.push(unit(container, ContainerKind::App)?);
+        }
+        let status = pod.status.as_ref();
+        let qos = match status.and_then(|status| status.qos_class.as_deref()) {
+            Some("Guaranteed") => Qos::Guaranteed,
+            Some("Burstable") => Qos::Burstable,
+            Some("BestEffort") => Qos::BestEffort,
+            _ => class(&units, &spec)?,
+        };
+        let mut overhead = Amounts::new();
+        for (name, quantity) in spec.overhead.iter().flatten() {
+            overhead.insert(name.clone(), amount("", name, quantity)?);
+        }
+        Ok(Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            qos,
+            pod_level: spec.resources.is_some(),
+            units,
+            overhead,
+            pod: pod.clone(),
+        })
+    }
+
+    /// The most that the pod needs at any time when `part` is what a container needs.
+    pub fn peak(&self, part: impl Fn(&Unit) -> Amounts) -> Amounts {
+        let mut running = Amounts::new();
+        let mut peak = Amounts::new();
+        for unit in &self.units {
+            let mut need = part(unit);
+            if unit.kind == ContainerKind::Init {
+                add(&mut need, &running);
+                for (name, amount) in need {
+                    let held = peak.entry(name).or_default();
+                    *held = amount.max(*held);
+                }
+            } else {
+                add(&mut running, &need);
+            }
+        }
+        for (name, amount) in peak {
+            let held = running.entry(name).or_default();
+            *held = amount.max(*held);
+        }
+        running
+    }
+
+    /// What the pod takes of the node's allocatable.
+    pub fn node_request(&self) -> Amounts {
+        let mut total = self.peak(|unit| unit.requests.clone());
+        add(&mut total, &self.overhead);
+        total
+    }
+
+    /// Exclusive CPUs of the whole pod.
+    pub fn exclusive_cpus(&self) -> usize {
+        let one = |unit: &Unit| {
+            let count = unit.exclusive_cpus(self);
+            Amounts::from([("cpu".to_owned(), count as i64)])
+        };
+        self.peak(one).get("cpu").map_or(0, |count| *count as usize)
+    }
+}
+
+impl Unit {
+    /// CPUs that the container is to have for itself (kubelet-node.md 6.2).
+    pub fn exclusive_cpus(&self, pod: &Workload) -> usize {
+        let milli = self.requests.get("cpu").copied().unwrap_or_default();
+        if pod.qos != Qos::Guaranteed || pod.pod_level || milli % 1000 != 0 {
+            return 0;
+        }
+        usize::try_from(milli / 1000).unwrap_or_default()
+    }
+}
+
+fn add(sum: &mut Amounts, other: &Amounts) {
+    for (name, amount) in other {
+        *sum.entry(name.clone()).or_default() += amount;
+    }
+}
+
+fn unit(container: &Container, kind: ContainerKind) -> Result<Unit, Error> {
+    let resources = container.resources.clone().unwrap_or_default();
+    let read = |list: Option<BTreeMap<String, _>>| -> Result<Amounts, Error> {
+        list.unwrap_or_default()
+            .iter()
+            .map(|(name, quantity)| {
+                let amount = amount(&container.name, name, quantity)?;
+                Ok((name.clone(), amount))
+            })
+            .collect()
+    };
+    let limits = read(resources.limits)?;
+    let mut requests = read(resources.requests)?;
+    // The API server has done this; a pod that did not come through one has it done here.
+    for (name, amount) in &limits {
+        requests.entry(name.clone()).or_insert(*amount);
+    }
+    Ok(Unit {
+        name: container.name.clone(),
+        kind,
+        requests,
+        limits,
+    })
+}
+
+fn amount(
+    container: &str,
+    resource: &str,
+    text: &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+) -> Result<i64, Error> {
+    let read = if resource == "cpu" {
+        quantity::milli(text)
+    } else {
+        quantity::units(text)
+    };
+    read.map_err(|_| Error {
+        container: container.to_owned(),
+        resource: resource.to_owned(),
+    })
+}
+
+fn class(units: &[Unit], spec: &k8s_openapi::api::core::v1::PodSpec) -> Result<Qos, Error> {
+    let list = |amounts: &Amounts| -> Resources {
+        amounts
+            .iter()
+            .map(|(name, amount)| (name.clone(), *amount))
+            .collect()
+    };
+    let containers = units
+        .iter()
+        .map(|unit| topology::request::Container {
+            name: unit.name.clone(),
+            kind: unit.kind,
+            requests: list(&unit.requests),
+            limits: list(&unit.limits),
+        })
+        .collect();
+    let mut pod = topology::request::Pod::new(containers);
+    if let Some(level) = &spec.resources {
+        let container = Container {
+            resources: Some(level.clone()),
+            ..Container::default()
+        };
+        let level = unit(&container, ContainerKind::App)?;
+        pod = pod.with_pod_level(list(&level.requests), &list(&level.limits));
+    }
+    Ok(pod.qos())
+}

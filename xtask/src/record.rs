@@ -1,0 +1,18 @@
+//! `cargo xtask record`: writes down what the real parts of Kubernetes do, for the tests that compare ours with them.
+
+use clap::Subcommand;
+
+mod kubelet;
+
+/// What to record.
+#[derive(Subcommand)]
+pub(crate) enum Record {
+    /// Random pod sequences on real kubelets, to `testbed/corpus/kubelet`. Needs Linux and root.
+    Kubelet(kubelet::Args),
+}
+
+pub(crate) fn run(what: Record) -> anyhow::Result<()> {
+    match what {
+        Record::Kubelet(args) => kubelet::run(args),
+    }
+}
