@@ -27,10 +27,10 @@ pub(super) fn fill(
         &mut exporter.topology_manager_scope,
         "TOPOLOGY_MANAGER_SCOPE",
     );
-    if exporter.metrics_address.is_empty() || !daemon_file::has_metrics_address(keys) {
-        if let Some(address) = nonempty("METRICS_ADDRESS") {
-            exporter.metrics_address = address;
-        }
+    if (exporter.metrics_address.is_empty() || !daemon_file::has_metrics_address(keys))
+        && let Some(address) = nonempty("METRICS_ADDRESS")
+    {
+        exporter.metrics_address = address;
     }
     fill(
         &mut config.resource_monitor.pod_set_fingerprint_status_file,

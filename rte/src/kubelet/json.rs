@@ -52,8 +52,8 @@ struct Devices {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Memory {
-    #[serde(alias = "memoryType")]
-    memory_type: String,
+    #[serde(rename = "memory_type", alias = "memoryType")]
+    kind: String,
     size: Number,
     topology: Option<Topology>,
 }
@@ -150,7 +150,7 @@ impl From<Devices> for v1::ContainerDevices {
 impl From<Memory> for v1::ContainerMemory {
     fn from(memory: Memory) -> Self {
         Self {
-            memory_type: memory.memory_type,
+            memory_type: memory.kind,
             size: u64::try_from(memory.size.0).unwrap_or(0),
             topology: memory.topology.map(Into::into),
         }
