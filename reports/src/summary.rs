@@ -118,8 +118,12 @@ impl fmt::Display for Summary {
         let counts = self.counts();
         write!(
             f,
-            "{} scenarios: {} passed, {} failed, {} skipped",
-            counts.total, counts.passed, counts.failed, counts.skipped
+            "{} scenario{}: {} passed, {} failed, {} skipped",
+            counts.total,
+            if counts.total == 1 { "" } else { "s" },
+            counts.passed,
+            counts.failed,
+            counts.skipped
         )?;
         if counts.interrupted > 0 {
             write!(f, ", {} interrupted", counts.interrupted)?;

@@ -59,13 +59,10 @@ impl<W: Write> Terminal<W> {
             Event::ScenarioStarted { scenario } => {
                 self.started += 1;
                 let place = format!("[{}/{}]", self.started, self.selected);
-                writeln!(
-                    out,
-                    "\n{} {}  {}",
-                    place.dimmed(),
-                    scenario.id.bold(),
-                    scenario.title
-                )?;
+                writeln!(out, "\n{} {}", place.dimmed(), scenario.id.bold())?;
+                if self.verbose {
+                    writeln!(out, "  {}", scenario.title.dimmed())?;
+                }
             }
             Event::StepStarted { unit, step, title } => {
                 let first = self

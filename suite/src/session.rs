@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
 use reports::event::{Event, Failure, SETUP, SkipClass, TEARDOWN, Verdict};
 use reports::stream::Stream;
 use testbed::local::LocalCluster;
 use tokio::time::Instant;
 
 use crate::collect;
-use crate::context::{Cluster, Context, topologies};
+use crate::context::{Cluster, Context, RUN_LABEL, topologies};
 use crate::interrupt::Interrupt;
 use crate::observed::{NodeTopology, difference};
 use crate::recorder::{Look, Recorder, millis};
@@ -82,8 +86,15 @@ impl Session {
             }
         };
         // a cluster of ours takes everything along
-        if let (None, Some(client)) = (&partial.local, &partial.client) {
-            setup.undo_all(client).await;
+        if let (None, Some(client)) = (&partial.local, &partial.client)
+            && !setup.is_clean()
+            && let Err(stop) = tear_down(&setup, client, &options.run, options.deadlines.gone).await
+        {
+            let failure = stop.into_failure(TEARDOWN);
+            stream.emit(Event::PhaseFailed {
+                unit: TEARDOWN.to_owned(),
+                failure,
+            });
         }
         end_local(partial.local, stream);
         Err(error)
@@ -162,19 +173,16 @@ impl Session {
             }
         };
         let changed = !recorder.is_clean();
-        let undone = recorder.step("everything is undone", async {
-            let left = recorder.undo_all(&self.cluster.client).await;
-            if left.is_empty() {
-                Ok(())
-            } else {
-                Err(Stop::mismatch(
-                    "something could not be undone",
-                    "nothing left",
-                    left.join("; "),
-                ))
-            }
-        });
-        let mut after = if changed { undone.await } else { Ok(()) };
+        let mut after = if changed {
+            recorder
+                .step(
+                    "everything is undone",
+                    undone(recorder, &self.cluster.client),
+                )
+                .await
+        } else {
+            Ok(())
+        };
         if after.is_ok() && changed && !self.interrupt.asked() {
             after = cooled_down(&context, &initial).await;
         }
@@ -196,31 +204,69 @@ impl Session {
     pub async fn finish(self) -> bool {
         let mut ok = true;
         // a cluster of ours takes everything along
-        if self.local.is_none() {
-            let teardown = Recorder::new(&self.stream, TEARDOWN);
-            let left = teardown.step("what the set-up changed is undone", async {
-                let left = self.setup.undo_all(&self.cluster.client).await;
-                if left.is_empty() {
-                    Ok(())
-                } else {
-                    Err(Stop::mismatch(
-                        "something could not be undone",
-                        "nothing left",
-                        left.join("; "),
-                    ))
-                }
+        if self.local.is_none()
+            && let Err(stop) = tear_down(
+                &self.setup,
+                &self.cluster.client,
+                &self.cluster.run,
+                self.cluster.deadlines.gone,
+            )
+            .await
+        {
+            ok = false;
+            let failure = stop.into_failure(TEARDOWN);
+            self.stream.emit(Event::PhaseFailed {
+                unit: TEARDOWN.to_owned(),
+                failure,
             });
-            if !self.setup.is_clean()
-                && let Err(stop) = left.await
-            {
-                ok = false;
-                self.stream.emit(Event::PhaseFailed {
-                    unit: TEARDOWN.to_owned(),
-                    failure: stop.into_failure(TEARDOWN),
-                });
-            }
         }
         end_local(self.local, &self.stream) && ok
+    }
+}
+
+/// Undoes what the set-up changed and waits until nothing of the run is left.
+async fn tear_down(
+    setup: &Recorder,
+    client: &Client,
+    run: &str,
+    limit: Duration,
+) -> Result<(), Stop> {
+    let teardown = Recorder::new(setup.stream(), TEARDOWN);
+    if !setup.is_clean() {
+        teardown
+            .step("what the set-up changed is undone", undone(setup, client))
+            .await?;
+    }
+    // scenarios do not wait for the last of their namespaces' objects
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let ours = ListParams::default().labels(&format!("{RUN_LABEL}={run}"));
+    teardown
+        .step("all namespaces of the run are gone", async {
+            teardown
+                .until("all namespaces of the run are gone", limit, async || {
+                    let left = namespaces.list_metadata(&ours).await?.items;
+                    let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
+                    Ok(if names.is_empty() {
+                        Look::Ready(())
+                    } else {
+                        Look::NotYet(format!("left: {}", names.join(", ")))
+                    })
+                })
+                .await
+        })
+        .await
+}
+
+async fn undone(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
+    let left = recorder.undo_all(client).await;
+    if left.is_empty() {
+        Ok(())
+    } else {
+        Err(Stop::mismatch(
+            "something could not be undone",
+            "nothing left",
+            left.join("; "),
+        ))
     }
 }
 

@@ -97,8 +97,8 @@ fn a_passed_run_shows_each_step_and_the_summary() {
     );
     assert_eq!(
         text,
-        "numaresources-tests 0.1, run r1\n  lane local\n\n[1/3] tmpol/x  title\n  \
-         … lands (waiting for 5.0 s): pod a is Pending\n  ✓ lands (1.5 s)\n  passed in 1.6 s\n\n1 scenarios: 1 passed, 0 failed, 0 skipped in 1 min 1 s\n"
+        "numaresources-tests 0.1, run r1\n  lane local\n\n[1/3] tmpol/x\n  \
+         … lands (waiting for 5.0 s): pod a is Pending\n  ✓ lands (1.5 s)\n  passed in 1.6 s\n\n1 scenario: 1 passed, 0 failed, 0 skipped in 1 min 1 s\n"
     );
 }
 
