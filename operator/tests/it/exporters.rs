@@ -216,22 +216,18 @@ async fn keeps_what_is_right_and_repairs_what_is_not(
             }
         })
         .await;
+    let granted = cluster_roles.get("rte").await.unwrap().rules;
+    assert!(granted.as_ref().is_some_and(|rules| !rules.is_empty()));
     cluster
         .merge(&cluster_roles, "rte", json!({"rules": []}))
         .await;
     cluster
         .eventually(|| async {
-            let rules = cluster_roles
-                .get("rte")
-                .await
-                .unwrap()
-                .rules
-                .unwrap_or_default()
-                .len();
-            if rules == 2 {
+            let rules = cluster_roles.get("rte").await.unwrap().rules;
+            if rules == granted {
                 Ok(())
             } else {
-                Err(format!("{rules} rules"))
+                Err(format!("{rules:?}"))
             }
         })
         .await;
