@@ -103,13 +103,16 @@ fn killed_owner_leaves_a_directory_that_the_next_start_removes() {
     let place = place();
     let outside = Outside::look();
     let mut owner = run_in_cluster(&place, "killed", &["sleep", "1000"]);
+    let mut command = None;
     eventually("the cluster is up and the command runs", || {
-        let record = state::find(place.path(), "killed").ok();
-        record.is_some() && has_child_named(owner.id(), "sleep")
+        command = child_named(owner.id(), "sleep");
+        state::find(place.path(), "killed").is_ok() && command.is_some()
     });
     let inside = Inside::in_dir(place.path(), "killed");
     owner.kill().unwrap();
     owner.wait().unwrap();
+    // the command is the user's own and does not belong to the cluster: nobody but us ends it
+    kill(Pid::from_raw(command.unwrap()), Signal::SIGKILL).unwrap();
     eventually("the cluster ended with its owner", || inside.is_gone());
     outside.assert_unchanged();
     assert!(place.path().join("killed").is_dir());
@@ -250,13 +253,14 @@ fn run_in_cluster(place: &tempfile::TempDir, name: &str, command: &[&str]) -> st
         .arg(place.path())
         .arg("--")
         .args(command)
+        .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
 }
 
-/// Whether any thread of a process has a child with this command name.
-fn has_child_named(parent: u32, name: &str) -> bool {
+/// A child of any thread of a process that has this command name.
+fn child_named(parent: u32, name: &str) -> Option<i32> {
     tasks_of(parent)
         .iter()
         .filter_map(|task| {
@@ -268,8 +272,11 @@ fn has_child_named(parent: u32, name: &str) -> bool {
                 .map(str::to_owned)
                 .collect::<Vec<_>>()
         })
-        .filter_map(|pid| fs_err::read_to_string(format!("/proc/{pid}/comm")).ok())
-        .any(|comm| comm.trim() == name)
+        .find(|pid| {
+            fs_err::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|comm| comm.trim() == name)
+        })
+        .and_then(|pid| pid.parse().ok())
 }
 
 fn tasks_of(pid: u32) -> Vec<String> {
