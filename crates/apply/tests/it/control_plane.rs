@@ -10,9 +10,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
 use tempfile::TempDir;
+use testbed::local::assets::{self, Assets, Places};
 
-/// Version of the binaries in the cache.
-const KUBERNETES_VERSION: &str = "v1.35.4";
 /// Token of a member of `system:masters`.
 const TOKEN: &str = "tests-only";
 /// Token of the operator's service account, which has the rights that it is given.
@@ -89,7 +88,7 @@ impl ControlPlane {
 
     /// The error is the end of the logs.
     async fn try_start() -> Result<Self, String> {
-        let binaries = binaries();
+        let programs = programs();
         let directory = tempfile::tempdir().unwrap();
         let [etcd_port, peer_port, port] = free_ports();
         let account_key = rcgen::KeyPair::generate().unwrap();
@@ -113,7 +112,7 @@ impl ControlPlane {
             port,
         };
         plane.run(
-            &binaries.join("etcd"),
+            &programs.etcd,
             &[
                 format!(
                     "--data-dir={}",
@@ -128,7 +127,7 @@ impl ControlPlane {
             ],
         );
         plane.run(
-            &binaries.join("kube-apiserver"),
+            &programs.kube_apiserver,
             &[
                 format!("--etcd-servers={etcd_url}"),
                 "--bind-address=127.0.0.1".into(),
@@ -198,26 +197,10 @@ impl ControlPlane {
     }
 }
 
-/// The directory with the Kubernetes binaries, where the test environment's own variable or our cache has it.
-fn binaries() -> PathBuf {
-    if let Some(given) = std::env::var_os("KUBEBUILDER_ASSETS") {
-        return given.into();
-    }
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
-        .expect("there is a home directory");
-    let directory = cache
-        .join("numaresources/kubernetes")
-        .join(KUBERNETES_VERSION);
-    for name in ["etcd", "kube-apiserver"] {
-        assert!(
-            directory.join(name).is_file(),
-            "{name} {KUBERNETES_VERSION} is missing in {}: run `cargo xtask test`, which builds it, or set KUBEBUILDER_ASSETS",
-            directory.display()
-        );
-    }
-    directory
+/// The Kubernetes programs, where the local lane has them.
+fn programs() -> Assets {
+    assets::locate(&Places::from_environment(None), &|_| {})
+        .expect("the Kubernetes programs are there")
 }
 
 fn free_ports() -> [u16; 3] {
