@@ -3,9 +3,8 @@
 //! Products are started as processes and never linked, so that a testbed can judge another implementation as well.
 //!
 //! Reading order: [`local`] brings a cluster of real Kubernetes parts up and down; [`node`] is what runs inside one node
-//! of it: the CRI server and the process runtime. [`apiserver`] is the API server of the embedded lane.
+//! of it: the CRI server and the process runtime.
 
-pub mod apiserver;
 pub mod kubelet;
 pub mod local;
 pub mod node;

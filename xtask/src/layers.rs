@@ -43,6 +43,7 @@ const RULES: &[Rule] = &[
     pure("manifests", &["api", "scheduler-config"]),
     pure("fixtures", &["api", "topology", "nrt"]),
     rule("apply", &["api"]),
+    rule("apiserver", &[]),
     rule("daemon", &[]),
     rule("rte", &["api", "podresources", "topology", "nrt", "daemon"]),
     rule(
@@ -61,7 +62,10 @@ const RULES: &[Rule] = &[
             "rte",
         ],
     ),
-    rule("testbed", &["api", "podresources", "topology", "fixtures"]),
+    rule(
+        "testbed",
+        &["api", "apiserver", "podresources", "topology", "fixtures"],
+    ),
     rule(
         "suite",
         &[
@@ -86,6 +90,7 @@ const RULES: &[Rule] = &[
             "manifests",
             "fixtures",
             "apply",
+            "apiserver",
             "daemon",
             "testbed",
             "suite",

@@ -5,7 +5,6 @@
     reason = "what a test stands on has to be there: it panics where it is not"
 )]
 
-mod apiserver;
 mod cluster;
 mod node;
 mod node_programs;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 static BUILT_IN: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../corpus/api/facts/schemas.json")).unwrap_or_default()
+    serde_json::from_str(include_str!("../corpus/facts/schemas.json")).unwrap_or_default()
 });
 
 static ANYTHING: Value = Value::Bool(true);

@@ -151,7 +151,7 @@ impl Table {
 }
 
 static FACTS: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../corpus/api/facts/discovery.json")).unwrap_or_default()
+    serde_json::from_str(include_str!("../corpus/facts/discovery.json")).unwrap_or_default()
 });
 
 /// Discovery of the built-in groups.

@@ -35,7 +35,7 @@ mod store;
 mod verbs;
 
 /// What a new cluster's store holds, as a real server writes it.
-const BOOTSTRAP: &str = include_str!("../corpus/api/facts/bootstrap.json");
+const BOOTSTRAP: &str = include_str!("../corpus/facts/bootstrap.json");
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]

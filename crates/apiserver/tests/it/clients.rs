@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use apiserver::{Options, Running, Server, User};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{
@@ -13,7 +14,6 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
 use serde_json::json;
-use testbed::apiserver::{Options, Running, Server, User};
 
 const NOBODY: &str = "nobody-token";
 
