@@ -1,22 +1,18 @@
 //! Connections, who asks, and which part answers.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::Stream;
-use futures::stream;
 use http::{Method, Request as HttpRequest, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::Shared;
@@ -24,16 +20,18 @@ use super::authz::{self, Attributes, User};
 use super::discovery;
 use super::failure::{Failure, Subject};
 use super::registry::Resource;
-use super::verbs::{Answer, Filter, Request};
+use super::verbs::{Answer, Request};
+
+mod target;
+mod watch;
+
+use self::target::{Target, parse_query};
+use self::watch::watch;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Largest body that is read, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
-/// How long a watch stays open when the client sets no limit.
-const WATCH_FOR: Duration = Duration::from_mins(30);
-/// Time between bookmarks.
-const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
 /// Serves connections until it is aborted, which ends them as well.
 pub(super) async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
@@ -316,243 +314,4 @@ fn plain(
     }
     let document = discovery::legacy(&table, segments).ok_or_else(Failure::no_resource)?;
     Ok(json_response(200, &document, &[]))
-}
-
-/// What a path of a resource names; parts that it does not name are empty.
-struct Target<'a> {
-    group: &'a str,
-    version: &'a str,
-    namespace: &'a str,
-    plural: &'a str,
-    name: &'a str,
-    subresource: &'a str,
-}
-
-impl<'a> Target<'a> {
-    fn parse(segments: &[&'a str]) -> Option<Self> {
-        let (group, version, rest) = match segments {
-            ["api", version, rest @ ..] => ("", *version, rest),
-            ["apis", group, version, rest @ ..] => (*group, *version, rest),
-            _ => return None,
-        };
-        let (namespace, rest) = match rest {
-            ["namespaces", name, "status" | "finalize"] => (*name, rest),
-            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
-            ["namespaces", name] => (*name, rest),
-            _ => ("", rest),
-        };
-        let (plural, name, subresource) = match rest {
-            [plural] => (*plural, "", ""),
-            [plural, name] => (*plural, *name, ""),
-            [plural, name, subresource, ..] => (*plural, *name, *subresource),
-            [] => return None,
-        };
-        Some(Self {
-            group,
-            version,
-            namespace,
-            plural,
-            name,
-            subresource,
-        })
-    }
-
-    fn verb(&self, method: &Method, query: &HashMap<String, String>) -> &'static str {
-        let watching = query
-            .get("watch")
-            .is_some_and(|value| value == "true" || value == "1");
-        match (method.as_str(), self.name.is_empty()) {
-            ("GET", true) if watching => "watch",
-            ("GET", true) => "list",
-            ("GET", false) => "get",
-            ("POST", _) => "create",
-            ("PUT", _) => "update",
-            ("PATCH", _) => "patch",
-            ("DELETE", true) => "deletecollection",
-            ("DELETE", false) => "delete",
-            _ => "",
-        }
-    }
-}
-
-fn parse_query(text: &str) -> HashMap<String, String> {
-    text.split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescape(key), unescape(value))
-        })
-        .collect()
-}
-
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let hex = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let (high, low) = (hex(rest.next()), hex(rest.next()));
-                if let (Some(high), Some(low)) = (high, low) {
-                    bytes.push((high * 16 + low) as u8);
-                }
-            }
-            other => bytes.push(other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// An open watch.
-struct Watch {
-    shared: Arc<Shared>,
-    newest: tokio::sync::watch::Receiver<u64>,
-    resource: Arc<Resource>,
-    namespace: String,
-    filter: Filter,
-    /// Version up to which everything was told.
-    seen: u64,
-    ready: std::collections::VecDeque<Value>,
-    bookmarks: bool,
-    ends: Instant,
-    over: bool,
-}
-
-fn watch(
-    shared: &Arc<Shared>,
-    request: &Request<'_>,
-    resource: Arc<Resource>,
-) -> Result<Response<Body>, Failure> {
-    let filter = request.filter()?;
-    let parameter = |name: &str| request.query.get(name).map_or("", String::as_str);
-    let state = shared.store.lock();
-    let mut ready = std::collections::VecDeque::new();
-    let bookmarks = parameter("allowWatchBookmarks") == "true";
-    let streaming = parameter("sendInitialEvents") == "true";
-    let from: u64 = match parameter("resourceVersion") {
-        "" => 0,
-        text => text.parse().map_err(|_| {
-            Failure::bad_request(format!(
-                "resourceVersion: Invalid value: {text:?}: invalid resource version"
-            ))
-        })?,
-    };
-    let seen = if from == 0 || streaming {
-        for (_, object) in state.list(&resource.storage, request.namespace) {
-            if filter.matches(object) {
-                ready.push_back(json!({"type": "ADDED", "object": request.present(object)}));
-            }
-        }
-        if streaming && bookmarks {
-            let mut mark = bookmark(&resource, state.version());
-            mark["object"]["metadata"]["annotations"] =
-                json!({"k8s.io/initial-events-end": "true"});
-            ready.push_back(mark);
-        }
-        state.version()
-    } else {
-        from
-    };
-    let seconds = parameter("timeoutSeconds")
-        .parse()
-        .ok()
-        .filter(|seconds| *seconds > 0);
-    let watch = Watch {
-        shared: Arc::clone(shared),
-        newest: shared.store.subscribe(),
-        namespace: request.namespace.to_owned(),
-        resource,
-        filter,
-        seen,
-        ready,
-        bookmarks,
-        ends: Instant::now() + seconds.map_or(WATCH_FOR, Duration::from_secs),
-        over: false,
-    };
-    drop(state);
-    let body = StreamBody::new(frames(watch)).boxed_unsync();
-    Ok(respond_with(200, "application/json", body, &[]))
-}
-
-fn bookmark(resource: &Resource, version: u64) -> Value {
-    json!({"type": "BOOKMARK", "object": {
-        "kind": resource.kind, "apiVersion": resource.api_version(),
-        "metadata": {"resourceVersion": version.to_string()},
-    }})
-}
-
-fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
-    stream::unfold(watch, |mut watch| async move {
-        let event = watch.next().await?;
-        Some((Ok(Frame::data(Bytes::from(format!("{event}\n")))), watch))
-    })
-}
-
-impl Watch {
-    async fn next(&mut self) -> Option<Value> {
-        let mark = Instant::now() + BOOKMARK_EVERY;
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
-            }
-            if self.over {
-                return None;
-            }
-            self.collect();
-            if !self.ready.is_empty() {
-                continue;
-            }
-            tokio::select! {
-                changed = self.newest.changed() => changed.ok()?,
-                () = tokio::time::sleep_until(self.ends) => return None,
-                () = tokio::time::sleep_until(mark), if self.bookmarks => {
-                    return Some(bookmark(&self.resource, self.seen));
-                }
-            }
-        }
-    }
-
-    /// Takes over what happened since the last time.
-    fn collect(&mut self) {
-        self.newest.borrow_and_update();
-        let shared = Arc::clone(&self.shared);
-        let state = shared.store.lock();
-        let Some(changes) = state.after(self.seen) else {
-            let failure = Failure::expired(format!(
-                "too old resource version: {} ({})",
-                self.seen,
-                state.compacted()
-            ));
-            self.ready
-                .push_back(json!({"type": "ERROR", "object": failure.body()}));
-            self.over = true;
-            return;
-        };
-        for change in changes {
-            self.seen = self.seen.max(change.version);
-            let here = change.key.resource == self.resource.storage
-                && (self.namespace.is_empty() || change.key.namespace == self.namespace);
-            if !here {
-                continue;
-            }
-            let was = change
-                .before
-                .as_ref()
-                .is_some_and(|before| self.filter.matches(before));
-            let is = !change.deleted && self.filter.matches(&change.object);
-            let kind = match (was, is) {
-                (false, true) => "ADDED",
-                (true, true) => "MODIFIED",
-                (true, false) => "DELETED",
-                (false, false) => continue,
-            };
-            let mut object = Value::clone(&change.object);
-            object["apiVersion"] = json!(self.resource.api_version());
-            object["kind"] = json!(self.resource.kind);
-            self.ready
-                .push_back(json!({"type": kind, "object": object}));
-        }
-        self.seen = self.seen.max(state.version());
-    }
 }

@@ -1,0 +1,91 @@
+//! What a request is about, read from its path and query.
+
+use std::collections::HashMap;
+
+use http::Method;
+
+/// What a path of a resource names; parts that it does not name are empty.
+pub(super) struct Target<'a> {
+    pub(super) group: &'a str,
+    pub(super) version: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) plural: &'a str,
+    pub(super) name: &'a str,
+    pub(super) subresource: &'a str,
+}
+
+impl<'a> Target<'a> {
+    pub(super) fn parse(segments: &[&'a str]) -> Option<Self> {
+        let (group, version, rest) = match segments {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let (namespace, rest) = match rest {
+            ["namespaces", name, "status" | "finalize"] => (*name, rest),
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            ["namespaces", name] => (*name, rest),
+            _ => ("", rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (*plural, "", ""),
+            [plural, name] => (*plural, *name, ""),
+            [plural, name, subresource, ..] => (*plural, *name, *subresource),
+            [] => return None,
+        };
+        Some(Self {
+            group,
+            version,
+            namespace,
+            plural,
+            name,
+            subresource,
+        })
+    }
+
+    pub(super) fn verb(&self, method: &Method, query: &HashMap<String, String>) -> &'static str {
+        let watching = query
+            .get("watch")
+            .is_some_and(|value| value == "true" || value == "1");
+        match (method.as_str(), self.name.is_empty()) {
+            ("GET", true) if watching => "watch",
+            ("GET", true) => "list",
+            ("GET", false) => "get",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", true) => "deletecollection",
+            ("DELETE", false) => "delete",
+            _ => "",
+        }
+    }
+}
+
+pub(super) fn parse_query(text: &str) -> HashMap<String, String> {
+    text.split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (unescape(key), unescape(value))
+        })
+        .collect()
+}
+
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let hex = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let (high, low) = (hex(rest.next()), hex(rest.next()));
+                if let (Some(high), Some(low)) = (high, low) {
+                    bytes.push((high * 16 + low) as u8);
+                }
+            }
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,176 @@
+//! Watches: the changes of a resource as one endless body.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, stream};
+use http::Response;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Bytes, Frame};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Body, respond_with};
+use crate::Shared;
+use crate::failure::Failure;
+use crate::registry::Resource;
+use crate::verbs::{Filter, Request};
+
+/// How long a watch stays open when the client sets no limit.
+const WATCH_FOR: Duration = Duration::from_mins(30);
+/// Time between bookmarks.
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+
+/// An open watch.
+struct Watch {
+    shared: Arc<Shared>,
+    newest: tokio::sync::watch::Receiver<u64>,
+    resource: Arc<Resource>,
+    namespace: String,
+    filter: Filter,
+    /// Version up to which everything was told.
+    seen: u64,
+    ready: std::collections::VecDeque<Value>,
+    bookmarks: bool,
+    ends: Instant,
+    over: bool,
+}
+
+pub(super) fn watch(
+    shared: &Arc<Shared>,
+    request: &Request<'_>,
+    resource: Arc<Resource>,
+) -> Result<Response<Body>, Failure> {
+    let filter = request.filter()?;
+    let parameter = |name: &str| request.query.get(name).map_or("", String::as_str);
+    let state = shared.store.lock();
+    let mut ready = std::collections::VecDeque::new();
+    let bookmarks = parameter("allowWatchBookmarks") == "true";
+    let streaming = parameter("sendInitialEvents") == "true";
+    let from: u64 = match parameter("resourceVersion") {
+        "" => 0,
+        text => text.parse().map_err(|_| {
+            Failure::bad_request(format!(
+                "resourceVersion: Invalid value: {text:?}: invalid resource version"
+            ))
+        })?,
+    };
+    let seen = if from == 0 || streaming {
+        for (_, object) in state.list(&resource.storage, request.namespace) {
+            if filter.matches(object) {
+                ready.push_back(json!({"type": "ADDED", "object": request.present(object)}));
+            }
+        }
+        if streaming && bookmarks {
+            let mut mark = bookmark(&resource, state.version());
+            mark["object"]["metadata"]["annotations"] =
+                json!({"k8s.io/initial-events-end": "true"});
+            ready.push_back(mark);
+        }
+        state.version()
+    } else {
+        from
+    };
+    let seconds = parameter("timeoutSeconds")
+        .parse()
+        .ok()
+        .filter(|seconds| *seconds > 0);
+    let watch = Watch {
+        shared: Arc::clone(shared),
+        newest: shared.store.subscribe(),
+        namespace: request.namespace.to_owned(),
+        resource,
+        filter,
+        seen,
+        ready,
+        bookmarks,
+        ends: Instant::now() + seconds.map_or(WATCH_FOR, Duration::from_secs),
+        over: false,
+    };
+    drop(state);
+    let body = StreamBody::new(frames(watch)).boxed_unsync();
+    Ok(respond_with(200, "application/json", body, &[]))
+}
+
+fn bookmark(resource: &Resource, version: u64) -> Value {
+    json!({"type": "BOOKMARK", "object": {
+        "kind": resource.kind, "apiVersion": resource.api_version(),
+        "metadata": {"resourceVersion": version.to_string()},
+    }})
+}
+
+fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
+    stream::unfold(watch, |mut watch| async move {
+        let event = watch.next().await?;
+        Some((Ok(Frame::data(Bytes::from(format!("{event}\n")))), watch))
+    })
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<Value> {
+        let mark = Instant::now() + BOOKMARK_EVERY;
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.over {
+                return None;
+            }
+            self.collect();
+            if !self.ready.is_empty() {
+                continue;
+            }
+            tokio::select! {
+                changed = self.newest.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(self.ends) => return None,
+                () = tokio::time::sleep_until(mark), if self.bookmarks => {
+                    return Some(bookmark(&self.resource, self.seen));
+                }
+            }
+        }
+    }
+
+    /// Takes over what happened since the last time.
+    fn collect(&mut self) {
+        self.newest.borrow_and_update();
+        let shared = Arc::clone(&self.shared);
+        let state = shared.store.lock();
+        let Some(changes) = state.after(self.seen) else {
+            let failure = Failure::expired(format!(
+                "too old resource version: {} ({})",
+                self.seen,
+                state.compacted()
+            ));
+            self.ready
+                .push_back(json!({"type": "ERROR", "object": failure.body()}));
+            self.over = true;
+            return;
+        };
+        for change in changes {
+            self.seen = self.seen.max(change.version);
+            let here = change.key.resource == self.resource.storage
+                && (self.namespace.is_empty() || change.key.namespace == self.namespace);
+            if !here {
+                continue;
+            }
+            let was = change
+                .before
+                .as_ref()
+                .is_some_and(|before| self.filter.matches(before));
+            let is = !change.deleted && self.filter.matches(&change.object);
+            let kind = match (was, is) {
+                (false, true) => "ADDED",
+                (true, true) => "MODIFIED",
+                (true, false) => "DELETED",
+                (false, false) => continue,
+            };
+            let mut object = Value::clone(&change.object);
+            object["apiVersion"] = json!(self.resource.api_version());
+            object["kind"] = json!(self.resource.kind);
+            self.ready
+                .push_back(json!({"type": kind, "object": object}));
+        }
+        self.seen = self.seen.max(state.version());
+    }
+}
