@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use reports::junit::Junit;
 use reports::summary::Summary;
 use reports::terminal::Terminal;
-use testbed::local::cli::{ClusterCommand, PlanArgs};
+use testbed::cli::{ClusterCommand, PlanArgs};
 
 use crate::interrupt::Interrupt;
 use crate::recorder::Deadlines;
@@ -232,7 +232,7 @@ async fn cluster(command: ClusterCommand) -> anyhow::Result<ExitCode> {
     };
     args.plan.bin_dir =
         Some(crate::binaries::locate(args.plan.bin_dir.as_deref(), progress).await?);
-    let cluster = args.up(&testbed::local::cli::print_progress).await?;
+    let cluster = args.up(&testbed::cli::print_progress).await?;
     if allow(&cluster.client()).await.is_err() {
         anyhow::bail!("cannot mark the cluster as usable for tests");
     }

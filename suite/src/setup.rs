@@ -9,7 +9,7 @@ mod reference;
 use std::path::PathBuf;
 
 use kube::Client;
-use testbed::local::cli::PlanArgs;
+use testbed::cli::PlanArgs;
 use testbed::local::{LocalCluster, Progress};
 
 use crate::binaries;
@@ -142,7 +142,7 @@ async fn local_cluster(
     let root = options
         .state_root
         .clone()
-        .unwrap_or_else(testbed::local::state::default_root);
+        .unwrap_or_else(testbed::state::default_root);
     let plan = PlanArgs {
         bin_dir: Some(bin_dir),
         ..options.plan.clone()

@@ -16,7 +16,7 @@ use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
 use suite::setup::{Lane, Options};
-use testbed::local::cli::PlanArgs;
+use testbed::cli::PlanArgs;
 use testbed::node::control::{Signal, Target};
 
 /// Scenarios that look at more than the attributes of an NRT: without an exporter that tells what pods hold, none of them can pass.

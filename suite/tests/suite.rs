@@ -21,7 +21,7 @@ use suite::scenario::Scenario;
 use suite::scenarios;
 use suite::session::{Session, StartError};
 use suite::setup::{Lane, Options};
-use testbed::local::cli::PlanArgs;
+use testbed::cli::PlanArgs;
 
 /// What a local cluster is made of: all defaults.
 #[derive(Parser)]

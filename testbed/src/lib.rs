@@ -3,8 +3,10 @@
 //! Products are started as processes and never linked, so that a testbed can judge another implementation as well.
 //!
 //! Reading order: [`local`] brings a cluster of real Kubernetes parts up and down; [`node`] is what runs inside one node
-//! of it: the CRI server and the process runtime.
+//! of it: the CRI server and the process runtime. [`state`] knows which clusters there are, [`cli`] is `cluster up`.
 
+pub mod cli;
 pub mod kubelet;
 pub mod local;
 pub mod node;
+pub mod state;

@@ -4,11 +4,10 @@
 //! own: when it dies, the kernel removes all of it. What stays is one directory, which the next start removes.
 //!
 //! Reading order: [`cluster`] (what callers use), [`cluster::up`] (the order of things), [`supervise`], [`net`], [`root`]
-//! and [`sysfs`] (what a node sees), [`control_plane`], [`kubelet`], [`node_handle`], [`state`]; before any of it
+//! and [`sysfs`] (what a node sees), [`control_plane`], [`kubelet`], [`node_handle`]; before any of it
 //! [`privileges`] and [`assets`].
 
 pub mod assets;
-pub mod cli;
 pub mod cluster;
 pub mod control_plane;
 pub mod enter;
@@ -21,7 +20,6 @@ pub mod privileges;
 pub mod process;
 pub mod progress;
 pub mod root;
-pub mod state;
 pub mod supervise;
 pub mod sysfs;
 

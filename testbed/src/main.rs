@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use testbed::local::cli::ClusterCommand;
+use testbed::cli::ClusterCommand;
 use testbed::local::{enter, supervise};
 use testbed::node;
 

@@ -340,7 +340,7 @@ async fn pods_not_ready(client: &Client) -> Result<String, Stop> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use testbed::local::cli::PlanArgs;
+    use testbed::cli::PlanArgs;
 
     use super::*;
     use crate::recorder::Deadlines;

@@ -30,7 +30,7 @@ use suite::run::{Places, new_run_id, started, stream};
 use suite::scenario::Scenario;
 use suite::session::{Session, StartError};
 use suite::setup::{Lane, Options};
-use testbed::local::cli::PlanArgs;
+use testbed::cli::PlanArgs;
 
 use crate::machine::NodeFacts;
 use crate::run::{Node, Plan};

@@ -18,7 +18,8 @@ use super::kubelet::{KubeletSettings, Taint, TopologyScope};
 use super::net::Subnet;
 use super::node_handle::NodeHandle;
 use super::supervise::client::{self, Client as Holder};
-use super::{process::ProcessRef, progress::Report, state};
+use super::{process::ProcessRef, progress::Report};
+use crate::state;
 
 /// Label and taint key of control plane nodes.
 pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -171,6 +172,9 @@ pub enum Error {
     /// The cluster was not up when its owner died, or is not ours.
     #[error("cluster {0:?} never came up completely: remove it with `cluster down`")]
     Incomplete(String),
+    /// The cluster has no real Kubernetes parts.
+    #[error("cluster {0:?} is an embedded one: it is reached by its kubeconfig")]
+    Embedded(String),
     /// The kubeconfig could not be used.
     #[error("cannot use the kubeconfig of the cluster")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
@@ -191,11 +195,14 @@ impl LocalCluster {
     /// A cluster that another process brought up and that still runs. It does not end with this value.
     pub async fn attach(state_root: &Path, name: &str) -> Result<Self, Error> {
         let record = state::find(state_root, name)?;
-        let subnet = record
+        let local = record
+            .local
+            .ok_or_else(|| Error::Embedded(name.to_owned()))?;
+        let subnet = local
             .subnet
             .ok_or_else(|| Error::Incomplete(name.to_owned()))?;
-        let client = client_from(&record.spec.dir().join("kubeconfig")).await?;
-        Ok(Self::assemble(record.spec, subnet, client, None))
+        let client = client_from(&local.spec.dir().join("kubeconfig")).await?;
+        Ok(Self::assemble(local.spec, subnet, client, None))
     }
 
     pub(crate) fn assemble(

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use testbed::local::{LocalCluster, cluster, state};
+use testbed::local::{LocalCluster, cluster};
+use testbed::state;
 
 use harness::{HELPER, eventually, kubectl, place, small};
 use outside::{Inside, Outside};

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use testbed::cli::print_progress;
 use testbed::kubelet::record::{self, Plan};
 use testbed::local::assets::{self, Places};
-use testbed::local::cli::print_progress;
 
 /// What to record, and where.
 #[derive(clap::Args)]

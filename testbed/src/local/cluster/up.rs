@@ -15,11 +15,14 @@ use crate::local::pki::{self, Pki};
 use crate::local::privileges::{self, Facts, Missing};
 use crate::local::process::ProcessRef;
 use crate::local::progress::{Report, Step, note};
-use crate::local::state;
 use crate::local::supervise::client;
 use crate::local::supervise::protocol::Announcement;
+use crate::state::{self, Claim};
 use nodes::{prepare_nodes, runtime};
 use wait::{wait_for_api, wait_for_nodes, wait_for_runtime};
+
+/// The longest name of a socket in a node's directory.
+const LONGEST_SOCKET: &str = "/control.sock";
 
 /// Why a cluster did not come up.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +91,13 @@ pub(super) async fn up(spec: ClusterSpec, report: Report<'_>) -> Result<LocalClu
         report,
         format!("cluster {} with {} nodes", spec.name, spec.nodes.len()),
     );
-    let (dir, swept) = state::claim(&spec)?;
+    let (dir, swept) = state::claim(&Claim {
+        root: &spec.state_root,
+        name: &spec.name,
+        nodes: &spec.nodes,
+        longest_socket: LONGEST_SOCKET,
+        spec: Some(&spec),
+    })?;
     for name in swept {
         note(
             report,
@@ -246,7 +255,9 @@ fn launch(spec: &ClusterSpec, dir: &Path) -> Result<(Owned, Subnet), Error> {
             }
             Announcement::Ready { subnet } => {
                 state::update(&spec.state_root, &spec.name, |record| {
-                    record.subnet = Some(subnet);
+                    if let Some(local) = &mut record.local {
+                        local.subnet = Some(subnet);
+                    }
                 })?;
                 return Ok((owned, subnet));
             }

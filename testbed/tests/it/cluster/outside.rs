@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use testbed::local::LocalCluster;
 use testbed::local::net::Subnet;
-use testbed::local::{LocalCluster, state};
+use testbed::state;
 
 /// Kernel parameters that a kubelet would set.
 const SYSCTLS: [&str; 8] = [
@@ -146,7 +147,7 @@ impl Inside {
                 .iter()
                 .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok())
                 .collect(),
-            subnet: record.subnet.unwrap(),
+            subnet: record.local.and_then(|local| local.subnet).unwrap(),
         }
     }
 

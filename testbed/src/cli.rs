@@ -8,11 +8,11 @@ use anyhow::Context;
 use fixtures::machines::{Machine, profile};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::assets::{self, Places};
-use super::cluster::up::check_privileges;
-use super::cluster::{ClusterSpec, LocalCluster, down};
-use super::progress::Progress;
-use super::state;
+use crate::local::assets::{self, Places};
+use crate::local::cluster::up::check_privileges;
+use crate::local::cluster::{ClusterSpec, LocalCluster, down};
+use crate::local::progress::{Progress, Report};
+use crate::state;
 
 /// Exit status after an interrupt.
 const INTERRUPTED: u8 = 130;
@@ -117,7 +117,7 @@ impl PlanArgs {
         &self,
         name: &str,
         state_root: &Path,
-        report: super::progress::Report<'_>,
+        report: Report<'_>,
     ) -> anyhow::Result<ClusterSpec> {
         let machine = self.machine()?;
         let bin_dir = match &self.bin_dir {
@@ -190,7 +190,7 @@ impl ClusterCommand {
 
 impl UpArgs {
     /// Brings the cluster up; it ends with the returned value unless that is detached.
-    pub async fn up(&self, report: super::progress::Report<'_>) -> anyhow::Result<LocalCluster> {
+    pub async fn up(&self, report: Report<'_>) -> anyhow::Result<LocalCluster> {
         // Before the programs are looked for, which may mean building them for minutes.
         check_privileges(usize::from(self.plan.workers) + 1)?;
         let spec = self
@@ -246,11 +246,11 @@ fn status(root: &Path) -> Result<String, state::Error> {
     let lines: Vec<String> = state::list(root)?
         .into_iter()
         .map(|(name, record, runs)| {
-            let kubeconfig = record.spec.dir().join("kubeconfig");
+            let kubeconfig = state::dir(root, &name).join("kubeconfig");
             let state = if runs { "running" } else { "dead" };
             format!(
                 "{name}\t{state}\t{} nodes\tKUBECONFIG={}\n",
-                record.spec.nodes.len(),
+                record.nodes,
                 kubeconfig.display()
             )
         })

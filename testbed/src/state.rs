@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{AccessFlags, Pid, access, getuid};
 use serde::{Deserialize, Serialize};
 
-use super::cluster::ClusterSpec;
-use super::net::Subnet;
-use super::process::ProcessRef;
+use crate::local::cluster::{ClusterSpec, NodePlan};
+use crate::local::net::Subnet;
+use crate::local::process::ProcessRef;
 
 const RECORD: &str = "cluster.json";
 const LOCK: &str = "lock";
@@ -30,10 +30,34 @@ pub struct Record {
     pub holder: Option<ProcessRef>,
     /// Whether the cluster is to survive its owner.
     pub detached: bool,
-    /// Its network.
+    /// How many nodes it has.
+    pub nodes: usize,
+    /// What only a cluster of real Kubernetes parts has.
+    pub local: Option<Local>,
+}
+
+/// What is written down about a cluster of real Kubernetes parts.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Local {
+    /// Its network; none before its holder found one.
     pub subnet: Option<Subnet>,
     /// What it was brought up from.
     pub spec: ClusterSpec,
+}
+
+/// A name that is to be taken for a cluster.
+#[derive(Clone, Debug)]
+pub struct Claim<'a> {
+    /// Directory of all clusters.
+    pub root: &'a Path,
+    /// The name.
+    pub name: &'a str,
+    /// The nodes.
+    pub nodes: &'a [NodePlan],
+    /// What follows a node's directory in the longest path of a socket.
+    pub longest_socket: &'a str,
+    /// What a cluster of real Kubernetes parts is brought up from.
+    pub spec: Option<&'a ClusterSpec>,
 }
 
 impl Record {
@@ -101,13 +125,19 @@ pub enum Error {
     Undead(i32),
 }
 
-/// The default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`.
+/// The default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`; where there is no home that can be
+/// written to, a directory of this user below that for temporary files.
 pub fn default_root() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
-    std::env::var_os("XDG_STATE_HOME")
+    let root = std::env::var_os("XDG_STATE_HOME")
         .filter(|dir| !dir.is_empty())
         .map_or_else(|| home().join(".local/state"), PathBuf::from)
-        .join("numaresources")
+        .join("numaresources");
+    if fs_err::create_dir_all(&root).is_ok() && access(&root, AccessFlags::W_OK).is_ok() {
+        root
+    } else {
+        std::env::temp_dir().join(format!("numaresources-{}", getuid()))
+    }
 }
 
 /// Directory of a cluster.
@@ -118,11 +148,11 @@ pub fn dir(root: &Path, name: &str) -> PathBuf {
 /// Takes the name for a cluster of this process; whatever is left of dead clusters below the root is removed.
 ///
 /// Returns the new directory and the names of the dead clusters that were removed.
-pub fn claim(spec: &ClusterSpec) -> Result<(PathBuf, Vec<String>), Error> {
-    check_name(&spec.name)?;
-    let root = &spec.state_root;
-    let dir = dir(root, &spec.name);
-    check_length(&dir, spec)?;
+pub fn claim(claim: &Claim<'_>) -> Result<(PathBuf, Vec<String>), Error> {
+    check_name(claim.name)?;
+    let root = claim.root;
+    let dir = dir(root, claim.name);
+    check_length(&dir, claim)?;
     fs_err::create_dir_all(root)?;
     let _lock = lock(root)?;
     let swept = sweep(root)?;
@@ -132,7 +162,7 @@ pub fn claim(spec: &ClusterSpec) -> Result<(PathBuf, Vec<String>), Error> {
             .filter(ProcessRef::is_alive)
             .unwrap_or(record.owner);
         return Err(Error::Exists {
-            name: spec.name.clone(),
+            name: claim.name.to_owned(),
             pid: process.pid,
         });
     }
@@ -149,8 +179,11 @@ pub fn claim(spec: &ClusterSpec) -> Result<(PathBuf, Vec<String>), Error> {
         owner,
         holder: None,
         detached: false,
-        subnet: None,
-        spec: spec.clone(),
+        nodes: claim.nodes.len(),
+        local: claim.spec.map(|spec| Local {
+            subnet: None,
+            spec: spec.clone(),
+        }),
     };
     write(&dir, &record)?;
     Ok((dir, swept))
@@ -334,14 +367,15 @@ fn check_name(name: &str) -> Result<(), Error> {
     }
 }
 
-fn check_length(dir: &Path, spec: &ClusterSpec) -> Result<(), Error> {
-    let longest_node = spec
+fn check_length(dir: &Path, claim: &Claim<'_>) -> Result<(), Error> {
+    let longest_node = claim
         .nodes
         .iter()
         .map(|node| node.name.len())
         .max()
         .unwrap_or_default();
-    let length = dir.as_os_str().len() + "/nodes/".len() + longest_node + "/control.sock".len() + 1;
+    let length =
+        dir.as_os_str().len() + "/nodes/".len() + longest_node + claim.longest_socket.len() + 1;
     match length.checked_sub(SOCKET_PATH) {
         None | Some(0) => Ok(()),
         Some(excess) => Err(Error::TooLong {
@@ -356,13 +390,21 @@ mod tests {
     use super::*;
     use crate::local::assets::Assets;
 
-    fn spec(root: &Path, name: &str) -> ClusterSpec {
-        ClusterSpec::default_workers(
+    /// Takes a name as the default local cluster does.
+    fn claim(root: &Path, name: &str) -> Result<(PathBuf, Vec<String>), Error> {
+        let spec = ClusterSpec::default_workers(
             name,
             root,
             Assets::in_dir(Path::new("/assets")),
             Path::new("/bin"),
-        )
+        );
+        super::claim(&Claim {
+            root,
+            name,
+            nodes: &spec.nodes,
+            longest_socket: "/control.sock",
+            spec: Some(&spec),
+        })
     }
 
     /// A process that no longer exists.
@@ -375,21 +417,20 @@ mod tests {
     #[test]
     fn name_in_use_is_refused_until_removed() {
         let root = tempfile::tempdir().unwrap();
-        let spec = spec(root.path(), "one");
-        claim(&spec).unwrap();
+        claim(root.path(), "one").unwrap();
         assert!(
-            matches!(claim(&spec), Err(Error::Exists { pid, .. }) if pid.cast_unsigned() == std::process::id())
+            matches!(claim(root.path(), "one"), Err(Error::Exists { pid, .. }) if pid.cast_unsigned() == std::process::id())
         );
         assert!(remove(root.path(), "one").unwrap());
         assert!(!remove(root.path(), "one").unwrap());
-        claim(&spec).unwrap();
+        claim(root.path(), "one").unwrap();
     }
 
     #[test]
     fn dead_clusters_are_swept_and_living_ones_and_strangers_stay() {
         let root = tempfile::tempdir().unwrap();
         for name in ["killed", "ended", "living", "kept"] {
-            claim(&spec(root.path(), name)).unwrap();
+            claim(root.path(), name).unwrap();
         }
         fs_err::create_dir(root.path().join("stranger")).unwrap();
         fs_err::write(root.path().join("stranger/data"), "x").unwrap();
@@ -405,7 +446,7 @@ mod tests {
             record.holder = ProcessRef::current();
         })
         .unwrap();
-        let (_, mut swept) = claim(&spec(root.path(), "next")).unwrap();
+        let (_, mut swept) = claim(root.path(), "next").unwrap();
         swept.sort();
         assert_eq!(swept, ["ended", "killed"]);
         let names: Vec<String> = list(root.path())
@@ -416,7 +457,7 @@ mod tests {
         assert_eq!(names, ["kept", "living", "next"]);
         assert!(root.path().join("stranger/data").exists());
         assert!(matches!(
-            claim(&spec(root.path(), "stranger")),
+            claim(root.path(), "stranger"),
             Err(Error::Foreign(_))
         ));
     }
@@ -424,19 +465,18 @@ mod tests {
     #[test]
     fn abandoned_cluster_keeps_its_directory_until_its_living_owner_tries_again() {
         let root = tempfile::tempdir().unwrap();
-        let spec = spec(root.path(), "one");
-        let (dir, _) = claim(&spec).unwrap();
+        let (dir, _) = claim(root.path(), "one").unwrap();
         fs_err::write(dir.join("log"), "why").unwrap();
         abandon(root.path(), "one").unwrap();
         assert!(dir.join("log").exists());
-        claim(&spec).unwrap();
+        claim(root.path(), "one").unwrap();
         assert!(!dir.join("log").exists());
     }
 
     #[test]
     fn holder_id_that_another_process_has_now_is_not_killed() {
         let root = tempfile::tempdir().unwrap();
-        claim(&spec(root.path(), "one")).unwrap();
+        claim(root.path(), "one").unwrap();
         // Our own id with another start time: killing by id alone would end this test.
         update(root.path(), "one", |record| record.holder = Some(dead())).unwrap();
         assert!(remove(root.path(), "one").unwrap());
@@ -447,14 +487,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         for name in ["", "..", "a/b", "Upper", "lock"] {
             assert!(
-                matches!(claim(&spec(root.path(), name)), Err(Error::Name(_))),
+                matches!(claim(root.path(), name), Err(Error::Name(_))),
                 "{name}"
             );
         }
         let deep = root.path().join("d".repeat(100));
-        assert!(matches!(
-            claim(&spec(&deep, "one")),
-            Err(Error::TooLong { .. })
-        ));
+        assert!(matches!(claim(&deep, "one"), Err(Error::TooLong { .. })));
     }
 }
