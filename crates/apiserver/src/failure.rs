@@ -283,6 +283,11 @@ impl Failure {
         failure
     }
 
+    /// 500 of an error that has no reason of its own.
+    pub(crate) fn unnamed(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
+    }
+
     /// 504 for a resource version of the future.
     pub(crate) fn future_version(requested: u64, current: u64) -> Self {
         let mut failure = Self::new(

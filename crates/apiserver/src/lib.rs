@@ -32,6 +32,7 @@ mod schema;
 mod selectors;
 mod serve;
 mod store;
+mod strategic;
 mod verbs;
 
 /// What a new cluster's store holds, as a real server writes it.
