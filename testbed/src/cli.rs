@@ -1,4 +1,4 @@
-//! `cluster up | down | status`, for any program that offers them.
+//! `cluster up | run | down | status`, for any program that offers them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,21 @@ use anyhow::Context;
 use fixtures::machines::{Machine, profile};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::embedded::{self, EmbeddedSpec};
+use crate::lane::{Cluster, Lane, Spec};
 use crate::local::assets::{self, Places};
 use crate::local::cluster::up::check_privileges;
-use crate::local::cluster::{ClusterSpec, LocalCluster, down};
+use crate::local::cluster::{ClusterSpec, NodePlan, down};
 use crate::local::progress::{Progress, Report};
 use crate::state;
 
 /// Exit status after an interrupt.
 const INTERRUPTED: u8 = 130;
 
-/// Bring a local cluster up or down, or look at it.
+/// Bring a cluster up or down, or look at it.
 #[derive(Debug, clap::Subcommand)]
 pub enum ClusterCommand {
-    /// Bring up a cluster of real Kubernetes parts that lives until `down`.
+    /// Bring up a cluster that lives until `down`.
     Up(UpArgs),
     /// Bring up a cluster for the time of one command, which finds it by KUBECONFIG.
     Run(RunArgs),
@@ -39,7 +41,7 @@ pub struct RootArgs {
 }
 
 impl RootArgs {
-    fn resolve(&self) -> PathBuf {
+    pub(crate) fn resolve(&self) -> PathBuf {
         self.state_root.clone().unwrap_or_else(state::default_root)
     }
 }
@@ -58,6 +60,9 @@ pub struct NameArgs {
 /// What kind of cluster.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UpArgs {
+    /// Which parts it is made of.
+    #[arg(long, value_enum, default_value = "embedded", value_name = "LANE")]
+    pub cluster: Lane,
     /// Which cluster.
     #[command(flatten)]
     pub name: NameArgs,
@@ -112,20 +117,60 @@ impl PlanArgs {
         profile::from_yaml(&text).with_context(|| format!("machine profile file {}", self.machine))
     }
 
-    /// The whole plan; finds, and if need be builds, the Kubernetes programs.
+    /// The same as arguments of a command line; what the embedded lane does not need is left out.
+    pub(crate) fn to_arguments(&self) -> Vec<std::ffi::OsString> {
+        let mut arguments: Vec<std::ffi::OsString> = vec![
+            "--workers".into(),
+            self.workers.to_string().into(),
+            "--machine".into(),
+            self.machine.clone().into(),
+        ];
+        if let Some(dir) = &self.bin_dir {
+            arguments.extend(["--bin-dir".into(), dir.into()]);
+        }
+        if self.hide_allocations {
+            arguments.push("--hide-allocations".into());
+        }
+        arguments
+    }
+
+    pub(crate) fn programs(&self) -> anyhow::Result<PathBuf> {
+        match &self.bin_dir {
+            Some(dir) => dir
+                .canonicalize()
+                .with_context(|| format!("no directory {}", dir.display())),
+            None => own_dir(),
+        }
+    }
+
+    /// The whole plan; finds, and if need be builds, the Kubernetes programs where it needs them.
     pub fn spec(
+        &self,
+        lane: Lane,
+        name: &str,
+        state_root: &Path,
+        report: Report<'_>,
+    ) -> anyhow::Result<Spec> {
+        Ok(match lane {
+            Lane::Local => Spec::Local(self.local_spec(name, state_root, report)?),
+            Lane::Embedded => Spec::Embedded(EmbeddedSpec {
+                name: name.to_owned(),
+                state_root: state_root.to_owned(),
+                bin_dir: self.programs()?,
+                nodes: NodePlan::all(usize::from(self.workers), &self.machine()?),
+                hide_allocations: self.hide_allocations,
+            }),
+        })
+    }
+
+    fn local_spec(
         &self,
         name: &str,
         state_root: &Path,
         report: Report<'_>,
     ) -> anyhow::Result<ClusterSpec> {
         let machine = self.machine()?;
-        let bin_dir = match &self.bin_dir {
-            Some(dir) => dir
-                .canonicalize()
-                .with_context(|| format!("no directory {}", dir.display()))?,
-            None => own_dir()?,
-        };
+        let bin_dir = self.programs()?;
         let assets = assets::locate(&Places::from_environment(self.assets.clone()), report)?;
         let mut spec = ClusterSpec::with_workers(
             name,
@@ -153,15 +198,11 @@ impl ClusterCommand {
             Self::Up(args) => {
                 let interrupts = Interrupts::listen()?;
                 // Dropped at an interrupt, the half of a cluster removes itself.
-                let cluster = tokio::select! {
-                    cluster = args.up(&print_progress) => cluster?,
+                let kubeconfig = tokio::select! {
+                    kubeconfig = args.up_detached(&print_progress, async |_| Ok(())) => kubeconfig?,
                     () = interrupts.first() => return Ok(ExitCode::from(INTERRUPTED)),
                 };
-                print(&format!(
-                    "export KUBECONFIG={}\n",
-                    cluster.kubeconfig().display()
-                ))?;
-                cluster.detach()?;
+                print(&format!("export KUBECONFIG={}\n", kubeconfig.display()))?;
                 Ok(ExitCode::SUCCESS)
             }
             Self::Run(args) => {
@@ -190,13 +231,40 @@ impl ClusterCommand {
 
 impl UpArgs {
     /// Brings the cluster up; it ends with the returned value unless that is detached.
-    pub async fn up(&self, report: Report<'_>) -> anyhow::Result<LocalCluster> {
-        // Before the programs are looked for, which may mean building them for minutes.
-        check_privileges(usize::from(self.plan.workers) + 1)?;
+    pub async fn up(&self, report: Report<'_>) -> anyhow::Result<Cluster> {
+        if self.cluster == Lane::Local {
+            // Before the programs are looked for, which may mean building them for minutes.
+            check_privileges(usize::from(self.plan.workers) + 1)?;
+        }
+        let root = self.name.root.resolve();
         let spec = self
             .plan
-            .spec(&self.name.name, &self.name.root.resolve(), report)?;
-        Ok(LocalCluster::up(spec, report).await?)
+            .spec(self.cluster, &self.name.name, &root, report)?;
+        Ok(Cluster::up(spec, report).await?)
+    }
+
+    /// Brings up a cluster that outlives this process, lets `prepare` work on it, and returns its kubeconfig.
+    pub async fn up_detached(
+        &self,
+        report: Report<'_>,
+        prepare: impl AsyncFnOnce(kube::Client) -> anyhow::Result<()>,
+    ) -> anyhow::Result<PathBuf> {
+        match self.cluster {
+            Lane::Embedded => {
+                let held = embedded::hold::launch(self, report).await?;
+                prepare(held.client.clone()).await?;
+                held.detach().await
+            }
+            Lane::Local => {
+                let cluster = self.up(report).await?;
+                prepare(cluster.client()).await?;
+                let kubeconfig = cluster.kubeconfig();
+                if let Cluster::Local(cluster) = cluster {
+                    cluster.detach()?;
+                }
+                Ok(kubeconfig)
+            }
+        }
     }
 }
 

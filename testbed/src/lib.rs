@@ -6,7 +6,9 @@
 //! of it: the CRI server and the process runtime. [`state`] knows which clusters there are, [`cli`] is `cluster up`.
 
 pub mod cli;
+pub mod embedded;
 pub mod kubelet;
+pub mod lane;
 pub mod local;
 pub mod node;
 pub mod state;

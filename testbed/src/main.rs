@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use testbed::cli::ClusterCommand;
+use testbed::embedded;
 use testbed::local::{enter, supervise};
 use testbed::node;
 
@@ -12,9 +13,12 @@ use testbed::node;
 #[derive(Debug, Parser)]
 #[command(name = "numaresources-testbed", version)]
 enum Command {
-    /// Bring a local cluster up or down, or look at it.
+    /// Bring a cluster up or down, or look at it.
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Be an embedded cluster that outlives who asked for it.
+    #[command(hide = true)]
+    HoldEmbedded(embedded::hold::HoldArgs),
     /// Launch the holder of a cluster.
     #[command(hide = true)]
     Supervise(supervise::Args),
@@ -50,6 +54,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             .enable_all()
             .build()?
             .block_on(command.run()),
+        Command::HoldEmbedded(args) => tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?
+            .block_on(embedded::hold::run(args)),
         Command::Supervise(args) => supervise::launch(&args),
         Command::Hold(args) => supervise::hold(&args),
         Command::Enter(args) => enter::enter(&args),

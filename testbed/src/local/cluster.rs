@@ -78,6 +78,21 @@ impl NodePlan {
         }
     }
 
+    /// The nodes of a usual cluster: one for the control plane and so many workers, of which the first half (rounded up) has
+    /// container scope.
+    pub fn all(workers: usize, machine: &Machine) -> Vec<Self> {
+        let scope = |index: usize| {
+            if index < workers.div_ceil(2) {
+                TopologyScope::Container
+            } else {
+                TopologyScope::Pod
+            }
+        };
+        let mut nodes = vec![Self::control_plane(machine)];
+        nodes.extend((0..workers).map(|index| Self::worker(index, scope(index), machine)));
+        nodes
+    }
+
     /// A worker with single-numa-node alignment of this scope, in the pool of that scope.
     pub fn worker(index: usize, scope: TopologyScope, machine: &Machine) -> Self {
         let pool = match scope {
@@ -107,8 +122,7 @@ impl ClusterSpec {
         )
     }
 
-    /// As the default cluster with another number of workers and another machine; the first half of the workers (rounded
-    /// up) has container scope.
+    /// As the default cluster with another number of workers and another machine.
     pub fn with_workers(
         name: &str,
         state_root: &Path,
@@ -117,21 +131,12 @@ impl ClusterSpec {
         workers: usize,
         machine: &Machine,
     ) -> Self {
-        let scope = |index: usize| {
-            if index < workers.div_ceil(2) {
-                TopologyScope::Container
-            } else {
-                TopologyScope::Pod
-            }
-        };
-        let mut nodes = vec![NodePlan::control_plane(machine)];
-        nodes.extend((0..workers).map(|index| NodePlan::worker(index, scope(index), machine)));
         Self {
             name: name.to_owned(),
             state_root: state_root.to_owned(),
             assets,
             bin_dir: bin_dir.to_owned(),
-            nodes,
+            nodes: NodePlan::all(workers, machine),
             hide_allocations: false,
         }
     }

@@ -1,0 +1,11 @@
+//! The `embedded` lane: a whole cluster in this process, without privileges and with nothing but our binaries.
+//!
+//! The API server is `apiserver`; everything else is a client of it over loopback, as in a real cluster. The stack's programs are
+//! plain child processes.
+//!
+//! Reading order: [`cluster`] (what callers use, and the order of things), [`hold`] (a cluster that outlives who asked for it).
+
+pub mod cluster;
+pub mod hold;
+
+pub use cluster::{EmbeddedCluster, EmbeddedSpec};

@@ -1,0 +1,194 @@
+//! An embedded cluster in a process of its own, for `cluster up`.
+//!
+//! The process that was asked for a cluster starts a *keeper* (`numaresources-testbed hold-embedded`), which brings it up, says so on
+//! its standard output, and keeps it until it is told to end: by `cluster down`, which kills it, by `SIGTERM`, or, before it was
+//! let go, by the end of who asked.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cli::{PlanArgs, UpArgs};
+use crate::lane::{Cluster, Lane};
+use crate::local::process::ProcessRef;
+use crate::local::progress::{Progress, Report};
+use crate::state;
+
+/// A byte that lets the keeper live on when its standard input ends.
+const LET_GO: u8 = b'\n';
+
+/// Arguments of the keeper.
+#[derive(Debug, clap::Args)]
+pub struct HoldArgs {
+    /// Name of the cluster.
+    #[arg(long)]
+    name: String,
+    /// Directory of all clusters.
+    #[arg(long)]
+    state_root: PathBuf,
+    /// What it is made of.
+    #[command(flatten)]
+    plan: PlanArgs,
+}
+
+/// What the keeper says, one JSON object a line.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Announcement {
+    /// A line of progress.
+    Progress(String),
+    /// The cluster is up.
+    Ready {
+        /// Kubeconfig of the administrator.
+        kubeconfig: PathBuf,
+    },
+    /// It did not come up, and the keeper ends.
+    Failed(String),
+}
+
+/// A cluster that a keeper has; it ends with this value unless it is let go.
+pub(crate) struct Held {
+    /// A client with the administrator's rights.
+    pub(crate) client: kube::Client,
+    kubeconfig: PathBuf,
+    _keeper: Child,
+    lifeline: ChildStdin,
+}
+
+impl Held {
+    /// Lets the cluster live on; returns its kubeconfig.
+    pub(crate) async fn detach(mut self) -> anyhow::Result<PathBuf> {
+        use tokio::io::AsyncWriteExt;
+        self.lifeline
+            .write_all(&[LET_GO])
+            .await
+            .context("the keeper of the cluster has ended")?;
+        self.lifeline
+            .flush()
+            .await
+            .context("the keeper of the cluster has ended")?;
+        Ok(self.kubeconfig)
+    }
+}
+
+/// Starts a keeper and waits until its cluster is up.
+pub(crate) async fn launch(args: &UpArgs, report: Report<'_>) -> anyhow::Result<Held> {
+    let program = args.plan.programs()?.join("numaresources-testbed");
+    let mut command = Command::new(&program);
+    command
+        .arg("hold-embedded")
+        .args(["--name", &args.name.name])
+        .arg("--state-root")
+        .arg(args.name.root.resolve())
+        .args(args.plan.to_arguments())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut keeper = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    let lifeline = keeper.stdin.take().context("no pipe to the keeper")?;
+    let output = keeper.stdout.take().context("no pipe from the keeper")?;
+    let mut lines = BufReader::new(output).lines();
+    while let Some(line) = lines.next_line().await.context("cannot read the keeper")? {
+        match serde_json::from_str(&line)
+            .context("the keeper says something else than it should")?
+        {
+            Announcement::Progress(text) => report(Progress::Note(text)),
+            Announcement::Failed(error) => bail!("{error}"),
+            Announcement::Ready { kubeconfig } => {
+                return Ok(Held {
+                    client: crate::local::cluster::client_from(&kubeconfig).await?,
+                    kubeconfig,
+                    _keeper: keeper,
+                    lifeline,
+                });
+            }
+        }
+    }
+    bail!("the keeper of the cluster ended without a word")
+}
+
+/// The keeper.
+pub async fn run(args: HoldArgs) -> anyhow::Result<ExitCode> {
+    // Ctrl-C in the terminal of who asked is not for us.
+    nix::unistd::setsid().context("cannot leave the session")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let lifeline = lifeline();
+    let report = |progress: Progress| {
+        if let Progress::Note(text) = progress {
+            // who asked may be gone, which the lifeline tells
+            let _ = announce(&Announcement::Progress(text));
+        }
+    };
+    let cluster = tokio::select! {
+        cluster = bring_up(&args, &report) => cluster,
+        () = abandoned(lifeline.clone()) => return Ok(ExitCode::FAILURE),
+        _ = terminate.recv() => return Ok(ExitCode::FAILURE),
+    };
+    let cluster = match cluster {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            announce(&Announcement::Failed(format!("{error:#}")))?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    announce(&Announcement::Ready {
+        kubeconfig: cluster.kubeconfig(),
+    })?;
+    tokio::select! {
+        () = abandoned(lifeline) => {}
+        _ = terminate.recv() => {}
+    }
+    cluster.down()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn bring_up(args: &HoldArgs, report: Report<'_>) -> anyhow::Result<Cluster> {
+    let spec = args
+        .plan
+        .spec(Lane::Embedded, &args.name, &args.state_root, report)?;
+    let cluster = Cluster::up(spec, report).await?;
+    state::update(&args.state_root, &args.name, |record| {
+        record.holder = ProcessRef::current();
+        record.detached = true;
+    })?;
+    Ok(cluster)
+}
+
+/// Reads standard input on a thread of its own, which the end of the keeper need not wait for. What is returned changes when who
+/// asked has ended without letting go.
+fn lifeline() -> watch::Receiver<()> {
+    let (ended, lifeline) = watch::channel(());
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        let let_go = matches!(std::io::stdin().read(&mut byte), Ok(1)) && byte[0] == LET_GO;
+        if let_go {
+            // for as long as the process lives
+            std::mem::forget(ended);
+        }
+    });
+    lifeline
+}
+
+/// Returns when who asked has ended without letting go; never once it has let go.
+async fn abandoned(mut lifeline: watch::Receiver<()>) {
+    // only the end of the sender is ever told
+    let _ = lifeline.changed().await;
+}
+
+fn announce(announcement: &Announcement) -> anyhow::Result<()> {
+    use std::io::Write;
+    let line = serde_json::to_string(announcement).context("cannot write an announcement")?;
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .context("cannot announce")
+}

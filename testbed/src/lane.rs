@@ -1,0 +1,89 @@
+//! The lanes that bring up a cluster of their own, behind one type.
+
+use std::path::PathBuf;
+
+use crate::embedded::{EmbeddedCluster, EmbeddedSpec, cluster};
+use crate::local::progress::Report;
+use crate::local::{ClusterSpec, LocalCluster};
+use crate::state;
+
+/// Which parts a cluster is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Lane {
+    /// Our own API server, controllers and simulated nodes: no privileges, nothing to install.
+    Embedded,
+    /// Real Kubernetes parts on this machine: needs Linux and root.
+    Local,
+}
+
+/// What to bring up.
+#[derive(Clone, Debug)]
+pub enum Spec {
+    /// An embedded cluster.
+    Embedded(EmbeddedSpec),
+    /// A cluster of real Kubernetes parts.
+    Local(ClusterSpec),
+}
+
+/// A cluster that was brought up by its user. Dropping it ends it.
+#[derive(Debug)]
+pub enum Cluster {
+    /// An embedded cluster.
+    Embedded(Box<EmbeddedCluster>),
+    /// A cluster of real Kubernetes parts.
+    Local(LocalCluster),
+}
+
+/// Why a cluster did not come up or does not end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The embedded one did not come up.
+    #[error(transparent)]
+    Embedded(#[from] cluster::Error),
+    /// The local one did not come up.
+    #[error(transparent)]
+    Up(#[from] crate::local::cluster::up::Error),
+    /// The local one does not end.
+    #[error(transparent)]
+    Local(#[from] crate::local::cluster::Error),
+    /// What it kept cannot be removed.
+    #[error(transparent)]
+    State(#[from] state::Error),
+}
+
+impl Cluster {
+    /// Brings a cluster up to all nodes Ready and labelled, and all devices allocatable.
+    pub async fn up(spec: Spec, report: Report<'_>) -> Result<Self, Error> {
+        Ok(match spec {
+            Spec::Embedded(spec) => {
+                Self::Embedded(Box::new(Box::pin(EmbeddedCluster::up(spec, report)).await?))
+            }
+            Spec::Local(spec) => Self::Local(Box::pin(LocalCluster::up(spec, report)).await?),
+        })
+    }
+
+    /// A client with the administrator's rights.
+    pub fn client(&self) -> kube::Client {
+        match self {
+            Self::Embedded(cluster) => cluster.client(),
+            Self::Local(cluster) => cluster.client(),
+        }
+    }
+
+    /// Kubeconfig of the administrator.
+    pub fn kubeconfig(&self) -> PathBuf {
+        match self {
+            Self::Embedded(cluster) => cluster.kubeconfig(),
+            Self::Local(cluster) => cluster.kubeconfig(),
+        }
+    }
+
+    /// Ends every process of the cluster and removes its directory.
+    pub fn down(self) -> Result<(), Error> {
+        match self {
+            Self::Embedded(cluster) => cluster.down()?,
+            Self::Local(cluster) => cluster.down()?,
+        }
+        Ok(())
+    }
+}
