@@ -9,6 +9,7 @@ use reports::junit::Junit;
 use reports::summary::Summary;
 use reports::terminal::Terminal;
 use testbed::cli::{ClusterCommand, PlanArgs};
+use testbed::lane;
 
 use crate::interrupt::Interrupt;
 use crate::recorder::Deadlines;
@@ -27,8 +28,10 @@ const KILLED: i32 = 130;
 
 const EXAMPLES: &str = "\
 Examples:
+  numaresources-tests --label tier0
+      brings up a cluster in this program and runs the release-blocking scenarios on it
   numaresources-tests --label tier0 --cluster local
-      brings up a cluster of real Kubernetes parts on this machine and runs the release-blocking scenarios
+      the same on a cluster of real Kubernetes parts on this machine
   KUBECONFIG=~/.kube/config numaresources-tests --tier-up-to 1
       runs tiers 0 and 1 on that cluster, which has to be marked as usable for disruptive tests
   numaresources-tests --cluster local --focus 'tmpol/.*-pod$' --verbose
@@ -49,7 +52,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Bring a local cluster up or down, or look at it
+    /// Bring a cluster up or down, or look at it
     Cluster {
         #[command(subcommand)]
         command: ClusterCommand,
@@ -74,6 +77,8 @@ enum Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ClusterKind {
+    /// Our own API server and simulated nodes, brought up for the run: no privileges, nothing to install
+    Embedded,
     /// Real Kubernetes parts on this machine, brought up for the run
     Local,
     /// The cluster of the kubeconfig file
@@ -114,7 +119,7 @@ struct RunArgs {
     #[arg(long, help_heading = "Selection")]
     dry_run: bool,
 
-    /// Where to run [default: kubeconfig when KUBECONFIG is set, else local]
+    /// Where to run [default: kubeconfig when KUBECONFIG is set, else embedded]
     #[arg(long, value_enum, help_heading = "Cluster")]
     cluster: Option<ClusterKind>,
     /// The kubeconfig file
@@ -135,10 +140,10 @@ struct RunArgs {
     /// Scheduler that test pods name [default: that of the NUMAResourcesScheduler, once it is available]
     #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     scheduler_name: Option<String>,
-    /// Directory of local clusters [default: ~/.local/state/numaresources]
-    #[arg(long, value_name = "DIR", help_heading = "Local cluster")]
+    /// Directory of our own clusters [default: ~/.local/state/numaresources]
+    #[arg(long, value_name = "DIR", help_heading = "Cluster of our own")]
     state_root: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Local cluster")]
+    #[command(flatten, next_help_heading = "Cluster of our own")]
     plan: PlanArgs,
 
     /// The JUnit report [default: nrop/e2e-serial-run.xml below the artefacts directory]
@@ -232,16 +237,18 @@ async fn cluster(command: ClusterCommand) -> anyhow::Result<ExitCode> {
     };
     args.plan.bin_dir =
         Some(crate::binaries::locate(args.plan.bin_dir.as_deref(), progress).await?);
-    let cluster = args.up(&testbed::cli::print_progress).await?;
-    if allow(&cluster.client()).await.is_err() {
-        anyhow::bail!("cannot mark the cluster as usable for tests");
-    }
+    let mark = async |client| {
+        let marked = allow(&client).await;
+        marked.map_err(|_| anyhow::anyhow!("cannot mark the cluster as usable for tests"))
+    };
+    let kubeconfig = args
+        .up_detached(&testbed::cli::print_progress, mark)
+        .await?;
     writeln!(
         std::io::stdout(),
         "export KUBECONFIG={}",
-        cluster.kubeconfig().display()
+        kubeconfig.display()
     )?;
-    cluster.detach()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -343,21 +350,23 @@ fn options(args: &RunArgs) -> Result<Options, String> {
     let default = if args.kubeconfig.is_some() {
         ClusterKind::Kubeconfig
     } else {
-        ClusterKind::Local
+        ClusterKind::Embedded
     };
     let kind = args.cluster.unwrap_or(default);
     let lane = match (kind, &args.kubeconfig) {
-        (ClusterKind::Local, _) => Lane::Local,
+        (ClusterKind::Embedded, _) => Lane::Own(lane::Lane::Embedded),
+        (ClusterKind::Local, _) => Lane::Own(lane::Lane::Local),
         (ClusterKind::Kubeconfig, Some(path)) => Lane::Kubeconfig(path.clone()),
         (ClusterKind::Kubeconfig, None) => {
             return Err("--cluster kubeconfig needs KUBECONFIG or --kubeconfig".to_owned());
         }
     };
-    if lane == Lane::Local {
+    let own = matches!(lane, Lane::Own(_));
+    if own {
         args.plan.machine().map_err(|error| format!("{error:#}"))?;
     }
     Ok(Options {
-        install: args.setup || lane == Lane::Local,
+        install: args.setup || own,
         lane,
         plan: args.plan.clone(),
         state_root: args.state_root.clone(),
@@ -394,7 +403,7 @@ fn dry_run<'a>(
 ) -> ExitCode {
     let mut out = anstream::stdout();
     let cluster = match &options.lane {
-        Lane::Local => "a local cluster, brought up for the run".to_owned(),
+        Lane::Own(lane) => format!("one of our own ({}), brought up for the run", lane.name()),
         Lane::Kubeconfig(path) => format!("the cluster of {}", path.display()),
     };
     let mut text = format!(

@@ -86,7 +86,7 @@ pub fn stream(
 /// What is known before anything starts.
 pub fn started(options: &Options, selected: usize, places: &Places) -> Event {
     let lane = match &options.lane {
-        Lane::Local => "local".to_owned(),
+        Lane::Own(lane) => lane.name().to_owned(),
         Lane::Kubeconfig(path) => format!("kubeconfig {}", path.display()),
     };
     Event::RunStarted {

@@ -9,7 +9,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use reports::event::{Event, Failure, SETUP, SkipClass, TEARDOWN, Verdict};
 use reports::stream::Stream;
-use testbed::local::LocalCluster;
+use testbed::lane;
 use tokio::time::Instant;
 
 use crate::collect;
@@ -32,7 +32,7 @@ pub enum StartError {
 /// A cluster that is ready, until [`Session::finish`].
 pub struct Session {
     cluster: Rc<Cluster>,
-    local: Option<LocalCluster>,
+    own: Option<lane::Cluster>,
     setup: Recorder,
     stream: Stream,
     interrupt: Interrupt,
@@ -61,7 +61,7 @@ impl Session {
                 });
                 return Ok(Self {
                     cluster: Rc::new(cluster),
-                    local: partial.local,
+                    own: partial.own,
                     setup,
                     stream: stream.clone(),
                     interrupt: interrupt.clone(),
@@ -86,7 +86,7 @@ impl Session {
             }
         };
         // a cluster of ours takes everything along
-        if let (None, Some(client)) = (&partial.local, &partial.client)
+        if let (None, Some(client)) = (&partial.own, &partial.client)
             && !setup.is_clean()
             && let Err(stop) = tear_down(&setup, client, &options.run, options.deadlines.gone).await
         {
@@ -96,7 +96,7 @@ impl Session {
                 failure,
             });
         }
-        end_local(partial.local, stream);
+        end_own(partial.own, stream);
         Err(error)
     }
 
@@ -106,8 +106,8 @@ impl Session {
     }
 
     /// The cluster that was brought up for this run, to break things in it.
-    pub fn local(&self) -> Option<&LocalCluster> {
-        self.local.as_ref()
+    pub fn own(&self) -> Option<&lane::Cluster> {
+        self.own.as_ref()
     }
 
     /// Runs one scenario to its verdict, and undoes what it changed.
@@ -204,7 +204,7 @@ impl Session {
     pub async fn finish(self) -> bool {
         let mut ok = true;
         // a cluster of ours takes everything along
-        if self.local.is_none()
+        if self.own.is_none()
             && let Err(stop) = tear_down(
                 &self.setup,
                 &self.cluster.client,
@@ -220,7 +220,7 @@ impl Session {
                 failure,
             });
         }
-        end_local(self.local, &self.stream) && ok
+        end_own(self.own, &self.stream) && ok
     }
 }
 
@@ -311,13 +311,13 @@ async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), 
         .await
 }
 
-fn end_local(local: Option<LocalCluster>, stream: &Stream) -> bool {
-    let Some(local) = local else { return true };
-    match local.down() {
+fn end_own(own: Option<lane::Cluster>, stream: &Stream) -> bool {
+    let Some(own) = own else { return true };
+    match own.down() {
         Ok(()) => true,
         Err(error) => {
             let failure = Failure {
-                step: "the local cluster is taken down".to_owned(),
+                step: "the cluster is taken down".to_owned(),
                 message: crate::context::chain(&error),
                 ..Failure::default()
             };

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 use kube::Client;
 use testbed::cli::PlanArgs;
-use testbed::local::{LocalCluster, Progress};
+use testbed::lane;
+use testbed::local::Progress;
 
 use crate::binaries;
 use crate::context::{Cluster, chain};
@@ -24,7 +25,7 @@ pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Brought up for the run, and gone with it.
-    Local,
+    Own(lane::Lane),
     /// Given by a kubeconfig file.
     Kubeconfig(PathBuf),
 }
@@ -34,9 +35,9 @@ pub enum Lane {
 pub struct Options {
     /// Where the cluster comes from.
     pub lane: Lane,
-    /// What a local cluster is made of.
+    /// What a cluster of our own is made of.
     pub plan: PlanArgs,
-    /// Directory of local clusters, if not the usual one.
+    /// Directory of our own clusters, if not the usual one.
     pub state_root: Option<PathBuf>,
     /// Whether the stack may be installed into a cluster that does not have it.
     pub install: bool,
@@ -54,7 +55,7 @@ pub struct Options {
 #[derive(Default)]
 pub struct Partial {
     /// The cluster that was brought up for this run.
-    pub local: Option<LocalCluster>,
+    pub own: Option<lane::Cluster>,
     /// Client of the cluster.
     pub client: Option<Client>,
 }
@@ -74,7 +75,7 @@ pub async fn run(
                 )
                 .await?
         }
-        Lane::Local => {
+        Lane::Own(lane) => {
             let bin_dir = recorder
                 .step("the programs under test are built", async {
                     let tell = |line: &str| recorder.tell(line);
@@ -83,14 +84,14 @@ pub async fn run(
                         .map_err(|error| Stop::fail(chain(&error)))
                 })
                 .await?;
-            let local = recorder
+            let own = recorder
                 .step(
-                    "a local cluster is up",
-                    local_cluster(options, bin_dir, recorder),
+                    format!("a cluster is up ({})", lane.name()),
+                    own_cluster(*lane, options, bin_dir, recorder),
                 )
                 .await?;
-            let client = local.client();
-            partial.local = Some(local);
+            let client = own.client();
+            partial.own = Some(own);
             allow(&client).await?;
             client
         }
@@ -134,11 +135,12 @@ pub async fn run(
     })
 }
 
-async fn local_cluster(
+async fn own_cluster(
+    lane: lane::Lane,
     options: &Options,
     bin_dir: PathBuf,
     recorder: &Recorder,
-) -> Result<LocalCluster, Stop> {
+) -> Result<lane::Cluster, Stop> {
     let root = options
         .state_root
         .clone()
@@ -151,9 +153,9 @@ async fn local_cluster(
     let told = recorder.teller();
     let report = move |progress: Progress| told.tell(&progress.to_string());
     let spec = plan
-        .spec(&name, &root, &report)
+        .spec(lane, &name, &root, &report)
         .map_err(|error| Stop::fail(format!("{error:#}")))?;
-    LocalCluster::up(spec, &report)
+    lane::Cluster::up(spec, &report)
         .await
         .map_err(|error| Stop::fail(chain(&error)))
 }

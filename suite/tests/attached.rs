@@ -37,7 +37,7 @@ impl Cluster {
         let cluster = Self {
             dir: tempfile::tempdir().expect("temporary directory"),
         };
-        let output = cluster.tests(&["cluster", "up"]);
+        let output = cluster.tests(&["cluster", "up", "--cluster", "local"]);
         assert!(output.status.success(), "{}", both(&output));
         cluster
     }

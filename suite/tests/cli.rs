@@ -98,7 +98,7 @@ fn a_dry_run_tells_and_does_nothing() {
         .assert()
         .success();
     let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
-    assert!(text.starts_with("Cluster: a local cluster, brought up for the run\nReport: artifacts/nrop/e2e-serial-run.xml\n"), "{text}");
+    assert!(text.starts_with("Cluster: one of our own (embedded), brought up for the run\nReport: artifacts/nrop/e2e-serial-run.xml\n"), "{text}");
     assert!(text.contains("  byres/cpu-decides\n"), "{text}");
     assert!(is_empty(&dir));
 }

@@ -17,6 +17,7 @@ use suite::select::Selection;
 use suite::session::Session;
 use suite::setup::{Lane, Options};
 use testbed::cli::PlanArgs;
+use testbed::lane;
 use testbed::node::control::{Signal, Target};
 
 /// Scenarios that look at more than the attributes of an NRT: without an exporter that tells what pods hold, none of them can pass.
@@ -105,7 +106,10 @@ fn impatient() -> Deadlines {
 }
 
 fn stop_exporters(session: &Session) -> Result<(), String> {
-    let local = session.local().ok_or("the cluster is not ours")?;
+    let local = session
+        .own()
+        .and_then(lane::Cluster::local)
+        .ok_or("the cluster is not a local one")?;
     let mut stopped = 0;
     for node in local.nodes() {
         let runtime = node.runtime();
@@ -161,7 +165,7 @@ fn check(
     };
     let selected = selection.apply(&scenarios).expect("tier0 is not empty");
     let options = Options {
-        lane: Lane::Local,
+        lane: Lane::Own(lane::Lane::Local),
         plan: Plan::parse_from(["faults"].iter().chain(plan)).plan,
         state_root: None,
         install: true,

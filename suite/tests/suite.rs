@@ -1,7 +1,8 @@
 //! The scenarios as `cargo test -p suite`: the same engine as `numaresources-tests`, behind libtest's command line.
 //!
 //! Without a filter the release-blocking scenarios (tier0) run and the others count as ignored; with a filter, or `--include-ignored`,
-//! whatever matches runs. With `KUBECONFIG` set they run on that cluster, else on a local one that is brought up for the run.
+//! whatever matches runs. With `KUBECONFIG` set they run on that cluster, else on an embedded one that is brought up for the run, or, with
+//! `NUMARESOURCES_LANE=local`, on one of real Kubernetes parts.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,6 +23,7 @@ use suite::scenarios;
 use suite::session::{Session, StartError};
 use suite::setup::{Lane, Options};
 use testbed::cli::PlanArgs;
+use testbed::lane;
 
 /// What a local cluster is made of: all defaults.
 #[derive(Parser)]
@@ -204,10 +206,15 @@ fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
 }
 
 fn options() -> Options {
+    let own = match std::env::var("NUMARESOURCES_LANE").as_deref() {
+        Ok("local") => lane::Lane::Local,
+        Ok("embedded") | Err(_) => lane::Lane::Embedded,
+        Ok(other) => panic!("NUMARESOURCES_LANE is {other:?}, must be embedded or local"),
+    };
     let lane =
-        std::env::var_os("KUBECONFIG").map_or(Lane::Local, |path| Lane::Kubeconfig(path.into()));
+        std::env::var_os("KUBECONFIG").map_or(Lane::Own(own), |path| Lane::Kubeconfig(path.into()));
     Options {
-        install: lane == Lane::Local,
+        install: matches!(lane, Lane::Own(_)),
         lane,
         plan: Plan::parse_from(["suite"]).plan,
         state_root: None,

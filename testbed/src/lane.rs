@@ -16,6 +16,16 @@ pub enum Lane {
     Local,
 }
 
+impl Lane {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Local => "local",
+        }
+    }
+}
+
 /// What to bring up.
 #[derive(Clone, Debug)]
 pub enum Spec {
@@ -31,7 +41,7 @@ pub enum Cluster {
     /// An embedded cluster.
     Embedded(Box<EmbeddedCluster>),
     /// A cluster of real Kubernetes parts.
-    Local(LocalCluster),
+    Local(Box<LocalCluster>),
 }
 
 /// Why a cluster did not come up or does not end.
@@ -58,8 +68,18 @@ impl Cluster {
             Spec::Embedded(spec) => {
                 Self::Embedded(Box::new(Box::pin(EmbeddedCluster::up(spec, report)).await?))
             }
-            Spec::Local(spec) => Self::Local(Box::pin(LocalCluster::up(spec, report)).await?),
+            Spec::Local(spec) => {
+                Self::Local(Box::new(Box::pin(LocalCluster::up(spec, report)).await?))
+            }
         })
+    }
+
+    /// The cluster of real Kubernetes parts, if it is one.
+    pub fn local(&self) -> Option<&LocalCluster> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Local(cluster) => Some(cluster),
+        }
     }
 
     /// A client with the administrator's rights.

@@ -31,6 +31,7 @@ use suite::scenario::Scenario;
 use suite::session::{Session, StartError};
 use suite::setup::{Lane, Options};
 use testbed::cli::PlanArgs;
+use testbed::lane;
 
 use crate::machine::NodeFacts;
 use crate::run::{Node, Plan};
@@ -58,7 +59,7 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sets() {
     let (stream, _) =
         stream(&places, vec![Box::new(terminal)]).expect("the artefacts directory is writable");
     let options = Options {
-        lane: Lane::Local,
+        lane: Lane::Own(lane::Lane::Local),
         plan: Arguments::parse_from(["accounting"]).plan,
         state_root: None,
         install: true,
@@ -105,7 +106,10 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn scenario(session: &Session, plan: Plan, artifacts: &Path) -> Scenario {
-    let local = session.local().expect("the cluster is ours");
+    let local = session
+        .own()
+        .and_then(lane::Cluster::local)
+        .expect("the cluster is a local one");
     let nodes: Vec<Node> = session
         .cluster()
         .facts

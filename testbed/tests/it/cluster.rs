@@ -148,6 +148,8 @@ fn cluster_of_another_process_is_attached_to_and_removed_by_name() {
         .args([
             "cluster",
             "up",
+            "--cluster",
+            "local",
             "--workers",
             "1",
             "--name",
@@ -184,7 +186,7 @@ fn ordinary_user_is_told_what_is_missing_before_anything_starts() {
     fs_err::copy(HELPER, &helper).unwrap();
     open_to_all(place.path());
     let output = Command::new(&helper)
-        .args(["cluster", "up", "--state-root"])
+        .args(["cluster", "up", "--cluster", "local", "--state-root"])
         .arg(place.path().join("state"))
         .uid(65534)
         .gid(65534)
@@ -206,6 +208,8 @@ fn root_without_a_capability_is_told_which() {
             HELPER,
             "cluster",
             "up",
+            "--cluster",
+            "local",
             "--state-root",
         ])
         .arg(&state)
@@ -226,7 +230,7 @@ fn wrong_machine_profile_starts_nothing() {
     .unwrap();
     let state = place.path().join("state");
     let output = Command::new(HELPER)
-        .args(["cluster", "up", "--machine"])
+        .args(["cluster", "up", "--cluster", "local", "--machine"])
         .arg(&profile)
         .arg("--state-root")
         .arg(&state)
@@ -245,6 +249,8 @@ fn run_in_cluster(place: &tempfile::TempDir, name: &str, command: &[&str]) -> st
         .args([
             "cluster",
             "run",
+            "--cluster",
+            "local",
             "--workers",
             "1",
             "--name",
