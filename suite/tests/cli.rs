@@ -93,7 +93,7 @@ fn the_list_shows_what_is_selected() {
 #[test]
 fn a_dry_run_tells_and_does_nothing() {
     let dir = dir();
-    let output = tests(&dir)
+        .args(["--dry-run", "--label", "byres"])
         .args(["--dry-run", "--label", "byres", "--cluster", "local"])
         .assert()
         .success();

@@ -206,11 +206,10 @@ fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
 }
 
 fn options() -> Options {
-    let own = match std::env::var("NUMARESOURCES_LANE").as_deref() {
-        Ok("local") => lane::Lane::Local,
-        Ok("embedded") | Err(_) => lane::Lane::Embedded,
-        Ok(other) => panic!("NUMARESOURCES_LANE is {other:?}, must be embedded or local"),
-    };
+    let own = std::env::var("NUMARESOURCES_LANE").map_or(lane::Lane::Embedded, |name| {
+        <lane::Lane as clap::ValueEnum>::from_str(&name, false)
+            .expect("NUMARESOURCES_LANE is embedded or local")
+    });
     let lane =
         std::env::var_os("KUBECONFIG").map_or(Lane::Own(own), |path| Lane::Kubeconfig(path.into()));
     Options {
