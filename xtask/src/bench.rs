@@ -85,7 +85,7 @@ fn conclude(figures: &[Figure], check: bool) -> anyhow::Result<()> {
 }
 
 /// Tells how far the measurement is.
-fn progress(text: &str) {
+pub(crate) fn progress(text: &str) {
     // nobody is left to tell when this fails
     drop(writeln!(std::io::stderr(), "{text}"));
 }

@@ -2,17 +2,21 @@
 
 use clap::Subcommand;
 
+mod api;
 mod kubelet;
 
 /// What to record.
 #[derive(Subcommand)]
 pub(crate) enum Record {
+    /// Conversations with a real API server, to `crates/apiserver/corpus`.
+    Api(api::Args),
     /// Random pod sequences on real kubelets, to `testbed/corpus/kubelet`. Needs Linux and root.
     Kubelet(kubelet::Args),
 }
 
 pub(crate) fn run(what: Record) -> anyhow::Result<()> {
     match what {
+        Record::Api(args) => api::run(args),
         Record::Kubelet(args) => kubelet::run(args),
     }
 }

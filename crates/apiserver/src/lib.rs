@@ -22,6 +22,8 @@ pub use self::authz::User;
 use self::registry::Registry;
 use self::store::{Key, Store};
 
+pub mod conversation;
+
 mod authz;
 mod decode;
 mod discovery;

@@ -1,0 +1,379 @@
+//! Conversations with an API server: lists of requests that are written down once and sent to any server, so that the answers of a
+//! real one can be compared with ours.
+//!
+//! `corpus/conversations` holds what is asked, `corpus/recordings` what a real server answered (`cargo xtask record api`);
+//! `tests/replay.rs` asks this server the same and shows each difference. Reading order: [`load`], [`Caller::play`], [`differences`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+pub use self::compare::{Difference, differences};
+pub use self::play::{Caller, Endpoint, PlayError};
+
+mod client;
+mod compare;
+mod normal;
+mod play;
+
+/// File whose steps prepare a server before any conversation.
+const PRELUDE: &str = "prelude";
+/// File of the tables that conversations of every file can be written for.
+const TABLES: &str = "tables";
+
+/// Users whom both servers know: name in the corpus, token, user name, groups.
+pub const USERS: &[(&str, &str, &str, &[&str])] = &[
+    ("admin", "judge-admin", "judge", &["system:masters"]),
+    ("alice", "judge-alice", "alice", &["developers"]),
+    ("bob", "judge-bob", "bob", &["testers"]),
+    (
+        "robot",
+        "judge-robot",
+        "system:serviceaccount:judge:robot",
+        &["system:serviceaccounts", "system:serviceaccounts:judge"],
+    ),
+];
+
+/// Why the corpus cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file could not be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is not of the format.
+    #[error("cannot understand {path}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_yaml::Error,
+    },
+    /// A step is not of the format.
+    #[error("cannot understand step {step} of {conversation}")]
+    Step {
+        /// The conversation.
+        conversation: String,
+        /// Number of the step, from 0.
+        step: usize,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A conversation is written for a table that there is not.
+    #[error("{conversation} is for each row of {table}, which there is not")]
+    Table {
+        /// The conversation.
+        conversation: String,
+        /// The table.
+        table: String,
+    },
+    /// Two conversations have one name.
+    #[error("there are two conversations {0}")]
+    Twice(String),
+}
+
+/// A named list of requests.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// File and name: `pods/create`, with the row of a table `kinds/create/pods`.
+    pub id: String,
+    /// What is said, in order.
+    pub steps: Vec<Step>,
+    /// Whether a namespace with a service account is made before.
+    namespaced: bool,
+}
+
+impl Conversation {
+    /// The file that it is in.
+    pub fn subject(&self) -> &str {
+        self.id.split('/').next().unwrap_or_default()
+    }
+
+    /// Whether the server forgets its history in it.
+    pub fn compacts(&self) -> bool {
+        self.steps.iter().any(|step| step.compact)
+    }
+
+    /// Its own namespace.
+    pub fn namespace(&self) -> String {
+        self.id.replace(['/', '.'], "-")
+    }
+}
+
+/// One step: a request, or the reading of a watch that an earlier one opened. `{name}` in any text stands for the value of a
+/// variable: `{ns}` the conversation's namespace, `{id}` the same as a name, `{x}` what an earlier step kept as `x`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Step {
+    /// Method and path.
+    r#do: String,
+    /// Who asks; `admin` unless said otherwise. `anonymous` sends no token, `stranger` one that nobody has.
+    r#as: Option<String>,
+    /// Content type of the body.
+    r#type: Option<String>,
+    /// `Accept` header.
+    accept: Option<String>,
+    /// Further headers.
+    headers: BTreeMap<String, String>,
+    /// Body as JSON.
+    body: Value,
+    /// Body as it is.
+    text: Option<String>,
+    /// Variables and the paths in the answer that they are taken from.
+    keep: BTreeMap<String, String>,
+    /// Asks again until the answer is like this.
+    until: Option<Until>,
+    /// Whether the answer is no part of the recording.
+    quiet: bool,
+    /// Name of the watch that the answer is.
+    stream: Option<String>,
+    /// Name of the watch that events are read from.
+    read: Option<String>,
+    /// How many events are read.
+    events: usize,
+    /// Whether the watch is read to its end.
+    closed: bool,
+    /// Whether the server forgets its history.
+    compact: bool,
+}
+
+/// What an answer has to be like.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Until {
+    status: Option<u16>,
+    path: Option<String>,
+    is: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    /// What is claimed; for readers.
+    #[serde(rename = "about", default)]
+    _about: String,
+    #[serde(default)]
+    each: Option<String>,
+    steps: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    tables: Tables,
+    #[serde(default)]
+    conversations: Vec<Written>,
+}
+
+type Tables = BTreeMap<String, Vec<Map<String, Value>>>;
+
+/// The conversations of a directory.
+#[derive(Clone, Debug)]
+pub struct Corpus {
+    /// Steps that prepare a server.
+    pub prelude: Conversation,
+    /// The conversations by file, then in the order of the file.
+    pub conversations: Vec<Conversation>,
+}
+
+/// Reads all conversations of a directory.
+pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
+    let read = |source| LoadError::Read {
+        path: directory.to_owned(),
+        source,
+    };
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
+        .map_err(read)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(read)?;
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).map_err(|source| LoadError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let file: File = serde_yaml::from_str(&text).map_err(|source| LoadError::Parse {
+            path: path.clone(),
+            source,
+        })?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        files.push((name.into_owned(), file));
+    }
+    let shared: Tables = files
+        .iter()
+        .filter(|(name, _)| name == TABLES)
+        .flat_map(|(_, file)| file.tables.clone())
+        .collect();
+    let mut all = Vec::new();
+    for (subject, file) in &files {
+        for written in &file.conversations {
+            let id = format!("{subject}/{}", written.name);
+            let Some(table) = &written.each else {
+                all.push(conversation(id, &written.steps, &Map::new())?);
+                continue;
+            };
+            let rows = file.tables.get(table).or_else(|| shared.get(table));
+            for row in rows.ok_or_else(|| LoadError::Table {
+                conversation: id.clone(),
+                table: table.clone(),
+            })? {
+                let id = format!("{id}/{}", row["id"].as_str().unwrap_or_default());
+                all.push(conversation(id, &written.steps, row)?);
+            }
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    if let Some(twice) = all.iter().find(|one| !seen.insert(one.id.clone())) {
+        return Err(LoadError::Twice(twice.id.clone()));
+    }
+    let (mut preludes, conversations): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|one| one.subject() == PRELUDE);
+    let prelude = if preludes.is_empty() {
+        conversation(PRELUDE.into(), &[], &Map::new())?
+    } else {
+        preludes.remove(0)
+    };
+    Ok(Corpus {
+        prelude,
+        conversations,
+    })
+}
+
+fn conversation(
+    id: String,
+    steps: &[Value],
+    row: &Map<String, Value>,
+) -> Result<Conversation, LoadError> {
+    let mut made = Conversation {
+        id,
+        steps: Vec::new(),
+        namespaced: false,
+    };
+    let own = Value::String(made.namespace());
+    let mut variables = row.clone();
+    variables.insert("id".into(), own.clone());
+    for (number, step) in steps.iter().enumerate() {
+        let filled = fill(step, &variables);
+        made.namespaced |= filled.to_string().contains("{ns}");
+        variables.insert("ns".into(), own.clone());
+        let filled = fill(&filled, &variables);
+        variables.remove("ns");
+        let step = serde_json::from_value(filled).map_err(|source| LoadError::Step {
+            conversation: made.id.clone(),
+            step: number,
+            source,
+        })?;
+        made.steps.push(step);
+    }
+    Ok(made)
+}
+
+/// A value with the variables put in: a text that is nothing but one becomes its value, whatever that is.
+fn fill(value: &Value, variables: &Map<String, Value>) -> Value {
+    match value {
+        Value::String(text) => {
+            let name = text.strip_prefix('{').and_then(|t| t.strip_suffix('}'));
+            if let Some(found) = name.and_then(|name| look_up(name, variables)) {
+                return match found {
+                    Value::String(_) => found.clone(),
+                    // values of a table hold variables themselves
+                    other => fill(other, variables),
+                };
+            }
+            Value::String(fill_text(text, variables))
+        }
+        Value::Array(list) => list.iter().map(|item| fill(item, variables)).collect(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, item)| (fill_text(key, variables), fill(item, variables)))
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+/// The value of a variable, `object`, or of a field of it, `object.kind`.
+fn look_up<'v>(name: &str, variables: &'v Map<String, Value>) -> Option<&'v Value> {
+    if let Some(value) = variables.get(name) {
+        return Some(value);
+    }
+    let (name, path) = name.split_once('.')?;
+    let value = at(variables.get(name)?, path);
+    (!value.is_null()).then_some(value)
+}
+
+fn fill_text(text: &str, variables: &Map<String, Value>) -> String {
+    if !text.contains('{') {
+        return text.to_owned();
+    }
+    let mut text = text.to_owned();
+    for (name, value) in variables {
+        let shown = match value {
+            Value::String(value) => value.clone(),
+            other => other.to_string(),
+        };
+        text = text.replace(&format!("{{{name}}}"), &shown);
+    }
+    text
+}
+
+/// The value at a path such as `metadata.resourceVersion` or `items.0.metadata.name`; the path may be empty. A step in brackets
+/// (`annotations.[a.b/c]`) may have dots.
+fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
+    let mut value = value;
+    let mut rest = path;
+    while !rest.is_empty() {
+        let (step, after) = if let Some(inner) = rest.strip_prefix('[') {
+            let (step, after) = inner.split_once(']').unwrap_or((inner, ""));
+            (step, after.strip_prefix('.').unwrap_or(after))
+        } else {
+            rest.split_once('.').unwrap_or((rest, ""))
+        };
+        value = match value {
+            Value::Array(list) => step
+                .parse::<usize>()
+                .ok()
+                .and_then(|index| list.get(index))
+                .unwrap_or(&Value::Null),
+            other => &other[step],
+        };
+        rest = after;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn variables_are_put_in_as_text_and_as_values() {
+        let variables = json!({"ns": "a", "object": {"metadata": {"namespace": "{ns}"}}});
+        let step = json!({"do": "POST /{ns}/x", "body": "{object}", "text": "{other}"});
+        assert_eq!(
+            fill(&step, variables.as_object().unwrap()),
+            json!({"do": "POST /a/x", "body": {"metadata": {"namespace": "a"}}, "text": "{other}"})
+        );
+    }
+
+    #[test]
+    fn paths_reach_into_lists_and_names_with_dots() {
+        let value = json!({"a": [{"b.c/d": {"e": 1}}]});
+        assert_eq!(at(&value, "a.0.[b.c/d].e"), &json!(1));
+        assert_eq!(at(&value, "a.1.x"), &Value::Null);
+    }
+}

@@ -1,0 +1,211 @@
+//! Answers without what differs from one run to the next: uids, times, versions, generated names and addresses. Each is replaced by
+//! a mark that is numbered in the order of first appearance, so that two of them are still seen to be equal or not.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+use serde_json::{Value, json};
+
+/// What was replaced so far in one conversation.
+#[derive(Debug, Default)]
+pub(super) struct Normaliser {
+    uids: BTreeMap<String, usize>,
+    versions: BTreeMap<String, usize>,
+    names: Vec<(String, String)>,
+    tokens: BTreeMap<String, usize>,
+    addresses: BTreeMap<String, usize>,
+}
+
+fn pattern(text: &str) -> Option<Regex> {
+    Regex::new(text).ok()
+}
+
+static UID: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"));
+static TIME: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)"));
+static TOKEN: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern(r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"));
+/// Versions of the moment in messages.
+static CURRENT: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern(r"(current: |too old resource version: \d+ \()\d+"));
+/// Versions of objects in messages.
+static OBJECTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    pattern(r"(ResourceVersion in object meta: |ResourceVersion in precondition: )(\d+)")
+});
+/// Names of volumes that admission adds.
+static VOLUMES: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
+static SERVICE_ADDRESS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern(r"\b10\.96\.\d+\.\d+\b"));
+
+fn number(seen: &mut BTreeMap<String, usize>, text: &str) -> usize {
+    let next = seen.len() + 1;
+    *seen.entry(text.to_owned()).or_insert(next)
+}
+
+impl Normaliser {
+    /// An answer without what differs.
+    pub(super) fn normalise(&mut self, mut answer: Value) -> Value {
+        self.learn_names(&answer);
+        self.value(&mut answer, "");
+        answer
+    }
+
+    fn learn_names(&mut self, value: &Value) {
+        match value {
+            Value::Array(list) => list.iter().for_each(|item| self.learn_names(item)),
+            Value::Object(map) => {
+                if let (Some(prefix), Some(name)) = (
+                    map.get("generateName").and_then(Value::as_str),
+                    map.get("name").and_then(Value::as_str),
+                ) && name.len() > prefix.len()
+                    && name.starts_with(prefix)
+                    && !self.names.iter().any(|(known, _)| known == name)
+                {
+                    let mark = format!("{prefix}<generated {}>", self.names.len() + 1);
+                    self.names.push((name.to_owned(), mark));
+                }
+                map.values().for_each(|item| self.learn_names(item));
+            }
+            _ => {}
+        }
+    }
+
+    fn value(&mut self, value: &mut Value, key: &str) {
+        match value {
+            Value::String(text) => {
+                let shown = self.text(text, key);
+                *text = shown;
+            }
+            Value::Number(_) if key == "nodePort" || key == "healthCheckNodePort" => {
+                *value = json!("<port>");
+            }
+            Value::Array(list) => {
+                for item in list {
+                    self.value(item, key);
+                }
+            }
+            Value::Object(map) => {
+                let is_list = map.contains_key("items") || map.contains_key("rows");
+                let is_mark = map.get("type") == Some(&json!("BOOKMARK"));
+                // the order of a map's fields says nothing: the marks are numbered by sorted names
+                let mut keys: Vec<String> = map.keys().cloned().collect();
+                keys.sort();
+                for inner in keys {
+                    let Some(item) = map.get_mut(&inner) else {
+                        continue;
+                    };
+                    if is_list && inner == "metadata" && item["resourceVersion"].is_string() {
+                        item["resourceVersion"] = json!("<list version>");
+                    }
+                    if is_mark && inner == "object" {
+                        item["metadata"]["resourceVersion"] = json!("<bookmark version>");
+                    }
+                    self.value(item, &inner);
+                    if inner == "managedFields" {
+                        sort_managers(item);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, text: &str, key: &str) -> String {
+        match key {
+            "resourceVersion" if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
+                return if text == "0" {
+                    text.to_owned()
+                } else {
+                    format!("<version {}>", number(&mut self.versions, text))
+                };
+            }
+            "continue" if !text.is_empty() => return "<continue>".into(),
+            _ => {}
+        }
+        let mut text = text.to_owned();
+        for (name, mark) in &self.names {
+            if text.contains(name.as_str()) {
+                text = text.replace(name.as_str(), mark);
+            }
+        }
+        let mut replace =
+            |regex: &LazyLock<Option<Regex>>, with: &mut dyn FnMut(&Captures<'_>) -> String| {
+                if let Some(regex) = regex.as_ref()
+                    && regex.is_match(&text)
+                {
+                    text = regex
+                        .replace_all(&text, |found: &Captures<'_>| with(found))
+                        .into_owned();
+                }
+            };
+        replace(&TOKEN, &mut |found| {
+            format!("<token {}>", number(&mut self.tokens, &found[0]))
+        });
+        replace(&UID, &mut |found| {
+            format!("<uid {}>", number(&mut self.uids, &found[0]))
+        });
+        replace(&TIME, &mut |_| "<time>".into());
+        replace(&CURRENT, &mut |found| format!("{}<now>", &found[1]));
+        replace(&OBJECTS, &mut |found| {
+            format!(
+                "{}<version {}>",
+                &found[1],
+                number(&mut self.versions, &found[2])
+            )
+        });
+        replace(&VOLUMES, &mut |_| "kube-api-access-<generated>".into());
+        replace(&SERVICE_ADDRESS, &mut |found| {
+            format!("<address {}>", number(&mut self.addresses, &found[0]))
+        });
+        text
+    }
+}
+
+/// The order of managers is that of their times, in whole seconds, then names: two runs may differ in it.
+fn sort_managers(managers: &mut Value) {
+    if let Some(list) = managers.as_array_mut() {
+        list.sort_by_cached_key(|entry| {
+            ["operation", "manager", "subresource", "apiVersion"]
+                .map(|field| entry[field].as_str().unwrap_or_default().to_owned())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_things_keep_one_mark_over_all_answers() {
+        let mut normaliser = Normaliser::default();
+        let uid = "0f3c3b4e-9a9e-4c55-8d3a-2a2b2c2d2e2f";
+        let first = normaliser.normalise(
+            json!({"metadata": {"uid": uid, "resourceVersion": "12", "name": "a-x7k2p",
+            "generateName": "a-", "creationTimestamp": "2026-01-02T03:04:05Z"}}),
+        );
+        assert_eq!(
+            first,
+            json!({"metadata": {"uid": "<uid 1>", "resourceVersion": "<version 1>", "name": "a-<generated 1>",
+                "generateName": "a-", "creationTimestamp": "<time>"}})
+        );
+        let second = normaliser.normalise(
+            json!({"message": format!("pods \"a-x7k2p\" {uid}"), "resourceVersion": "13"}),
+        );
+        assert_eq!(
+            second,
+            json!({"message": "pods \"a-<generated 1>\" <uid 1>", "resourceVersion": "<version 2>"})
+        );
+    }
+
+    #[test]
+    fn versions_of_lists_are_not_those_of_objects() {
+        let list = json!({"items": [{"metadata": {"resourceVersion": "7"}}], "metadata": {"resourceVersion": "9"}});
+        assert_eq!(
+            Normaliser::default().normalise(list),
+            json!({"items": [{"metadata": {"resourceVersion": "<version 1>"}}], "metadata": {"resourceVersion": "<list version>"}})
+        );
+    }
+}

@@ -1,0 +1,352 @@
+//! A conversation is held with a server.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout};
+
+use super::client::{self, Client, Lines};
+use super::normal::Normaliser;
+use super::{Conversation, Step, USERS, at, fill};
+
+/// Longest wait for an answer or for one event.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two attempts of a step that waits for an answer.
+const ATTEMPTS: Duration = Duration::from_millis(50);
+/// Headers that belong to a recording.
+const HEADERS: &[&str] = &[
+    "content-type",
+    "warning",
+    "retry-after",
+    "allow",
+    "location",
+];
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Certificate of its authority as PEM.
+    pub ca: String,
+}
+
+/// Why a conversation could not be held to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum PlayError {
+    /// The server could not be asked.
+    #[error("step {step} of {conversation} failed")]
+    Ask {
+        /// The conversation.
+        conversation: String,
+        /// Number of the step, from 0.
+        step: usize,
+        /// Why.
+        #[source]
+        source: client::Error,
+    },
+    /// A step cannot be carried out.
+    #[error("step {step} of {conversation}: {why}")]
+    Step {
+        /// The conversation.
+        conversation: String,
+        /// Number of the step, from 0.
+        step: usize,
+        /// Why.
+        why: String,
+    },
+}
+
+enum Trouble {
+    Client(client::Error),
+    Step(String),
+}
+
+impl From<client::Error> for Trouble {
+    fn from(error: client::Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<hyper::Error> for Trouble {
+    fn from(error: hyper::Error) -> Self {
+        Self::Client(error.into())
+    }
+}
+
+/// Holds conversations with one server.
+pub struct Caller {
+    client: Client,
+    compact: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Caller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Caller").finish_non_exhaustive()
+    }
+}
+
+impl Caller {
+    /// A caller of a server. `compact` makes it forget its history.
+    pub fn new(
+        endpoint: &Endpoint,
+        compact: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Result<Self, client::Error> {
+        Ok(Self {
+            client: Client::new(endpoint.address, &endpoint.ca)?,
+            compact: Box::new(compact),
+        })
+    }
+
+    /// Status code of a path for the administrator.
+    pub async fn status(&self, path: &str) -> Result<u16, client::Error> {
+        let request = Request::get(path)
+            .header("authorization", "Bearer judge-admin")
+            .body(Full::default())?;
+        let mut sender = self.client.connect().await?;
+        Ok(self.client.send(&mut sender, request).await?.status)
+    }
+
+    /// Holds a conversation; the answers, normalised, without those of quiet steps.
+    pub async fn play(&self, conversation: &Conversation) -> Result<Vec<Value>, PlayError> {
+        let mut held = Held {
+            caller: self,
+            sender: None,
+            variables: Map::new(),
+            streams: BTreeMap::new(),
+            normaliser: Normaliser::default(),
+        };
+        let failed = |step, trouble| match trouble {
+            Trouble::Client(source) => PlayError::Ask {
+                conversation: conversation.id.clone(),
+                step,
+                source,
+            },
+            Trouble::Step(why) => PlayError::Step {
+                conversation: conversation.id.clone(),
+                step,
+                why,
+            },
+        };
+        if conversation.namespaced {
+            held.prepare(&conversation.namespace())
+                .await
+                .map_err(|trouble| failed(0, trouble))?;
+        }
+        let mut answers = Vec::new();
+        for (number, step) in conversation.steps.iter().enumerate() {
+            let answer = held
+                .step(step)
+                .await
+                .map_err(|trouble| failed(number, trouble))?;
+            if step.quiet {
+                continue;
+            }
+            answers.extend(answer.map(|answer| held.normaliser.normalise(answer)));
+        }
+        Ok(answers)
+    }
+}
+
+struct Held<'a> {
+    caller: &'a Caller,
+    sender: Option<SendRequest<Full<Bytes>>>,
+    variables: Map<String, Value>,
+    streams: BTreeMap<String, Lines>,
+    normaliser: Normaliser,
+}
+
+impl Held<'_> {
+    /// Makes the conversation's namespace, with the account that a controller would make.
+    async fn prepare(&mut self, namespace: &str) -> Result<(), Trouble> {
+        let made = [
+            (
+                "POST /api/v1/namespaces".to_owned(),
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            ),
+            (
+                format!("POST /api/v1/namespaces/{namespace}/serviceaccounts"),
+                json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
+            ),
+        ];
+        for (request, body) in made {
+            let step = Step {
+                r#do: request,
+                body,
+                ..Step::default()
+            };
+            let answer = self.ask(&step).await?;
+            if answer["status"] != 201 {
+                return Err(Trouble::Step(format!("no namespace: {answer}")));
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<Option<Value>, Trouble> {
+        if step.compact {
+            (self.caller.compact)().map_err(Trouble::Step)?;
+            return Ok(None);
+        }
+        if let Some(name) = &step.read {
+            return self.read(name, step).await.map(Some);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask(step).await?;
+            let Some(until) = &step.until else {
+                return Ok(Some(answer));
+            };
+            let wanted = until.status.is_none_or(|status| answer["status"] == status)
+                && until
+                    .path
+                    .as_ref()
+                    .is_none_or(|path| at(&answer["body"], path) == &until.is);
+            // an answer that never becomes what it should is a difference that the comparison shows
+            if wanted || Instant::now() >= deadline {
+                return Ok(Some(answer));
+            }
+            tokio::time::sleep(ATTEMPTS).await;
+        }
+    }
+
+    fn request(&self, step: &Step) -> Result<Request<Full<Bytes>>, Trouble> {
+        let text = |text: &str| match fill(&Value::String(text.to_owned()), &self.variables) {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let line = text(&step.r#do);
+        let (method, path) = line
+            .split_once(' ')
+            .ok_or_else(|| Trouble::Step(format!("not a method and a path: {line:?}")))?;
+        let body = match &step.text {
+            Some(body) => text(body),
+            None if step.body.is_null() => String::new(),
+            None => fill(&step.body, &self.variables).to_string(),
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path.replace(' ', "%20"))
+            .header("user-agent", "judge/1.0")
+            .header(
+                "accept",
+                step.accept.as_deref().unwrap_or("application/json"),
+            );
+        if !body.is_empty() {
+            request = request.header(
+                "content-type",
+                step.r#type.as_deref().unwrap_or("application/json"),
+            );
+        }
+        let who = step.r#as.as_deref().unwrap_or("admin");
+        let token = match who {
+            "anonymous" => None,
+            "stranger" => Some("nobody-has-this"),
+            known => match USERS.iter().find(|(name, ..)| *name == known) {
+                Some((_, token, ..)) => Some(*token),
+                None => self.variables.get(known).and_then(Value::as_str),
+            },
+        };
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in &step.headers {
+            request = request.header(name, text(value));
+        }
+        request
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| Trouble::Client(error.into()))
+    }
+
+    async fn ask(&mut self, step: &Step) -> Result<Value, Trouble> {
+        let request = self.request(step)?;
+        let client = &self.caller.client;
+        let mut sender = match self.sender.take() {
+            Some(sender) if !sender.is_closed() => sender,
+            _ => client.connect().await?,
+        };
+        let late = |_| Trouble::Step("no answer in time".into());
+        let answer = timeout(PATIENCE, client.send(&mut sender, request))
+            .await
+            .map_err(late)??;
+        let mut headers = Map::new();
+        for name in HEADERS {
+            let values: Vec<&str> = answer
+                .headers
+                .get_all(*name)
+                .iter()
+                .filter_map(|value| value.to_str().ok())
+                .collect();
+            match values.as_slice() {
+                [] => {}
+                [one] => drop(headers.insert((*name).to_owned(), json!(one))),
+                many => drop(headers.insert((*name).to_owned(), json!(many))),
+            }
+        }
+        let mut shown = json!({"status": answer.status, "headers": headers});
+        if let Some(name) = &step.stream
+            && answer.status == 200
+        {
+            self.streams.insert(name.clone(), Lines::new(answer.body));
+            // the connection carries nothing else while the watch is open
+            return Ok(shown);
+        }
+        let body = timeout(PATIENCE, answer.body.collect())
+            .await
+            .map_err(late)??
+            .to_bytes();
+        shown["body"] = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body)))
+        };
+        self.sender = Some(sender);
+        for (name, path) in &step.keep {
+            let value = at(&shown["body"], path).clone();
+            if value.is_null() {
+                // what follows will differ as well: the comparison shows why
+                self.variables.insert(name.clone(), json!("missing"));
+            } else {
+                self.variables.insert(name.clone(), value);
+            }
+        }
+        Ok(shown)
+    }
+
+    async fn read(&mut self, name: &str, step: &Step) -> Result<Value, Trouble> {
+        let Some(lines) = self.streams.get_mut(name) else {
+            return Ok(json!({"events": [], "end": "never opened"}));
+        };
+        let mut events = Vec::new();
+        let mut end = "open";
+        while step.closed || events.len() < step.events {
+            match timeout(PATIENCE, lines.next()).await {
+                Err(_) => {
+                    end = "nothing more came in time";
+                    break;
+                }
+                Ok(line) => match line? {
+                    None => {
+                        end = "closed";
+                        break;
+                    }
+                    Some(line) => events.push(
+                        serde_json::from_slice::<Value>(&line)
+                            .unwrap_or_else(|_| json!(String::from_utf8_lossy(&line))),
+                    ),
+                },
+            }
+        }
+        for (name, path) in &step.keep {
+            let value = at(&json!({"events": events}), path).clone();
+            self.variables.insert(name.clone(), value);
+        }
+        Ok(json!({"events": events, "end": end}))
+    }
+}

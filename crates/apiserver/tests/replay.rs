@@ -1,0 +1,193 @@
+//! Every conversation of the corpus with this server: its answers have to be those that a real kube-apiserver gave.
+//!
+//! `cargo test -p apiserver --test replay -- pods/` holds those whose name contains `pods/`. What may differ is listed in
+//! `corpus/differences.yaml`, each with its reason; one that is listed and does not occur is a failure as well.
+//! Conversations in `corpus/pending.txt` are ignored until they agree: `-- --include-ignored` holds them too.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use apiserver::conversation::{self, Caller, Conversation, Difference, Endpoint, USERS};
+use apiserver::{Options, Running, Server, User};
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+/// Most differences that may be listed.
+const MOST_KNOWN: usize = 10;
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    conversation: String,
+    path: String,
+    reason: String,
+}
+
+struct Ours {
+    /// Answers as long as it is there.
+    _running: Arc<Running>,
+    caller: Caller,
+}
+
+async fn start(prelude: &Conversation) -> Ours {
+    let tokens: HashMap<String, User> = USERS
+        .iter()
+        .map(|(_, token, name, groups)| {
+            #[allow(
+                clippy::needless_update,
+                reason = "the corpus says nothing of what else a user may have"
+            )]
+            let user = User {
+                name: (*name).into(),
+                groups: groups.iter().map(|group| (*group).into()).collect(),
+                ..User::default()
+            };
+            ((*token).to_owned(), user)
+        })
+        .collect();
+    let options = Options {
+        tokens,
+        ..Options::default()
+    };
+    let running = Arc::new(Server::start(options).await.expect("the server starts"));
+    let address = running
+        .url
+        .trim_start_matches("https://")
+        .parse()
+        .expect("an address");
+    let endpoint = Endpoint {
+        address,
+        ca: running.ca.clone(),
+    };
+    let compacted = Arc::clone(&running);
+    let caller = Caller::new(&endpoint, move || {
+        compacted.compact();
+        Ok(())
+    })
+    .expect("a caller");
+    caller.play(prelude).await.expect("the prelude is played");
+    Ours {
+        _running: running,
+        caller,
+    }
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let conversations =
+        conversation::load(&corpus.join("conversations")).expect("the conversations can be read");
+    let known = std::fs::read_to_string(corpus.join("differences.yaml"))
+        .expect("the known differences can be read");
+    let known: Vec<Known> =
+        serde_yaml::from_str(&known).expect("the known differences are of the format");
+    let pending = std::fs::read_to_string(corpus.join("pending.txt")).unwrap_or_default();
+    let pending: BTreeSet<&str> = pending.lines().collect();
+    let runtime = Arc::new(Runtime::new().expect("a runtime"));
+    let prelude = Arc::new(conversations.prelude);
+    let ours = Arc::new(runtime.block_on(start(&prelude)));
+    let mut trials = vec![Trial::test("at_most_ten_differences_are_known", {
+        let known = known.clone();
+        move || judge_list(&known)
+    })];
+    let mut recordings: BTreeMap<String, BTreeMap<String, Vec<Value>>> = BTreeMap::new();
+    for conversation in conversations.conversations {
+        let subject = conversation.subject().to_owned();
+        let recorded = recordings
+            .entry(subject.clone())
+            .or_insert_with(|| read(&corpus.join(format!("recordings/{subject}.json"))))
+            .remove(&conversation.id);
+        let (runtime, ours, prelude) = (
+            Arc::clone(&runtime),
+            Arc::clone(&ours),
+            Arc::clone(&prelude),
+        );
+        let known: Vec<Known> = known
+            .iter()
+            .filter(|known| known.conversation == conversation.id)
+            .cloned()
+            .collect();
+        let is_pending = pending.contains(conversation.id.as_str());
+        let trial = Trial::test(conversation.id.clone(), move || {
+            let recorded = recorded.ok_or("not recorded: cargo xtask record api")?;
+            let answers = runtime.block_on(async {
+                if conversation.compacts() {
+                    // it forgets what watches of other conversations may still need
+                    start(&prelude).await.caller.play(&conversation).await
+                } else {
+                    ours.caller.play(&conversation).await
+                }
+            });
+            let answers = answers.map_err(|error| chain(&error))?;
+            judge(&known, conversation::differences(&recorded, &answers))
+        });
+        trials.push(trial.with_ignored_flag(is_pending));
+    }
+    for (subject, rest) in recordings {
+        let left: Vec<String> = rest.into_keys().collect();
+        trials.push(Trial::test(
+            format!("nothing_is_left_over_of/{subject}"),
+            move || {
+                if left.is_empty() {
+                    Ok(())
+                } else {
+                    Err(format!("recorded, but no conversation: {left:?}").into())
+                }
+            },
+        ));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(ours);
+    conclusion.exit();
+}
+
+fn read(path: &Path) -> BTreeMap<String, Vec<Value>> {
+    std::fs::read(path)
+        .ok()
+        .map(|text| serde_json::from_slice(&text).expect("a recording is JSON"))
+        .unwrap_or_default()
+}
+
+fn judge_list(known: &[Known]) -> Result<(), Failed> {
+    if let Some(bare) = known.iter().find(|known| known.reason.trim().is_empty()) {
+        return Err(format!("no reason for {} {}", bare.conversation, bare.path).into());
+    }
+    if known.len() > MOST_KNOWN {
+        return Err(format!("{} differences are listed", known.len()).into());
+    }
+    Ok(())
+}
+
+fn judge(known: &[Known], found: Vec<Difference>) -> Result<(), Failed> {
+    let (listed, new): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|one| known.iter().any(|known| known.path == one.path));
+    let mut text = String::new();
+    for difference in new {
+        writeln!(text, "{difference}")?;
+    }
+    for known in known {
+        if !listed.iter().any(|one| one.path == known.path) {
+            writeln!(text, "  listed, but no difference: {}", known.path)?;
+        }
+    }
+    if text.is_empty() {
+        Ok(())
+    } else {
+        Err(text.into())
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
