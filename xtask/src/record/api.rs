@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use apiserver::conversation::{self, Caller, Endpoint};
 use serde_json::Value;
+use testbed::cli::print_progress;
 use testbed::local::assets::{self, Places};
-use testbed::local::cli::print_progress;
 
 use self::server::RealServer;
 use crate::bench::progress;
