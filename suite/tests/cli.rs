@@ -93,8 +93,8 @@ fn the_list_shows_what_is_selected() {
 #[test]
 fn a_dry_run_tells_and_does_nothing() {
     let dir = dir();
+    let output = tests(&dir)
         .args(["--dry-run", "--label", "byres"])
-        .args(["--dry-run", "--label", "byres", "--cluster", "local"])
         .assert()
         .success();
     let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
