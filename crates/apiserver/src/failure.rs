@@ -221,6 +221,13 @@ impl Failure {
         )
     }
 
+    /// 409 of an apply that others' fields stand against.
+    pub(crate) fn apply_conflict(message: String, causes: &[Value]) -> Self {
+        let mut failure = Self::new(409, "Conflict", message);
+        failure.details = json!({"causes": causes});
+        failure
+    }
+
     /// 410.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)

@@ -24,6 +24,7 @@ use self::store::{Key, Store};
 
 pub mod conversation;
 
+mod apply;
 mod authz;
 mod decode;
 mod discovery;

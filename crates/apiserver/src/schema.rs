@@ -76,6 +76,16 @@ impl<'a> Node<'a> {
         self.name.rsplit('.').next().unwrap_or_default()
     }
 
+    /// Name of the built-in type, empty for an inline schema.
+    pub(crate) fn full_name(&self) -> &'a str {
+        self.name
+    }
+
+    /// Whether there is no schema at all.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.target == &ANYTHING
+    }
+
     /// Whether the value is an amount such as `500m`.
     pub(crate) fn is_quantity(&self) -> bool {
         self.name.ends_with(".resource.Quantity")

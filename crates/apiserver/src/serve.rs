@@ -228,6 +228,7 @@ async fn respond(
         query: &query,
         body: &body,
         content_type,
+        user_agent: text_header(&parts, &header::USER_AGENT),
     };
     check_verb(&resource, &target, verb)?;
     if verb == "watch" {
@@ -249,6 +250,13 @@ async fn respond(
         _ => Err(Failure::method_not_allowed()),
     }?;
     Ok(json_response(code, &body, &warnings))
+}
+
+fn text_header<'a>(parts: &'a http::request::Parts, name: &header::HeaderName) -> &'a str {
+    let value = parts.headers.get(name);
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
 }
 
 /// Whether the resource has the verb, and the server the subresource.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::apply::{self, Tracker};
 use super::decode::{Findings, decode};
 use super::failure::{Cause, Failure, Subject};
 use super::registry::Resource;
@@ -30,6 +31,7 @@ pub(crate) struct Request<'a> {
     pub(crate) query: &'a HashMap<String, String>,
     pub(crate) body: &'a [u8],
     pub(crate) content_type: &'a str,
+    pub(crate) user_agent: &'a str,
 }
 
 /// What is answered.
@@ -70,6 +72,25 @@ impl Request<'_> {
 
     fn dry_run(&self) -> bool {
         self.parameter("dryRun") == "All"
+    }
+
+    /// Whether the body is applied rather than written.
+    fn applies(&self) -> bool {
+        self.content_type == "application/apply-patch+yaml"
+    }
+
+    /// Name of the manager that the request writes for.
+    fn manager(&self) -> String {
+        apply::manager_name(self.parameter("fieldManager"), self.user_agent)
+    }
+
+    /// Records in the object what the request takes of it; what was applied is recorded already.
+    fn track(&self, before: Option<&Value>, after: &mut Value) {
+        if !self.applies() {
+            let now = now();
+            let tracker = Tracker::new(self.resource, self.subresource, &now);
+            tracker.update(before, after, &self.manager());
+        }
     }
 
     /// An object in the version that was asked for.

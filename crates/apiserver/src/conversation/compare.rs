@@ -18,7 +18,9 @@ pub struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let show = |value: &Option<Value>| {
-            let text = value.as_ref().map_or_else(|| "-".to_owned(), Value::to_string);
+            let text = value
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), Value::to_string);
             if text.chars().count() > 600 {
                 text.chars().take(600).chain("...".chars()).collect()
             } else {

@@ -14,8 +14,13 @@ impl Request<'_> {
         self.create_object(state, object)
     }
 
-    fn create_object(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
+    pub(super) fn create_object(
+        &self,
+        state: &mut State,
+        mut object: Value,
+    ) -> Result<Answer, Failure> {
         let warnings = self.admit(&mut object)?;
+        self.track(None, &mut object);
         let name = match object["metadata"]["name"].as_str() {
             Some(name) if !name.is_empty() => name.to_owned(),
             _ => match object["metadata"]["generateName"].as_str() {

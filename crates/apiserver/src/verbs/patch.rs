@@ -2,14 +2,18 @@
 
 use serde_json::{Map, Value};
 
-use super::{Answer, Request};
-use crate::failure::Failure;
+use super::{Answer, Request, now};
+use crate::apply::Tracker;
+use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
 use crate::strategic;
 
 impl Request<'_> {
     /// A JSON patch, a merge patch or a strategic merge patch of an object.
     pub(crate) fn patch(&self, state: &mut State) -> Result<Answer, Failure> {
+        if self.applies() {
+            return self.apply(state);
+        }
         let mut object = self.present(self.existing(state)?);
         let unreadable = |error: &dyn std::fmt::Display| {
             Failure::bad_request(format!("error decoding patch: {error}"))
@@ -60,5 +64,40 @@ impl Request<'_> {
             }
         }
         self.write(state, object)
+    }
+
+    /// A server-side apply: it makes the object where there is none.
+    fn apply(&self, state: &mut State) -> Result<Answer, Failure> {
+        let manager = self.parameter("fieldManager");
+        if manager.is_empty() {
+            let subject = Subject {
+                group: "meta.k8s.io",
+                resource: "PatchOptions",
+                name: "",
+            };
+            let cause = Cause::required("fieldManager", "is required for apply patch");
+            return Err(Failure::invalid(&subject, &[cause]));
+        }
+        let configuration: Value = serde_yaml::from_slice(self.body)
+            .map_err(|error| Failure::bad_request(format!("error decoding YAML: {error}")))?;
+        let force = self.parameter("force") == "true";
+        let now = now();
+        let tracker = Tracker::new(self.resource, self.subresource, &now);
+        let before = match self.existing(state) {
+            Ok(before) => Some(self.present(before)),
+            Err(missing) if !self.subresource.is_empty() => return Err(missing),
+            Err(_) => None,
+        };
+        let object = tracker.apply(before.as_ref(), &configuration, manager, force)?;
+        if before.is_some() {
+            return self.write(state, object);
+        }
+        if let Some(uid) = object["metadata"]["uid"].as_str() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Failure::conflict(&self.subject(), &why));
+        }
+        self.create_object(state, object)
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::create::establish;
 use super::{Answer, Request, has_finalizers};
+use crate::apply::keep_times;
 use crate::failure::Failure;
 use crate::registry::DEFINITIONS;
 use crate::store::State;
@@ -27,6 +28,7 @@ impl Request<'_> {
     pub(super) fn write(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
         let before = Arc::clone(self.existing(state)?);
         let warnings = self.admit(&mut object)?;
+        self.track(Some(&before), &mut object);
         let given = object["metadata"]["resourceVersion"]
             .as_str()
             .unwrap_or_default();
@@ -56,8 +58,12 @@ impl Request<'_> {
             copy(&before["metadata"], &mut object["metadata"], field);
         }
         if self.subresource == "status" {
-            let status = object["status"].clone();
+            let status = object["status"].take();
+            let owners = object["metadata"]["managedFields"].take();
             object = Value::clone(&before);
+            if !owners.is_null() {
+                object["metadata"]["managedFields"] = owners;
+            }
             if !status.is_null() {
                 object["status"] = status;
             }
@@ -72,6 +78,7 @@ impl Request<'_> {
             object["metadata"]["generation"] = json!(generation + 1);
         }
         object["apiVersion"] = before["apiVersion"].clone();
+        keep_times(&before, &mut object);
         if object == *before || self.dry_run() {
             return Ok(Answer {
                 code: 200,
