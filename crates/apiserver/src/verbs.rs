@@ -93,6 +93,13 @@ impl Request<'_> {
         }
     }
 
+    /// Adds what a built-in kind has even when nobody gave it.
+    fn complete(&self, object: &mut Value) {
+        if self.resource.custom.is_none() {
+            apply::complete(self.resource.schema(), object);
+        }
+    }
+
     /// An object in the version that was asked for.
     pub(crate) fn present(&self, object: &Value) -> Value {
         let mut object = object.clone();

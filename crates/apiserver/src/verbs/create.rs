@@ -74,6 +74,7 @@ impl Request<'_> {
             fields.remove("status");
         }
         self.initialise(&mut object);
+        self.complete(&mut object);
         let body = if self.dry_run() {
             object
         } else {

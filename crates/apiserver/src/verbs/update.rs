@@ -78,6 +78,7 @@ impl Request<'_> {
             object["metadata"]["generation"] = json!(generation + 1);
         }
         object["apiVersion"] = before["apiVersion"].clone();
+        self.complete(&mut object);
         keep_times(&before, &mut object);
         if object == *before || self.dry_run() {
             return Ok(Answer {
