@@ -15,6 +15,8 @@ pub(crate) struct Failure {
     pub(crate) details: Value,
     /// Seconds of a `Retry-After` header.
     pub(crate) retry_after: Option<u64>,
+    /// Whether the server itself should try again for a moment before it refuses.
+    pub(crate) may_pass_soon: bool,
 }
 
 /// The resource and the object that a refusal speaks of.
@@ -88,6 +90,45 @@ impl Cause {
         }
     }
 
+    /// The same with the value as the server writes it where that is not how JSON does.
+    pub(crate) fn with_value(mut self, written: &str) -> Self {
+        if let Some((_, detail)) = self
+            .message
+            .strip_prefix("Invalid value: ")
+            .and_then(|rest| rest.split_once(": "))
+        {
+            self.message = format!("Invalid value: {written}: {detail}");
+        }
+        self
+    }
+
+    /// A field that may not be given, or not be changed.
+    pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self {
+            reason: "FieldValueForbidden",
+            message: format!("Forbidden: {detail}"),
+            field: field.into(),
+        }
+    }
+
+    /// A value that is there twice.
+    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self {
+            reason: "FieldValueDuplicate",
+            message: format!("Duplicate value: {}", quoted(value)),
+            field: field.into(),
+        }
+    }
+
+    /// A reference to what does not exist.
+    pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self {
+            reason: "FieldValueNotFound",
+            message: format!("Not found: {}", quoted(value)),
+            field: field.into(),
+        }
+    }
+
     /// A field whose value has another type than the schema says.
     pub(crate) fn of_type(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self {
@@ -130,6 +171,7 @@ impl Failure {
             message: message.into(),
             details: Value::Null,
             retry_after: None,
+            may_pass_soon: false,
         }
     }
 

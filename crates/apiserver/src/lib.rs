@@ -11,31 +11,41 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::{self, ServerConfig, pki_types::PrivateKeyDer};
+use tokio_rustls::rustls;
 
+use self::accounts::Accounts;
+use self::authority::Authority;
 pub use self::authz::User;
 use self::registry::Registry;
 use self::store::{Key, Store};
 
 pub mod conversation;
 
+mod accounts;
+mod admission;
 mod apply;
+mod authn;
+mod authority;
 mod authz;
 mod decode;
+mod defaults;
 mod discovery;
 mod failure;
+mod pods;
 mod quantity;
 mod registry;
 mod schema;
 mod selectors;
 mod serve;
+mod shape;
 mod store;
 mod strategic;
+mod strategy;
+mod validation;
 mod verbs;
 
 /// What a new cluster's store holds, as a real server writes it.
@@ -73,6 +83,10 @@ pub struct Options {
     pub tokens: HashMap<String, User>,
     /// How many changes watches can go back.
     pub history: usize,
+    /// Who the tokens of service accounts are from, as they say it.
+    pub issuer: String,
+    /// Admission plugins that are switched off, by the names that kube-apiserver has for them.
+    pub disabled_admission: Vec<String>,
 }
 
 impl Default for Options {
@@ -81,6 +95,8 @@ impl Default for Options {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             tokens: HashMap::new(),
             history: 50_000,
+            issuer: "https://kubernetes.default.svc.cluster.local".into(),
+            disabled_admission: Vec::new(),
         }
     }
 }
@@ -91,6 +107,8 @@ struct Shared {
     store: Store,
     registry: Registry,
     tokens: HashMap<String, User>,
+    accounts: Accounts,
+    disabled_admission: Vec<String>,
 }
 
 /// The embedded API server.
@@ -106,6 +124,7 @@ pub struct Running {
     pub ca: String,
     /// Token of a member of `system:masters`.
     pub admin_token: String,
+    authority: Authority,
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
 }
@@ -119,13 +138,37 @@ impl Drop for Running {
 impl Running {
     /// A kubeconfig (JSON is YAML too) for the user of a token.
     pub fn kubeconfig(&self, token: &str) -> String {
-        use base64::Engine as _;
-        let ca = base64::engine::general_purpose::STANDARD.encode(&self.ca);
+        self.kubeconfig_with(&json!({"token": token}))
+    }
+
+    /// A kubeconfig for a user with a client certificate of the cluster's authority.
+    pub fn kubeconfig_for_certificate(&self, name: &str, groups: &[&str]) -> Result<String, Error> {
+        let (certificate, key) = self.client_certificate(name, groups)?;
+        Ok(self.kubeconfig_with(&json!({
+            "client-certificate-data": base64(&certificate), "client-key-data": base64(&key),
+        })))
+    }
+
+    /// Certificate and key of a user, both as PEM: the name is the user's, the groups are what it is a member of.
+    pub fn client_certificate(
+        &self,
+        name: &str,
+        groups: &[&str],
+    ) -> Result<(String, String), Error> {
+        self.authority.client(name, groups)
+    }
+
+    /// Who the tokens of service accounts are from, and whom they are for unless they say otherwise.
+    pub fn service_account_issuer(&self) -> &str {
+        self.shared.accounts.issuer()
+    }
+
+    fn kubeconfig_with(&self, user: &Value) -> String {
         json!({
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "embedded", "cluster": {"server": self.url, "certificate-authority-data": ca}}],
-            "users": [{"name": "embedded", "user": {"token": token}}],
+            "clusters": [{"name": "embedded", "cluster": {"server": self.url, "certificate-authority-data": base64(&self.ca)}}],
+            "users": [{"name": "embedded", "user": user}],
             "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
             "current-context": "embedded",
         })
@@ -156,7 +199,9 @@ impl Server {
         };
         let listener = TcpListener::bind(options.address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let (config, ca) = tls(address)?;
+        let authority = Authority::new()?;
+        let config = authority.serving(address, strategy::first_service_address())?;
+        kubernetes_service(&store, address);
         let admin_token = uuid::Uuid::new_v4().simple().to_string();
         let mut tokens = options.tokens;
         tokens.insert(
@@ -170,13 +215,16 @@ impl Server {
             store,
             registry: Registry::default(),
             tokens,
+            accounts: Accounts::new(options.issuer)?,
+            disabled_admission: options.disabled_admission,
         });
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let accepting = tokio::spawn(serve::accept(listener, acceptor, Arc::clone(&shared)));
         Ok(Running {
             url: format!("https://{address}"),
-            ca,
+            ca: authority.pem().to_owned(),
             admin_token,
+            authority,
             shared,
             accepting,
         })
@@ -209,38 +257,48 @@ fn bootstrap(store: &Store) -> Result<(), Error> {
     Ok(())
 }
 
-/// A serving configuration for an address, and the authority that clients trust.
-fn tls(address: SocketAddr) -> Result<(ServerConfig, String), Error> {
-    let ca_key = KeyPair::generate()?;
-    let mut ca = CertificateParams::default();
-    ca.distinguished_name
-        .push(DnType::CommonName, "numaresources-embedded-ca");
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    ca.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
-    let ca_pem = ca.self_signed(&ca_key)?.pem();
-    let issuer = Issuer::new(ca, ca_key);
-    let key = KeyPair::generate()?;
-    let names = vec![
-        address.ip().to_string(),
-        "localhost".into(),
-        "kubernetes.default.svc".into(),
-    ];
-    let mut serving = CertificateParams::new(names)?;
-    serving
-        .distinguished_name
-        .push(DnType::CommonName, "kube-apiserver");
-    let certificate = serving.signed_by(&key, &issuer)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::Pkcs8(key.serialize_der().into()),
-        )?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok((config, ca_pem))
+/// The service by which pods find this server.
+fn kubernetes_service(store: &Store, address: SocketAddr) {
+    let mut state = store.lock();
+    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    let meta = |labels: &Value| {
+        json!({
+            "name": "kubernetes", "namespace": "default", "uid": uuid::Uuid::new_v4().to_string(),
+            "creationTimestamp": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "labels": labels,
+        })
+    };
+    let first = strategy::first_service_address().to_string();
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": meta(&labels),
+        "spec": {
+            "clusterIP": first, "clusterIPs": [first], "type": "ClusterIP", "sessionAffinity": "None",
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": address.port()}],
+        },
+        "status": {"loadBalancer": {}},
+    });
+    state.put(Key::new("services", "default", "kubernetes"), service);
+    let mirrored = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints", "metadata": meta(&mirrored),
+        "subsets": [{"addresses": [{"ip": address.ip().to_string()}],
+            "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}]}],
+    });
+    state.put(Key::new("endpoints", "default", "kubernetes"), endpoints);
+    let mut slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": meta(&json!({"kubernetes.io/service-name": "kubernetes"})),
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address.ip().to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+    });
+    slice["metadata"]["generation"] = json!(1);
+    let key = Key::new("endpointslices.discovery.k8s.io", "default", "kubernetes");
+    state.put(key, slice);
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
 }

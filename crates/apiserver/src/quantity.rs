@@ -1,5 +1,7 @@
 //! Amounts in the canonical form in which the API gives them back: `0.5` becomes `500m`, `1024Mi` becomes `1Gi`.
 
+use serde_json::Value;
+
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 /// Decimal suffixes with their powers of ten, largest first.
 const DECIMAL: [(&str, i32); 10] = [
@@ -16,10 +18,93 @@ const DECIMAL: [(&str, i32); 10] = [
 ];
 
 /// An amount in billionths, and how it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Amount {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amount {
     nano: i128,
     form: Form,
+}
+
+impl Amount {
+    /// Nothing.
+    pub(crate) const ZERO: Self = Self {
+        nano: 0,
+        form: Form::Decimal,
+    };
+
+    /// A whole number.
+    pub(crate) fn whole(number: i64) -> Self {
+        Self {
+            nano: i128::from(number) * 1_000_000_000,
+            form: Form::Decimal,
+        }
+    }
+
+    /// The amount in a JSON value; nothing for what is no amount.
+    pub(crate) fn of(value: &Value) -> Self {
+        match value {
+            Value::String(text) => parse(text),
+            Value::Number(number) => parse(&number.to_string()),
+            _ => None,
+        }
+        .unwrap_or(Self::ZERO)
+    }
+
+    /// Whether there is nothing.
+    pub(crate) fn is_zero(self) -> bool {
+        self.nano == 0
+    }
+
+    /// Whether it is less than nothing.
+    pub(crate) fn is_negative(self) -> bool {
+        self.nano < 0
+    }
+
+    /// Whether it is a whole number.
+    pub(crate) fn is_whole(self) -> bool {
+        self.nano % 1_000_000_000 == 0
+    }
+}
+
+impl PartialEq for Amount {
+    fn eq(&self, other: &Self) -> bool {
+        self.nano == other.nano
+    }
+}
+
+impl Eq for Amount {}
+
+impl PartialOrd for Amount {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Amount {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.nano.cmp(&other.nano)
+    }
+}
+
+impl std::ops::Add for Amount {
+    type Output = Self;
+
+    /// The sum is written as the first amount is, or as the second when the first is nothing.
+    fn add(self, other: Self) -> Self {
+        Self {
+            nano: self.nano.saturating_add(other.nano),
+            form: if self.is_zero() {
+                other.form
+            } else {
+                self.form
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for Amount {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&render(*self))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

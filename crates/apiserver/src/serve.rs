@@ -13,25 +13,30 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::Shared;
+use super::authn::{self, Identity};
 use super::authz::{self, Attributes, User};
 use super::discovery;
 use super::failure::{Failure, Subject};
 use super::registry::Resource;
+use super::store::State;
 use super::verbs::{Answer, Request};
 
 mod target;
 mod watch;
 
-use self::target::{Target, parse_query};
+use self::target::{Target, parse_query, unescape_path};
 use self::watch::watch;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Largest body that is read, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
+/// How long something is waited for that controllers are about to make.
+const PASSES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Serves connections until it is aborted, which ends them as well.
 pub(super) async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
@@ -59,9 +64,15 @@ pub(super) async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared:
                     return;
                 }
             };
-            let service = service_fn(|request| answer(&shared, request));
+            let certificate = stream
+                .get_ref()
+                .1
+                .peer_certificates()
+                .and_then(|chain| authn::of_certificate(chain.first()?));
+            let service = service_fn(|request| answer(&shared, certificate.as_ref(), request));
             let served = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades()
                 .await;
             if let Err(error) = served {
                 tracing::debug!(%error, "Connection ended");
@@ -72,9 +83,10 @@ pub(super) async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared:
 
 async fn answer(
     shared: &Arc<Shared>,
+    certificate: Option<&User>,
     request: HttpRequest<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    Ok(match respond(shared, request).await {
+    Ok(match respond(shared, certificate, request).await {
         Ok(response) => response,
         Err(failure) => {
             let mut response = json_response(failure.code, &failure.body(), &[]);
@@ -121,101 +133,41 @@ fn respond_with(
     response
 }
 
-fn authenticate(shared: &Shared, request: &HttpRequest<Incoming>) -> Result<User, Failure> {
-    let Some(given) = request.headers().get(header::AUTHORIZATION) else {
-        return Ok(User {
-            name: "system:anonymous".into(),
-            groups: vec!["system:unauthenticated".into()],
-        });
-    };
-    given
-        .to_str()
-        .ok()
-        .and_then(|text| text.strip_prefix("Bearer "))
-        .and_then(|token| shared.tokens.get(token))
-        .cloned()
-        .map(|mut user| {
-            if !user
-                .groups
-                .iter()
-                .any(|group| group == "system:authenticated")
-            {
-                user.groups.push("system:authenticated".into());
-            }
-            user
-        })
-        .ok_or_else(Failure::unauthorized)
-}
-
 async fn respond(
     shared: &Arc<Shared>,
+    certificate: Option<&User>,
     request: HttpRequest<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    let user = authenticate(shared, &request)?;
-    let (parts, body) = request.into_parts();
-    let path = parts.uri.path().to_owned();
-    let query = parse_query(parts.uri.query().unwrap_or_default());
-    let segments: Vec<&str> = path
+    let who = authn::authenticate(shared, request.headers(), certificate)?;
+    let path = request.uri().path().to_owned();
+    let query = parse_query(request.uri().query().unwrap_or_default());
+    let segments: Vec<String> = path
         .split('/')
         .filter(|segment| !segment.is_empty())
+        .map(unescape_path)
         .collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let Some(target) = Target::parse(&segments) else {
-        let accept = parts
-            .headers
-            .get(header::ACCEPT)
-            .and_then(|value| value.to_str().ok());
-        return plain(
-            shared,
-            &user,
-            &parts.method,
-            &path,
-            &segments,
-            accept.unwrap_or_default(),
-        );
+        let (parts, _) = request.into_parts();
+        let accept = text_header(&parts, &header::ACCEPT);
+        return plain(shared, &who.user, &parts.method, &path, &segments, accept);
     };
+    let verb = target.verb(request.method(), &query);
+    let resource = find(shared, &who, &target, verb)?;
+    check_verb(&resource, &target, verb)?;
+    let (parts, body) = request.into_parts();
     let body = Limited::new(body, LARGEST_BODY)
         .collect()
         .await
         .map_err(|_| Failure::too_large())?
         .to_bytes();
-    let content_type = parts
-        .headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
-    let content_type = content_type
-        .unwrap_or("application/json")
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim();
-    let resource = {
-        let state = shared.store.lock();
-        let table = shared.registry.table(&state);
-        let found = table
-            .find(target.group, target.version, target.plural)
-            .cloned();
-        found.ok_or_else(Failure::no_resource)
+    let content_type = match text_header(&parts, &header::CONTENT_TYPE) {
+        "" => "application/json",
+        text => text.split(';').next().unwrap_or_default().trim(),
     };
-    let verb = target.verb(&parts.method, &query);
-    let asked = Attributes {
-        verb,
-        group: target.group,
-        resource: target.plural,
-        subresource: target.subresource,
-        namespace: target.namespace,
-        name: target.name,
-        path: "",
-    };
-    if !authz::allows(&shared.store.lock(), &user, &asked) {
-        let subject = Subject {
-            group: target.group,
-            resource: target.plural,
-            name: target.name,
-        };
-        return Err(Failure::forbidden(&subject, &asked.refusal(&user)));
-    }
-    let resource = resource?;
     let request = Request {
+        who: &who,
+        disabled: &shared.disabled_admission,
         resource: &resource,
         subresource: target.subresource,
         // the namespace of a Namespace is a matter of authorization only
@@ -230,26 +182,78 @@ async fn respond(
         content_type,
         user_agent: text_header(&parts, &header::USER_AGENT),
     };
-    check_verb(&resource, &target, verb)?;
     if verb == "watch" {
         return watch(shared, &request, Arc::clone(&resource));
     }
-    let mut state = shared.store.lock();
     let Answer {
         code,
         body,
         warnings,
-    } = match verb {
-        "get" => request.get(&state),
-        "list" => request.list(&state),
-        "create" => request.create(&mut state),
-        "update" => request.replace(&mut state),
-        "patch" => request.patch(&mut state),
-        "delete" => request.delete(&mut state),
-        "deletecollection" => request.delete_collection(&mut state),
-        _ => Err(Failure::method_not_allowed()),
-    }?;
+    } = perform(shared, verb, &request).await?;
     Ok(json_response(code, &body, &warnings))
+}
+
+/// The resource that is asked for, when it may be.
+fn find(
+    shared: &Shared,
+    who: &Identity,
+    target: &Target<'_>,
+    verb: &str,
+) -> Result<Arc<Resource>, Failure> {
+    let state = shared.store.lock();
+    let table = shared.registry.table(&state);
+    let asked = Attributes {
+        verb,
+        group: target.group,
+        resource: target.plural,
+        subresource: target.subresource,
+        namespace: target.namespace,
+        name: target.name,
+        path: "",
+    };
+    if !authz::allows(&state, &who.user, &asked) {
+        let subject = Subject {
+            group: target.group,
+            resource: target.plural,
+            name: target.name,
+        };
+        return Err(Failure::forbidden(&subject, &asked.refusal(&who.user)));
+    }
+    table
+        .find(target.group, target.version, target.plural)
+        .cloned()
+        .ok_or_else(Failure::no_resource)
+}
+
+/// Does it in one transaction; what may pass soon is tried again whenever something changed.
+async fn perform(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
+    let until = Instant::now() + PASSES_WITHIN;
+    let mut newest = shared.store.subscribe();
+    loop {
+        let done = once(&mut shared.store.lock(), verb, request);
+        match done {
+            Err(failure) if failure.may_pass_soon => {
+                let changed = tokio::time::timeout_at(until, newest.changed()).await;
+                if !matches!(changed, Ok(Ok(()))) {
+                    return Err(failure);
+                }
+            }
+            other => return other,
+        }
+    }
+}
+
+fn once(state: &mut State, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
+    match verb {
+        "get" => request.get(state),
+        "list" => request.list(state),
+        "create" => request.create(state),
+        "update" => request.replace(state),
+        "patch" => request.patch(state),
+        "delete" => request.delete(state),
+        "deletecollection" => request.delete_collection(state),
+        _ => Err(Failure::method_not_allowed()),
+    }
 }
 
 fn text_header<'a>(parts: &'a http::request::Parts, name: &header::HeaderName) -> &'a str {

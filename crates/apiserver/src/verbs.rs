@@ -8,12 +8,16 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::admission::Attempt;
 use super::apply::{self, Tracker};
+use super::authn::Identity;
 use super::decode::{Findings, decode};
+use super::defaults;
 use super::failure::{Cause, Failure, Subject};
 use super::registry::Resource;
 use super::store::{Key, State};
 
+pub(crate) use self::create::suffix;
 pub(crate) use self::read::Filter;
 
 mod create;
@@ -23,7 +27,12 @@ mod read;
 mod update;
 
 /// A request for a resource.
+#[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
+    /// Who asks.
+    pub(crate) who: &'a Identity,
+    /// Admission plugins that are switched off.
+    pub(crate) disabled: &'a [String],
     pub(crate) resource: &'a Resource,
     pub(crate) subresource: &'a str,
     pub(crate) namespace: &'a str,
@@ -66,6 +75,19 @@ impl Request<'_> {
         }
     }
 
+    /// What admission has to know of a write.
+    fn attempt<'a>(&'a self, before: Option<&'a Value>) -> Attempt<'a> {
+        Attempt {
+            resource: self.resource,
+            subresource: self.subresource,
+            namespace: self.namespace,
+            name: self.name,
+            who: self.who,
+            before,
+            disabled: self.disabled,
+        }
+    }
+
     fn key(&self) -> Key {
         Key::new(&self.resource.storage, self.namespace, self.name)
     }
@@ -90,13 +112,6 @@ impl Request<'_> {
             let now = now();
             let tracker = Tracker::new(self.resource, self.subresource, &now);
             tracker.update(before, after, &self.manager());
-        }
-    }
-
-    /// Adds what a built-in kind has even when nobody gave it.
-    fn complete(&self, object: &mut Value) {
-        if self.resource.custom.is_none() {
-            apply::complete(self.resource.schema(), object);
         }
     }
 
@@ -187,6 +202,10 @@ impl Request<'_> {
         if !invalid.is_empty() {
             return Err(self.invalid(object, &invalid));
         }
+        if !custom {
+            self.tidy(object);
+            defaults::apply(self.resource, object);
+        }
         if let Some(warning) = self
             .resource
             .custom
@@ -233,20 +252,6 @@ impl Request<'_> {
             &json!(name),
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
         )]))
-    }
-
-    /// Whether the specification is counted.
-    fn has_generation(&self) -> bool {
-        self.resource.custom.is_some()
-            || [
-                "apps",
-                "batch",
-                "policy",
-                "apiextensions.k8s.io",
-                "networking.k8s.io",
-            ]
-            .contains(&self.resource.group.as_str())
-            || self.resource.storage == "pods"
     }
 }
 

@@ -71,6 +71,12 @@ pub(super) fn parse_query(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
+/// A part of a path as it is meant.
+pub(super) fn unescape_path(text: &str) -> String {
+    // a plus is a plus there
+    unescape(&text.replace('+', "%2B"))
+}
+
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -3,9 +3,16 @@
 use serde_json::{Value, json};
 
 use super::{Answer, Request, now};
+use crate::admission;
 use crate::failure::{Failure, Subject};
 use crate::registry::DEFINITIONS;
 use crate::store::{Key, State};
+use crate::{shape, strategy, validation};
+
+/// Longest part of a name that characters are added to, so that the whole is still a label.
+const LONGEST_PREFIX: usize = 58;
+/// Times that another name is tried when a generated one is taken.
+const TRIES: usize = 8;
 
 impl Request<'_> {
     /// A new object.
@@ -14,6 +21,7 @@ impl Request<'_> {
         self.create_object(state, object)
     }
 
+    /// Makes an object that was read already.
     pub(super) fn create_object(
         &self,
         state: &mut State,
@@ -21,38 +29,35 @@ impl Request<'_> {
     ) -> Result<Answer, Failure> {
         let warnings = self.admit(&mut object)?;
         self.track(None, &mut object);
-        let name = match object["metadata"]["name"].as_str() {
-            Some(name) if !name.is_empty() => name.to_owned(),
-            _ => match object["metadata"]["generateName"].as_str() {
-                Some(prefix) if !prefix.is_empty() => format!("{prefix}{}", suffix()),
-                _ => String::new(),
-            },
-        };
-        object["metadata"]["name"] = json!(name);
-        if self.resource.namespaced {
-            match object["metadata"]["namespace"].as_str() {
-                Some(given) if !given.is_empty() && given != self.namespace => {
-                    return Err(Failure::bad_request(
-                        "the namespace of the provided object does not match the namespace sent on the request",
-                    ));
-                }
-                _ => object["metadata"]["namespace"] = json!(self.namespace),
-            }
-            self.check_namespace(state, &name)?;
-        } else if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("namespace");
-        }
-        let subject = Subject {
+        self.place(&mut object)?;
+        let generated = self.name(state, &mut object);
+        let name = object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let named = Request {
             name: &name,
-            ..self.subject()
+            ..*self
         };
-        let key = Key::new(&self.resource.storage, self.namespace, &name);
+        let subject = named.subject();
+        if self.resource.namespaced {
+            named.check_namespace(state)?;
+        }
+        if object["metadata"]["uid"].as_str().is_none_or(str::is_empty) || !self.is_subresource() {
+            object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
+        }
+        object["metadata"]["creationTimestamp"] = json!(now());
+        let attempt = named.attempt(None);
+        admission::admit(state, &attempt, &mut object)?;
+        strategy::prepare_create(self.resource, state, &mut object)?;
+        if self.resource.storage == DEFINITIONS {
+            establish(&mut object);
+        }
+        self.tidy(&mut object);
         self.check_name(&object)?;
-        if state
-            .get(&key.resource, &key.namespace, &key.name)
-            .is_some()
-        {
-            return Err(Failure::already_exists(&subject));
+        let causes = validation::of_new(self.resource, &object);
+        if !causes.is_empty() {
+            return Err(self.invalid(&object, &causes));
         }
         if object["metadata"]["resourceVersion"]
             .as_str()
@@ -62,19 +67,20 @@ impl Request<'_> {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
-        object["metadata"]["creationTimestamp"] = json!(now());
-        if self.has_generation() {
-            object["metadata"]["generation"] = json!(1);
-        }
-        if self.resource.has_status()
-            && let Some(fields) = object.as_object_mut()
-            && self.resource.plural != "nodes"
+        let key = Key::new(&self.resource.storage, self.namespace, &name);
+        if state
+            .get(&key.resource, &key.namespace, &key.name)
+            .is_some()
         {
-            fields.remove("status");
+            let mut failure = Failure::already_exists(&subject);
+            if generated {
+                failure
+                    .message
+                    .push_str(", the server was not able to generate a unique name for the object");
+            }
+            return Err(failure);
         }
-        self.initialise(&mut object);
-        self.complete(&mut object);
+        admission::charge(state, &attempt, &object, self.dry_run())?;
         let body = if self.dry_run() {
             object
         } else {
@@ -87,7 +93,59 @@ impl Request<'_> {
         })
     }
 
-    fn check_namespace(&self, state: &State, name: &str) -> Result<(), Failure> {
+    fn is_subresource(&self) -> bool {
+        !self.subresource.is_empty()
+    }
+
+    /// The namespace is that of the path.
+    fn place(&self, object: &mut Value) -> Result<(), Failure> {
+        if self.resource.namespaced {
+            match object["metadata"]["namespace"].as_str() {
+                Some(given) if !given.is_empty() && given != self.namespace => {
+                    return Err(Failure::bad_request(
+                        "the namespace of the provided object does not match the namespace sent on the request",
+                    ));
+                }
+                _ => object["metadata"]["namespace"] = json!(self.namespace),
+            }
+        } else if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
+        Ok(())
+    }
+
+    /// Gives a name to what has only the beginning of one; whether it did.
+    fn name(&self, state: &State, object: &mut Value) -> bool {
+        let metadata = &mut object["metadata"];
+        if metadata["name"]
+            .as_str()
+            .is_some_and(|name| !name.is_empty())
+        {
+            return false;
+        }
+        let Some(prefix) = metadata["generateName"]
+            .as_str()
+            .filter(|prefix| !prefix.is_empty())
+            .map(str::to_owned)
+        else {
+            return false;
+        };
+        let prefix: String = prefix.chars().take(LONGEST_PREFIX).collect();
+        for _ in 0..TRIES {
+            let name = format!("{prefix}{}", suffix());
+            let taken = state.get(&self.resource.storage, self.namespace, &name);
+            metadata["name"] = json!(name);
+            if taken.is_none() {
+                break;
+            }
+        }
+        if self.resource.storage == "namespaces" {
+            metadata["labels"]["kubernetes.io/metadata.name"] = metadata["name"].clone();
+        }
+        true
+    }
+
+    fn check_namespace(&self, state: &State) -> Result<(), Failure> {
         let Some(namespace) = state.get("namespaces", "", self.namespace) else {
             return Err(Failure::not_found(&Subject {
                 group: "",
@@ -100,29 +158,21 @@ impl Request<'_> {
                 "unable to create new content in namespace {} because it is being terminated",
                 self.namespace
             );
-            return Err(Failure::forbidden(
-                &Subject {
-                    name,
-                    ..self.subject()
-                },
-                &why,
-            ));
+            let mut failure = Failure::forbidden(&self.subject(), &why);
+            failure.details["causes"] = json!([{
+                "reason": "NamespaceTerminating",
+                "message": format!("namespace {} is being terminated", self.namespace),
+                "field": "metadata.namespace",
+            }]);
+            return Err(failure);
         }
         Ok(())
     }
 
-    /// What the server itself puts into new objects.
-    fn initialise(&self, object: &mut Value) {
-        match self.resource.storage.as_str() {
-            "namespaces" => {
-                let name = object["metadata"]["name"].clone();
-                object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-                object["spec"]["finalizers"] = json!(["kubernetes"]);
-                object["status"] = json!({"phase": "Active"});
-            }
-            "pods" => object["status"] = json!({"phase": "Pending"}),
-            DEFINITIONS => establish(object),
-            _ => {}
+    /// Brings a built-in object into the form in which it is written.
+    pub(super) fn tidy(&self, object: &mut Value) {
+        if self.resource.custom.is_none() {
+            shape::tidy(self.resource.schema(), object);
         }
     }
 }
@@ -163,7 +213,7 @@ pub(super) fn establish(definition: &mut Value) {
 }
 
 /// Five characters as generated names end with.
-fn suffix() -> String {
+pub(crate) fn suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     uuid::Uuid::new_v4().as_bytes()[..5]
         .iter()

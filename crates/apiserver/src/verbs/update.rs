@@ -7,12 +7,55 @@ use serde_json::{Value, json};
 use super::create::establish;
 use super::{Answer, Request, has_finalizers};
 use crate::apply::keep_times;
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::registry::DEFINITIONS;
 use crate::store::State;
+use crate::strategy::{self, copy};
+use crate::{admission, validation};
+
+/// Kinds that a replacement makes when they do not exist.
+const MADE_BY_UPDATE: &[&str] = &[
+    "clusterrolebindings.rbac.authorization.k8s.io",
+    "clusterroles.rbac.authorization.k8s.io",
+    "endpoints",
+    "events",
+    "leases.coordination.k8s.io",
+    "limitranges",
+    "rolebindings.rbac.authorization.k8s.io",
+    "roles.rbac.authorization.k8s.io",
+    "runtimeclasses.node.k8s.io",
+    "services",
+];
+
+/// Built-in kinds of which a replacement must say which version it replaces.
+const CONDITIONAL: &[&str] = &[
+    DEFINITIONS,
+    "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+    "csistoragecapacities.storage.k8s.io",
+    "leases.coordination.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "poddisruptionbudgets.policy",
+    "runtimeclasses.node.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "volumeattachments.storage.k8s.io",
+];
+
+/// Fields of the metadata that only the server writes.
+const OWN: [&str; 7] = [
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+    "namespace",
+];
 
 impl Request<'_> {
-    /// A new state of an object. Replacing what does not exist fails.
+    /// A new state of an object.
     pub(crate) fn replace(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
         if object["metadata"]["name"].as_str() != Some(self.name) {
@@ -22,63 +65,52 @@ impl Request<'_> {
                 self.name
             )));
         }
+        let version = object["metadata"]["resourceVersion"].as_str();
+        let unversioned = version.is_none_or(str::is_empty);
+        if self.existing(state).is_err() {
+            if self.subresource.is_empty()
+                && MADE_BY_UPDATE.contains(&self.resource.storage.as_str())
+            {
+                return self.create_object(state, object);
+            }
+        } else if unversioned
+            && (self.resource.custom.is_some()
+                || CONDITIONAL.contains(&self.resource.storage.as_str()))
+        {
+            return Err(self.invalid(
+                &object,
+                &[Cause::invalid(
+                    "metadata.resourceVersion",
+                    &json!(0),
+                    "must be specified for an update",
+                )
+                .with_value("0x0")],
+            ));
+        }
         self.write(state, object)
     }
 
+    /// Writes what an object shall be from now on.
     pub(super) fn write(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
         let before = Arc::clone(self.existing(state)?);
         let warnings = self.admit(&mut object)?;
         self.track(Some(&before), &mut object);
-        let given = object["metadata"]["resourceVersion"]
-            .as_str()
-            .unwrap_or_default();
-        if !given.is_empty() && Some(given) != before["metadata"]["resourceVersion"].as_str() {
-            return Err(Failure::modified(&self.subject()));
-        }
-        if object["metadata"]["uid"]
-            .as_str()
-            .is_some_and(|uid| !uid.is_empty() && before["metadata"]["uid"] != uid)
-        {
-            let why = format!(
-                "Precondition failed: UID in precondition: {}, UID in object meta: {}",
-                object["metadata"]["uid"].as_str().unwrap_or_default(),
-                before["metadata"]["uid"].as_str().unwrap_or_default()
-            );
-            return Err(Failure::conflict(&self.subject(), &why));
-        }
-        for field in [
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-            "resourceVersion",
-            "namespace",
-        ] {
+        self.check_version(&before, &object)?;
+        for field in OWN {
             copy(&before["metadata"], &mut object["metadata"], field);
         }
-        if self.subresource == "status" {
-            let status = object["status"].take();
-            let owners = object["metadata"]["managedFields"].take();
-            object = Value::clone(&before);
-            if !owners.is_null() {
-                object["metadata"]["managedFields"] = owners;
-            }
-            if !status.is_null() {
-                object["status"] = status;
-            }
-        } else if self.resource.has_status() {
-            copy(&before, &mut object, "status");
-        }
+        object["apiVersion"] = before["apiVersion"].clone();
+        let attempt = self.attempt(Some(&before));
+        admission::admit(state, &attempt, &mut object)?;
+        strategy::prepare_update(self.resource, state, self.subresource, &before, &mut object)?;
         if self.resource.storage == DEFINITIONS && self.subresource.is_empty() {
             establish(&mut object);
         }
-        if self.has_generation() && without_meta(&before) != without_meta(&object) {
-            let generation = before["metadata"]["generation"].as_i64().unwrap_or(0);
-            object["metadata"]["generation"] = json!(generation + 1);
+        self.tidy(&mut object);
+        let causes = validation::of_change(self.resource, self.subresource, &before, &object);
+        if !causes.is_empty() {
+            return Err(self.invalid(&object, &causes));
         }
-        object["apiVersion"] = before["apiVersion"].clone();
-        self.complete(&mut object);
         keep_times(&before, &mut object);
         if object == *before || self.dry_run() {
             return Ok(Answer {
@@ -87,7 +119,12 @@ impl Request<'_> {
                 warnings,
             });
         }
-        if object["metadata"]["deletionTimestamp"].is_string() && !has_finalizers(&object) {
+        let may_go = object["metadata"]["deletionTimestamp"].is_string()
+            && object["metadata"]["deletionGracePeriodSeconds"]
+                .as_i64()
+                .unwrap_or_default()
+                == 0;
+        if may_go && !has_finalizers(&object) {
             let last = state
                 .remove(&self.key())
                 .map_or(object, |last| Value::clone(&last));
@@ -104,25 +141,23 @@ impl Request<'_> {
             warnings,
         })
     }
-}
 
-fn copy(from: &Value, to: &mut Value, field: &str) {
-    let Some(fields) = to.as_object_mut() else {
-        return;
-    };
-    match from.get(field) {
-        Some(value) => fields.insert(field.to_owned(), value.clone()),
-        None => fields.remove(field),
-    };
-}
-
-/// The parts whose changes count as a new generation.
-fn without_meta(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(fields) = object.as_object_mut() {
-        for field in ["metadata", "status", "apiVersion"] {
-            fields.remove(field);
+    /// Refuses a write that stands on another object or another version.
+    fn check_version(&self, before: &Value, object: &Value) -> Result<(), Failure> {
+        let given = object["metadata"]["uid"].as_str().unwrap_or_default();
+        let known = before["metadata"]["uid"].as_str().unwrap_or_default();
+        if !given.is_empty() && given != known {
+            let why = format!(
+                "Precondition failed: UID in precondition: {given}, UID in object meta: {known}"
+            );
+            return Err(Failure::conflict(&self.subject(), &why));
         }
+        let given = object["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default();
+        if !given.is_empty() && Some(given) != before["metadata"]["resourceVersion"].as_str() {
+            return Err(Failure::modified(&self.subject()));
+        }
+        Ok(())
     }
-    object
 }

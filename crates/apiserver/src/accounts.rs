@@ -1,0 +1,211 @@
+//! Tokens of service accounts: signed by this server, good for a time, for audiences, and as long as what they are bound to exists.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::authn::{self, ACCOUNT_USER, Identity};
+use super::authz::User;
+use super::store::State;
+
+/// Seconds for which the token of a pod that is gone is still good.
+const LEEWAY: i64 = 60;
+
+/// An object that a token names.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Named {
+    /// Name.
+    pub(crate) name: String,
+    /// Unique id.
+    #[serde(default)]
+    pub(crate) uid: String,
+}
+
+/// What only tokens of Kubernetes say.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Private {
+    /// Namespace of the account.
+    pub(crate) namespace: String,
+    /// The account.
+    pub(crate) serviceaccount: Named,
+    /// The pod that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<Named>,
+    /// The secret that the token is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<Named>,
+    /// The node that the token is bound to, or that its pod runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<Named>,
+    /// When clients should have taken a new one, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) warnafter: Option<i64>,
+}
+
+/// What a token says.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Claims {
+    /// Whom it may be shown to.
+    pub(crate) aud: Vec<String>,
+    /// When it ends, in seconds since 1970.
+    pub(crate) exp: i64,
+    /// When it was made.
+    pub(crate) iat: i64,
+    /// Who made it.
+    pub(crate) iss: String,
+    /// Its own id.
+    pub(crate) jti: String,
+    /// Whose it is.
+    #[serde(rename = "kubernetes.io")]
+    pub(crate) private: Private,
+    /// When it begins.
+    pub(crate) nbf: i64,
+    /// Name of the user.
+    pub(crate) sub: String,
+}
+
+/// Makes tokens and reads them.
+pub(crate) struct Accounts {
+    issuer: String,
+    key_id: String,
+    signing: EncodingKey,
+    verifying: DecodingKey,
+    /// The public key as JSON Web Key.
+    public: Value,
+}
+
+impl std::fmt::Debug for Accounts {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Accounts")
+            .field("issuer", &self.issuer)
+            .field("key_id", &self.key_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| i64::try_from(since.as_secs()).ok())
+        .unwrap_or_default()
+}
+
+impl Accounts {
+    /// With a new key.
+    pub(crate) fn new(issuer: String) -> Result<Self, rcgen::Error> {
+        use base64::Engine as _;
+        use rcgen::PublicKeyData as _;
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+        let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+        let point = key.der_bytes();
+        // an uncompressed point: a mark, then both coordinates
+        let (x, y) = point
+            .get(1..)
+            .unwrap_or_default()
+            .split_at(32.min(point.len().saturating_sub(1)));
+        let key_id = encode(uuid::Uuid::new_v4().as_bytes());
+        Ok(Self {
+            issuer,
+            signing: EncodingKey::from_ec_der(&key.serialize_der()),
+            verifying: DecodingKey::from_ec_der(point),
+            public: serde_json::json!({"keys": [{"use": "sig", "kty": "EC", "kid": key_id, "crv": "P-256", "alg": "ES256",
+                "x": encode(x), "y": encode(y)}]}),
+            key_id,
+        })
+    }
+
+    /// Who makes the tokens.
+    pub(crate) fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// The keys by which tokens can be verified.
+    pub(crate) fn public_keys(&self) -> &Value {
+        &self.public
+    }
+
+    /// Signs a token.
+    pub(crate) fn sign(&self, claims: &Claims) -> Result<String, jsonwebtoken::errors::Error> {
+        let mut header = Header::new(Algorithm::ES256);
+        header.typ = None;
+        header.kid = Some(self.key_id.clone());
+        jsonwebtoken::encode(&header, claims, &self.signing)
+    }
+
+    /// What a token says, when it is one of ours, in time, and for one of the audiences.
+    pub(crate) fn verify(
+        &self,
+        token: &str,
+        audiences: Option<&[String]>,
+    ) -> Result<Claims, String> {
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.leeway = 0;
+        validation.validate_nbf = true;
+        validation.set_issuer(&[&self.issuer]);
+        match audiences {
+            Some(audiences) => validation.set_audience(audiences),
+            None => validation.set_audience(&[&self.issuer]),
+        }
+        jsonwebtoken::decode::<Claims>(token, &self.verifying, &validation)
+            .map(|data| data.claims)
+            .map_err(|error| format!("[invalid bearer token, {error}]"))
+    }
+
+    /// Whose a verified token is; `None` when the account or what the token is bound to is gone.
+    #[expect(
+        clippy::unused_self,
+        reason = "asked of the one that verified the token"
+    )]
+    pub(crate) fn identity(&self, state: &State, claims: &Claims) -> Option<Identity> {
+        let Private {
+            namespace,
+            serviceaccount,
+            pod,
+            secret,
+            node,
+            ..
+        } = &claims.private;
+        let lives = |resource: &str, namespace: &str, named: &Named| {
+            let object = state.get(resource, namespace, &named.name)?;
+            let ends = object["metadata"]["deletionTimestamp"]
+                .as_str()
+                .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+            let gone = ends.is_some_and(|ends| ends.as_second() + LEEWAY < seconds());
+            (object["metadata"]["uid"] == named.uid.as_str() && !gone).then_some(())
+        };
+        lives("serviceaccounts", namespace, serviceaccount)?;
+        let mut identity = Identity::of(User {
+            name: format!("{ACCOUNT_USER}{namespace}:{}", serviceaccount.name),
+            groups: authn::account_groups(namespace),
+        });
+        identity.uid.clone_from(&serviceaccount.uid);
+        let mut tell = |key: &str, value: &str| {
+            identity.extra.insert(
+                format!("authentication.kubernetes.io/{key}"),
+                vec![value.to_owned()],
+            );
+        };
+        tell("credential-id", &format!("JTI={}", claims.jti));
+        if let Some(pod) = pod {
+            lives("pods", namespace, pod)?;
+            tell("pod-name", &pod.name);
+            tell("pod-uid", &pod.uid);
+        }
+        if let Some(secret) = secret {
+            lives("secrets", namespace, secret)?;
+        }
+        if let Some(node) = node {
+            if pod.is_none() {
+                lives("nodes", "", node)?;
+            }
+            tell("node-name", &node.name);
+            tell("node-uid", &node.uid);
+        }
+        Some(identity)
+    }
+}

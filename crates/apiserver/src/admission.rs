@@ -1,0 +1,227 @@
+//! Admission: what a real server's plugins of the default set do to objects, or refuse, before they are validated and kept.
+//!
+//! The order is that of the plugins there. Webhooks and admission policies are not called.
+
+use serde_json::{Value, json};
+
+use super::authn::Identity;
+use super::failure::{Failure, Subject};
+use super::registry::Resource;
+use super::store::State;
+
+mod limits;
+mod node_restriction;
+mod quota;
+mod runtime_class;
+mod service_account;
+
+/// Prefix of the names of users that are kubelets.
+const NODE_USER: &str = "system:node:";
+
+/// A write that is to be admitted.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    /// The resource.
+    pub(crate) resource: &'a Resource,
+    /// The subresource, or empty.
+    pub(crate) subresource: &'a str,
+    /// Namespace, or empty.
+    pub(crate) namespace: &'a str,
+    /// Name of the object.
+    pub(crate) name: &'a str,
+    /// Who writes.
+    pub(crate) who: &'a Identity,
+    /// The object as it is; `None` for a new one.
+    pub(crate) before: Option<&'a Value>,
+    /// Plugins that are switched off.
+    pub(crate) disabled: &'a [String],
+}
+
+impl Attempt<'_> {
+    /// The refusal of a plugin.
+    pub(crate) fn forbidden(&self, why: &str) -> Failure {
+        let subject = Subject {
+            group: &self.resource.group,
+            resource: &self.resource.plural,
+            name: self.name,
+        };
+        Failure::forbidden(&subject, why)
+    }
+
+    fn has(&self, plugin: &str) -> bool {
+        !self.disabled.iter().any(|name| name == plugin)
+    }
+
+    /// The node that a kubelet writes for; `None` for everybody else.
+    fn node(&self) -> Option<&str> {
+        node_of(self.who)
+    }
+}
+
+/// The node that a kubelet speaks for.
+pub(crate) fn node_of(who: &Identity) -> Option<&str> {
+    who.user
+        .groups
+        .iter()
+        .any(|group| group == "system:nodes")
+        .then(|| who.user.name.strip_prefix(NODE_USER))
+        .flatten()
+}
+
+/// Changes what the plugins change, and refuses what they refuse.
+pub(crate) fn admit(
+    state: &State,
+    attempt: &Attempt<'_>,
+    object: &mut Value,
+) -> Result<(), Failure> {
+    let storage = attempt.resource.storage.as_str();
+    let new = attempt.before.is_none();
+    if storage == "pods" && attempt.subresource.is_empty() {
+        if new && attempt.has("LimitRanger") {
+            limits::apply(state, attempt, object)?;
+        }
+        if new && attempt.has("ServiceAccount") {
+            service_account::admit(state, attempt, object)?;
+        }
+    }
+    if attempt.has("NodeRestriction") && attempt.node().is_some() {
+        node_restriction::check_write(state, attempt, object)?;
+    }
+    if storage == "nodes" && new && attempt.has("TaintNodesByCondition") {
+        taint(object);
+    }
+    if storage == "pods" && attempt.subresource.is_empty() {
+        if attempt.has("Priority") {
+            priority(state, attempt, object)?;
+        }
+        if attempt.has("DefaultTolerationSeconds") {
+            default_tolerations(object);
+        }
+        if new && attempt.has("RuntimeClass") {
+            runtime_class::admit(state, attempt, object)?;
+        }
+    }
+    if storage == "pods" && attempt.subresource.is_empty() && attempt.has("LimitRanger") && new {
+        limits::check(state, attempt, object)?;
+    }
+    Ok(())
+}
+
+/// Counts a new object against the quotas of its namespace; the last of the plugins, and the only one that writes.
+pub(crate) fn charge(
+    state: &mut State,
+    attempt: &Attempt<'_>,
+    object: &Value,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    if attempt.before.is_none() && attempt.subresource.is_empty() && attempt.has("ResourceQuota") {
+        quota::charge(state, attempt, object, dry_run)?;
+    }
+    Ok(())
+}
+
+/// Refuses a deletion.
+pub(crate) fn check_delete(attempt: &Attempt<'_>, before: &Value) -> Result<(), Failure> {
+    if attempt.has("NodeRestriction") && attempt.node().is_some() {
+        node_restriction::check_delete(attempt, before)?;
+    }
+    if attempt.resource.storage == "namespaces"
+        && ["default", "kube-system", "kube-public"].contains(&attempt.name)
+    {
+        return Err(attempt.forbidden("this namespace may not be deleted"));
+    }
+    Ok(())
+}
+
+/// A node is not ready until it says so.
+fn taint(node: &mut Value) {
+    const KEY: &str = "node.kubernetes.io/not-ready";
+    let taints = &mut node["spec"]["taints"];
+    if !taints.is_array() {
+        *taints = json!([]);
+    }
+    if let Some(list) = taints.as_array_mut()
+        && !list
+            .iter()
+            .any(|taint| taint["key"] == KEY && taint["effect"] == "NoSchedule")
+    {
+        list.push(json!({"key": KEY, "effect": "NoSchedule"}));
+    }
+}
+
+fn default_tolerations(pod: &mut Value) {
+    let list = pod["spec"]["tolerations"].as_array().cloned();
+    let mut list = list.unwrap_or_default();
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
+        let covered = list.iter().any(|toleration| {
+            let of = |field: &str| toleration[field].as_str().unwrap_or_default();
+            (of("key") == key || of("key").is_empty())
+                && (of("effect") == "NoExecute" || of("effect").is_empty())
+        });
+        if !covered {
+            list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+        }
+    }
+    if !list.is_empty() {
+        pod["spec"]["tolerations"] = Value::Array(list);
+    }
+}
+
+fn priority(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Result<(), Failure> {
+    const CLASSES: &str = "priorityclasses.scheduling.k8s.io";
+    if let Some(before) = attempt.before {
+        for field in ["priority", "preemptionPolicy"] {
+            if pod["spec"][field].is_null() && !before["spec"][field].is_null() {
+                pod["spec"][field] = before["spec"][field].clone();
+            }
+        }
+        return Ok(());
+    }
+    let named = pod["spec"]["priorityClassName"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let class = if named.is_empty() {
+        // of several defaults the one that matters least counts
+        state
+            .list(CLASSES, "")
+            .map(|(_, class)| &**class)
+            .filter(|class| class["globalDefault"] == true)
+            .min_by_key(|class| class["value"].as_i64())
+    } else {
+        let class = state.get(CLASSES, "", &named).map(|class| &**class);
+        Some(class.ok_or_else(|| {
+            attempt.forbidden(&format!("no PriorityClass with name {named} was found"))
+        })?)
+    };
+    let value = class
+        .and_then(|class| class["value"].as_i64())
+        .unwrap_or_default();
+    let policy = class
+        .and_then(|class| class["preemptionPolicy"].as_str())
+        .unwrap_or("PreemptLowerPriority");
+    let spec = &mut pod["spec"];
+    if let Some(given) = spec["priority"].as_i64()
+        && given != value
+    {
+        return Err(attempt.forbidden(&format!(
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
+        )));
+    }
+    if let Some(given) = spec["preemptionPolicy"].as_str()
+        && given != policy
+    {
+        return Err(attempt.forbidden(&format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
+        )));
+    }
+    if let Some(class) = class {
+        spec["priorityClassName"] = class["metadata"]["name"].clone();
+    }
+    spec["priority"] = json!(value);
+    spec["preemptionPolicy"] = json!(policy);
+    Ok(())
+}

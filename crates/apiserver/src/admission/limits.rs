@@ -1,0 +1,138 @@
+//! Limit ranges: amounts that containers get where they say none, and bounds.
+
+use serde_json::{Value, json};
+
+use super::Attempt;
+use crate::failure::Failure;
+use crate::pods;
+use crate::quantity::Amount;
+use crate::store::State;
+
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+fn ranges<'a>(state: &'a State, namespace: &'a str) -> impl Iterator<Item = &'a Value> {
+    state
+        .list("limitranges", namespace)
+        .flat_map(|(_, range)| range["spec"]["limits"].as_array().into_iter().flatten())
+}
+
+/// Fills in amounts.
+pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Result<(), Failure> {
+    let mut requests = json!({});
+    let mut limits = json!({});
+    for item in ranges(state, attempt.namespace).filter(|item| item["type"] == "Container") {
+        for (from, to) in [("defaultRequest", &mut requests), ("default", &mut limits)] {
+            for (name, amount) in item[from].as_object().into_iter().flatten() {
+                to[name] = amount.clone();
+            }
+        }
+    }
+    let mut notes = Vec::new();
+    for (list, word) in [
+        ("containers", "container"),
+        ("initContainers", "init container"),
+    ] {
+        let Some(list) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else {
+            continue;
+        };
+        for container in list {
+            let name = container["name"].as_str().unwrap_or_default().to_owned();
+            for (kind, singular, amounts) in [
+                ("limits", "limit", &limits),
+                ("requests", "request", &requests),
+            ] {
+                let mut set = Vec::new();
+                for (resource, amount) in amounts.as_object().into_iter().flatten() {
+                    let known = &mut container["resources"][kind][resource];
+                    if known.is_null() {
+                        *known = amount.clone();
+                        set.push(resource.as_str());
+                    }
+                }
+                if !set.is_empty() {
+                    notes.push(format!("{} {singular} for {word} {name}", set.join(", ")));
+                }
+            }
+            // the accesses above leave nulls where there was nothing to fill in
+            if let Some(resources) = container["resources"].as_object_mut() {
+                resources.retain(|_, amounts| !amounts.is_null());
+            }
+        }
+    }
+    if !notes.is_empty() {
+        pod["metadata"]["annotations"][ANNOTATION] =
+            json!(format!("LimitRanger plugin set: {}", notes.join("; ")));
+    }
+    Ok(())
+}
+
+/// Refuses amounts outside of the bounds.
+pub(super) fn check(state: &State, attempt: &Attempt<'_>, pod: &Value) -> Result<(), Failure> {
+    let mut problems = Vec::new();
+    for item in ranges(state, attempt.namespace) {
+        let kind = item["type"].as_str().unwrap_or_default();
+        match kind {
+            "Container" => {
+                for container in pods::containers(&pod["spec"]) {
+                    let of = |what: &str, name: &str| {
+                        container["resources"][what].get(name).map(Amount::of)
+                    };
+                    bounds(item, kind, &of, &mut problems);
+                }
+            }
+            "Pod" => {
+                let requests = pods::total(&pod["spec"], "requests");
+                let limits = pods::total(&pod["spec"], "limits");
+                let of = |what: &str, name: &str| {
+                    let all = if what == "limits" { &limits } else { &requests };
+                    all.get(name).copied()
+                };
+                bounds(item, kind, &of, &mut problems);
+            }
+            _ => {}
+        }
+    }
+    match problems.as_slice() {
+        [] => Ok(()),
+        [one] => Err(attempt.forbidden(one)),
+        many => Err(attempt.forbidden(&format!("[{}]", many.join(", ")))),
+    }
+}
+
+fn bounds(
+    item: &Value,
+    kind: &str,
+    of: &dyn Fn(&str, &str) -> Option<Amount>,
+    problems: &mut Vec<String>,
+) {
+    for (name, bound) in item["min"].as_object().into_iter().flatten() {
+        let bound = Amount::of(bound);
+        match (of("requests", name), of("limits", name)) {
+            (None, _) => problems.push(format!(
+                "minimum {name} usage per {kind} is {bound}.  No request is specified"
+            )),
+            (Some(request), _) if request < bound => problems.push(format!(
+                "minimum {name} usage per {kind} is {bound}, but request is {request}"
+            )),
+            (_, Some(limit)) if limit < bound => problems.push(format!(
+                "minimum {name} usage per {kind} is {bound}, but limit is {limit}"
+            )),
+            _ => {}
+        }
+    }
+    for (name, bound) in item["max"].as_object().into_iter().flatten() {
+        let bound = Amount::of(bound);
+        match (of("requests", name), of("limits", name)) {
+            (_, None) => problems.push(format!(
+                "maximum {name} usage per {kind} is {bound}.  No limit is specified"
+            )),
+            (_, Some(limit)) if limit > bound => problems.push(format!(
+                "maximum {name} usage per {kind} is {bound}, but limit is {limit}"
+            )),
+            (Some(request), _) if request > bound => problems.push(format!(
+                "maximum {name} usage per {kind} is {bound}, but request is {request}"
+            )),
+            _ => {}
+        }
+    }
+}

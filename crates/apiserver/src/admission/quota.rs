@@ -1,0 +1,155 @@
+//! Resource quotas: how many objects, and how much of them, a namespace may have.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Attempt;
+use crate::failure::Failure;
+use crate::pods;
+use crate::quantity::Amount;
+use crate::store::{Key, State};
+
+/// What an object counts for in quotas.
+fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Amount> {
+    let one = Amount::whole(1);
+    let mut usage = BTreeMap::new();
+    let resource = attempt.resource;
+    if attempt.resource.group.is_empty() {
+        usage.insert(resource.plural.clone(), one);
+        usage.insert(format!("count/{}", resource.plural), one);
+    } else {
+        usage.insert(format!("count/{}.{}", resource.plural, resource.group), one);
+    }
+    if resource.storage == "pods" {
+        let spec = &object["spec"];
+        for (name, amount) in pods::total(spec, "requests") {
+            if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) {
+                usage.insert(name.clone(), amount);
+            }
+            usage.insert(format!("requests.{name}"), amount);
+        }
+        for (name, amount) in pods::total(spec, "limits") {
+            if ["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()) {
+                usage.insert(format!("limits.{name}"), amount);
+            }
+        }
+    }
+    usage
+}
+
+/// Amounts that a quota bounds must be said by every container.
+fn unsaid(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<String> {
+    let mut missing = Vec::new();
+    for name in hard.keys() {
+        let (what, resource) = match name.as_str() {
+            "cpu" | "memory" => ("requests", name.as_str()),
+            other => match other.split_once('.') {
+                Some((what @ ("requests" | "limits"), resource @ ("cpu" | "memory"))) => {
+                    (what, resource)
+                }
+                _ => continue,
+            },
+        };
+        let without: Vec<&str> = pods::containers(&object["spec"])
+            .filter(|container| container["resources"][what].get(resource).is_none())
+            .filter_map(|container| container["name"].as_str())
+            .collect();
+        if !without.is_empty() {
+            missing.push(format!("{name} for: {}", without.join(",")));
+        }
+    }
+    missing
+}
+
+pub(super) fn charge(
+    state: &mut State,
+    attempt: &Attempt<'_>,
+    object: &Value,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    if attempt.namespace.is_empty() || attempt.resource.storage == "resourcequotas" {
+        return Ok(());
+    }
+    let quotas: Vec<Value> = state
+        .list("resourcequotas", attempt.namespace)
+        .map(|(_, quota)| Value::clone(quota))
+        .filter(|quota| {
+            quota["spec"]["scopes"].is_null() && quota["spec"]["scopeSelector"].is_null()
+        })
+        .collect();
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    let usage = usage(attempt, object);
+    let mut charged = Vec::new();
+    for mut quota in quotas {
+        let name = quota["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let Some(hard) = quota["spec"]["hard"].as_object().cloned() else {
+            continue;
+        };
+        let concerned: Vec<&String> = hard.keys().filter(|key| usage.contains_key(*key)).collect();
+        if attempt.resource.storage == "pods" {
+            let missing = unsaid(object, &hard);
+            if !missing.is_empty() {
+                return Err(attempt.forbidden(&format!(
+                    "failed quota: {name}: must specify {}",
+                    missing.join("; ")
+                )));
+            }
+        }
+        if concerned.is_empty() {
+            continue;
+        }
+        let known = quota["status"]["hard"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        let unknown: Vec<&str> = concerned
+            .iter()
+            .filter(|key| !known.contains_key(**key))
+            .map(|key| key.as_str())
+            .collect();
+        if !unknown.is_empty() {
+            return Err(attempt.forbidden(&format!(
+                "status unknown for quota: {name}, resources: {}",
+                unknown.join(",")
+            )));
+        }
+        let mut exceeded = Vec::new();
+        for key in concerned {
+            let limit = Amount::of(&hard[key]);
+            let used = Amount::of(&quota["status"]["used"][key]);
+            let asked = usage[key];
+            if used + asked > limit {
+                exceeded.push((key.clone(), asked, used, limit));
+            }
+            quota["status"]["used"][key] = json!((used + asked).to_string());
+        }
+        if !exceeded.is_empty() {
+            let list = |pick: &dyn Fn(&(String, Amount, Amount, Amount)) -> Amount| {
+                let parts: Vec<String> = exceeded
+                    .iter()
+                    .map(|entry| format!("{}={}", entry.0, pick(entry)))
+                    .collect();
+                parts.join(",")
+            };
+            return Err(attempt.forbidden(&format!(
+                "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+                list(&|entry| entry.1),
+                list(&|entry| entry.2),
+                list(&|entry| entry.3)
+            )));
+        }
+        charged.push((name, quota));
+    }
+    if !dry_run {
+        for (name, quota) in charged {
+            state.put(Key::new("resourcequotas", attempt.namespace, &name), quota);
+        }
+    }
+    Ok(())
+}

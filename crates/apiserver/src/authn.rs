@@ -1,0 +1,226 @@
+//! Who asks: client certificates, fixed tokens, tokens of service accounts, and impersonation.
+
+use std::collections::BTreeMap;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use super::Shared;
+use super::authz::{self, Attributes, User};
+use super::failure::{Failure, Subject};
+use super::store::State;
+
+const AUTHENTICATED: &str = "system:authenticated";
+/// Prefix of the names of users that are service accounts.
+pub(crate) const ACCOUNT_USER: &str = "system:serviceaccount:";
+
+/// Who asks, with what only some ways of asking tell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    /// Name and groups.
+    pub(crate) user: User,
+    /// Unique id, empty when unknown.
+    pub(crate) uid: String,
+    /// Further facts.
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Identity {
+    /// Somebody known.
+    pub(crate) fn of(mut user: User) -> Self {
+        if !user.groups.iter().any(|group| group == AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.to_owned());
+        }
+        Self {
+            user,
+            ..Self::default()
+        }
+    }
+
+    fn anonymous() -> Self {
+        Self {
+            user: User {
+                name: "system:anonymous".into(),
+                groups: vec!["system:unauthenticated".into()],
+            },
+            ..Self::default()
+        }
+    }
+}
+
+/// Groups of a service account.
+pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
+    vec![
+        "system:serviceaccounts".into(),
+        format!("system:serviceaccounts:{namespace}"),
+    ]
+}
+
+/// The user of a client certificate: its common name, with its organizations as groups.
+pub(crate) fn of_certificate(der: &[u8]) -> Option<User> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?;
+    let groups = subject
+        .iter_organization()
+        .filter_map(|group| group.as_str().ok())
+        .map(str::to_owned)
+        .collect();
+    Some(User {
+        name: name.to_owned(),
+        groups,
+    })
+}
+
+/// Who a request comes from; `certificate` is the user of the connection's client certificate.
+pub(crate) fn authenticate(
+    shared: &Shared,
+    headers: &HeaderMap,
+    certificate: Option<&User>,
+) -> Result<Identity, Failure> {
+    let identity = match (certificate, bearer(headers)) {
+        (Some(user), _) => Identity::of(user.clone()),
+        (None, Some(token)) => of_token(shared, &token).ok_or_else(Failure::unauthorized)?,
+        (None, None) if headers.contains_key(AUTHORIZATION) => return Err(Failure::unauthorized()),
+        (None, None) => Identity::anonymous(),
+    };
+    impersonate(&shared.store.lock(), headers, identity)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = text.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim().to_owned())
+}
+
+/// Whose a token is.
+fn of_token(shared: &Shared, token: &str) -> Option<Identity> {
+    if let Some(user) = shared.tokens.get(token) {
+        return Some(Identity::of(user.clone()));
+    }
+    let claims = shared.accounts.verify(token, None).ok()?;
+    shared.accounts.identity(&shared.store.lock(), &claims)
+}
+
+/// Whose a token is that is shown for these audiences (none: those of this server), and for which of them it is good.
+pub(crate) fn review(
+    shared: &Shared,
+    token: &str,
+    audiences: &[String],
+) -> Result<(Identity, Vec<String>), String> {
+    if let Some(user) = shared.tokens.get(token) {
+        return Ok((Identity::of(user.clone()), Vec::new()));
+    }
+    let claims = shared
+        .accounts
+        .verify(token, (!audiences.is_empty()).then_some(audiences))?;
+    let identity = shared
+        .accounts
+        .identity(&shared.store.lock(), &claims)
+        .ok_or("service account token has been invalidated")?;
+    let wanted: Vec<String> = if audiences.is_empty() {
+        vec![shared.accounts.issuer().to_owned()]
+    } else {
+        audiences.to_vec()
+    };
+    let good = wanted
+        .into_iter()
+        .filter(|audience| claims.aud.contains(audience))
+        .collect();
+    Ok((identity, good))
+}
+
+/// Somebody may ask as somebody else, when he may `impersonate` what he names.
+fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Identity, Failure> {
+    const EXTRA: &str = "impersonate-extra-";
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let user = text("impersonate-user");
+    let uid = text("impersonate-uid");
+    let groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .map(str::to_owned)
+        .collect();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        if let (Some(key), Ok(value)) = (name.as_str().strip_prefix(EXTRA), value.to_str()) {
+            extra
+                .entry(key.to_owned())
+                .or_default()
+                .push(value.to_owned());
+        }
+    }
+    if user.is_empty() {
+        if !groups.is_empty() || !extra.is_empty() || !uid.is_empty() {
+            return Err(Failure::internal(
+                "requested impersonation without impersonating a user",
+            ));
+        }
+        return Ok(asker);
+    }
+    let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
+        let asked = Attributes {
+            verb: "impersonate",
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+            ..Attributes::default()
+        };
+        if authz::allows(state, &asker.user, &asked) {
+            return Ok(());
+        }
+        let subject = Subject {
+            group,
+            resource,
+            name,
+        };
+        Err(Failure::forbidden(&subject, &asked.refusal(&asker.user)))
+    };
+    let mut as_groups = groups.clone();
+    match user
+        .strip_prefix(ACCOUNT_USER)
+        .and_then(|rest| rest.split_once(':'))
+    {
+        Some((namespace, name)) => {
+            check("", "serviceaccounts", "", namespace, name)?;
+            if as_groups.is_empty() {
+                as_groups = account_groups(namespace);
+            }
+        }
+        None => check("", "users", "", "", &user)?,
+    }
+    for group in &groups {
+        check("", "groups", "", "", group)?;
+    }
+    const AUTHENTICATION: &str = "authentication.k8s.io";
+    for (key, values) in &extra {
+        for value in values {
+            check(AUTHENTICATION, "userextras", key, "", value)?;
+        }
+    }
+    if !uid.is_empty() {
+        check(AUTHENTICATION, "uids", "", "", &uid)?;
+    }
+    let mut identity = if user == "system:anonymous" {
+        Identity::anonymous()
+    } else {
+        Identity::of(User {
+            name: user,
+            groups: as_groups,
+        })
+    };
+    identity.uid = uid;
+    identity.extra = extra;
+    Ok(identity)
+}

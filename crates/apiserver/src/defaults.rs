@@ -1,0 +1,305 @@
+//! What a real server fills into objects of built-in kinds that do not say it.
+
+use serde_json::{Value, json};
+
+use super::registry::Resource;
+
+mod pod;
+mod workloads;
+
+/// Fills in the defaults of a built-in kind; the object has its shape already, so empty values are missing ones.
+pub(crate) fn apply(resource: &Resource, object: &mut Value) {
+    match resource.storage.as_str() {
+        "pods" => {
+            pod::template_defaults(&mut object["spec"]);
+            pod::pod_defaults(&mut object["spec"]);
+        }
+        "podtemplates" => pod::template_defaults(&mut object["template"]["spec"]),
+        "replicationcontrollers" => workloads::replication_controller(object),
+        "deployments.apps" => workloads::deployment(object),
+        "replicasets.apps" => workloads::replica_set(object),
+        "daemonsets.apps" => workloads::daemon_set(object),
+        "statefulsets.apps" => workloads::stateful_set(object),
+        "jobs.batch" => workloads::job(object),
+        "cronjobs.batch" => workloads::cron_job(object),
+        "services" => service(object),
+        "secrets" => secret(object),
+        "namespaces" => namespace(object),
+        "nodes" => node(object),
+        "persistentvolumes" => {
+            missing(&mut object["status"], "phase", || json!("Pending"));
+            let spec = &mut object["spec"];
+            missing(spec, "persistentVolumeReclaimPolicy", || json!("Retain"));
+            missing(spec, "volumeMode", || json!("Filesystem"));
+        }
+        "persistentvolumeclaims" => {
+            missing(&mut object["status"], "phase", || json!("Pending"));
+            missing(&mut object["spec"], "volumeMode", || json!("Filesystem"));
+        }
+        "endpoints" => {
+            for subset in items(&mut object["subsets"]) {
+                for port in items(&mut subset["ports"]) {
+                    missing(port, "protocol", || json!("TCP"));
+                }
+            }
+        }
+        "limitranges" => {
+            for item in items(&mut object["spec"]["limits"]) {
+                limit_range_item(item);
+            }
+        }
+        "endpointslices.discovery.k8s.io" => {
+            for port in items(&mut object["ports"]) {
+                missing(port, "name", || json!(""));
+                missing(port, "protocol", || json!("TCP"));
+            }
+        }
+        "networkpolicies.networking.k8s.io" => network_policy(object),
+        "horizontalpodautoscalers.autoscaling" => autoscaler(resource, object),
+        "rolebindings.rbac.authorization.k8s.io"
+        | "clusterrolebindings.rbac.authorization.k8s.io" => binding(object),
+        "priorityclasses.scheduling.k8s.io" => {
+            missing(object, "preemptionPolicy", || json!("PreemptLowerPriority"));
+        }
+        "storageclasses.storage.k8s.io" => {
+            missing(object, "reclaimPolicy", || json!("Delete"));
+            missing(object, "volumeBindingMode", || json!("Immediate"));
+        }
+        "csidrivers.storage.k8s.io" => csi_driver(object),
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+        | "validatingwebhookconfigurations.admissionregistration.k8s.io" => webhooks(object),
+        "validatingadmissionpolicies.admissionregistration.k8s.io" => {
+            missing(&mut object["spec"], "failurePolicy", || json!("Fail"));
+            match_resources(object, "matchConstraints");
+        }
+        "validatingadmissionpolicybindings.admissionregistration.k8s.io" => {
+            match_resources(object, "matchResources");
+        }
+        _ => {}
+    }
+}
+
+/// Sets a field that is not there.
+pub(super) fn missing(object: &mut Value, field: &str, value: impl FnOnce() -> Value) {
+    if object.is_null() {
+        *object = json!({});
+    }
+    if let Some(fields) = object.as_object_mut()
+        && fields.get(field).is_none_or(Value::is_null)
+    {
+        fields.insert(field.to_owned(), value());
+    }
+}
+
+/// The items of a list; none where there is no list, and none is made.
+pub(super) fn items(list: &mut Value) -> impl Iterator<Item = &mut Value> {
+    list.as_array_mut().into_iter().flatten()
+}
+
+/// A part that may be missing, without making it.
+pub(super) fn part<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Value> {
+    object.get_mut(field).filter(|part| part.is_object())
+}
+
+fn service(object: &mut Value) {
+    let spec = &mut object["spec"];
+    missing(spec, "sessionAffinity", || json!("None"));
+    if spec["sessionAffinity"] == "ClientIP" {
+        missing(spec, "sessionAffinityConfig", || json!({}));
+        missing(&mut spec["sessionAffinityConfig"], "clientIP", || json!({}));
+        missing(
+            &mut spec["sessionAffinityConfig"]["clientIP"],
+            "timeoutSeconds",
+            || json!(10800),
+        );
+    } else if let Some(fields) = spec.as_object_mut() {
+        fields.remove("sessionAffinityConfig");
+    }
+    missing(spec, "type", || json!("ClusterIP"));
+    if let Some(ports) = spec.get_mut("ports") {
+        for port in items(ports) {
+            missing(port, "protocol", || json!("TCP"));
+            if port["targetPort"] == 0 || port["targetPort"] == "" || port["targetPort"].is_null() {
+                port["targetPort"] = port["port"].clone();
+            }
+        }
+    }
+    let kind = spec["type"].as_str().unwrap_or_default().to_owned();
+    let outside = kind == "NodePort"
+        || kind == "LoadBalancer"
+        || kind == "ClusterIP" && spec.get("externalIPs").is_some();
+    if outside {
+        missing(spec, "externalTrafficPolicy", || json!("Cluster"));
+    }
+    if kind != "ExternalName" {
+        missing(spec, "internalTrafficPolicy", || json!("Cluster"));
+    }
+    if kind == "LoadBalancer" {
+        missing(spec, "allocateLoadBalancerNodePorts", || json!(true));
+    }
+}
+
+fn secret(object: &mut Value) {
+    missing(object, "type", || json!("Opaque"));
+}
+
+fn namespace(object: &mut Value) {
+    if let Some(name) = object["metadata"]["name"].as_str().map(str::to_owned)
+        && !name.is_empty()
+    {
+        object["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
+    }
+    missing(&mut object["status"], "phase", || json!("Active"));
+}
+
+fn node(object: &mut Value) {
+    let status = &mut object["status"];
+    if let Some(capacity) = status.get("capacity").cloned() {
+        missing(status, "allocatable", || capacity);
+    }
+}
+
+fn limit_range_item(item: &mut Value) {
+    if item["type"] != "Container" {
+        return;
+    }
+    for (from, to) in [
+        ("max", "default"),
+        ("default", "defaultRequest"),
+        ("min", "defaultRequest"),
+    ] {
+        let Some(amounts) = item.get(from).and_then(Value::as_object).cloned() else {
+            continue;
+        };
+        missing(item, to, || json!({}));
+        for (name, amount) in amounts {
+            missing(&mut item[to], &name, || amount);
+        }
+    }
+}
+
+fn network_policy(object: &mut Value) {
+    let spec = &mut object["spec"];
+    let outward = spec["egress"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty());
+    missing(spec, "policyTypes", || {
+        if outward {
+            json!(["Ingress", "Egress"])
+        } else {
+            json!(["Ingress"])
+        }
+    });
+    for direction in ["ingress", "egress"] {
+        if let Some(rules) = spec.get_mut(direction) {
+            for rule in items(rules) {
+                if let Some(ports) = rule.get_mut("ports") {
+                    for port in items(ports) {
+                        missing(port, "protocol", || json!("TCP"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn autoscaler(resource: &Resource, object: &mut Value) {
+    let spec = &mut object["spec"];
+    missing(spec, "minReplicas", || json!(1));
+    if resource.version == "v1" {
+        return;
+    }
+    missing(spec, "metrics", || {
+        json!([{"type": "Resource", "resource": {"name": "cpu",
+            "target": {"type": "Utilization", "averageUtilization": 80}}}])
+    });
+    if let Some(behavior) = part(spec, "behavior") {
+        missing(behavior, "scaleUp", || json!({}));
+        missing(behavior, "scaleDown", || json!({}));
+        let up = &mut behavior["scaleUp"];
+        missing(up, "stabilizationWindowSeconds", || json!(0));
+        missing(up, "selectPolicy", || json!("Max"));
+        missing(up, "policies", || {
+            json!([{"type": "Pods", "value": 4, "periodSeconds": 15},
+                {"type": "Percent", "value": 100, "periodSeconds": 15}])
+        });
+        let down = &mut behavior["scaleDown"];
+        missing(down, "selectPolicy", || json!("Max"));
+        missing(
+            down,
+            "policies",
+            || json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]),
+        );
+    }
+}
+
+fn binding(object: &mut Value) {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    let set = |of: &mut Value| {
+        if of["apiGroup"].as_str().is_none_or(str::is_empty) {
+            of["apiGroup"] = json!(GROUP);
+        }
+    };
+    set(&mut object["roleRef"]);
+    if let Some(subjects) = object.get_mut("subjects") {
+        for subject in items(subjects) {
+            if subject["kind"] == "User" || subject["kind"] == "Group" {
+                set(subject);
+            }
+        }
+    }
+}
+
+fn csi_driver(object: &mut Value) {
+    let spec = &mut object["spec"];
+    missing(spec, "attachRequired", || json!(true));
+    missing(spec, "podInfoOnMount", || json!(false));
+    missing(spec, "storageCapacity", || json!(false));
+    missing(spec, "fsGroupPolicy", || json!("ReadWriteOnceWithFSType"));
+    missing(spec, "volumeLifecycleModes", || json!(["Persistent"]));
+    missing(spec, "requiresRepublish", || json!(false));
+    missing(spec, "seLinuxMount", || json!(false));
+}
+
+fn rules(list: &mut Value) {
+    for rule in items(list) {
+        missing(rule, "scope", || json!("*"));
+    }
+}
+
+fn webhooks(object: &mut Value) {
+    let mutating = object["kind"] == "MutatingWebhookConfiguration";
+    let Some(list) = object.get_mut("webhooks") else {
+        return;
+    };
+    for hook in items(list) {
+        missing(hook, "failurePolicy", || json!("Fail"));
+        missing(hook, "matchPolicy", || json!("Equivalent"));
+        missing(hook, "namespaceSelector", || json!({}));
+        missing(hook, "objectSelector", || json!({}));
+        missing(hook, "timeoutSeconds", || json!(10));
+        if mutating {
+            missing(hook, "reinvocationPolicy", || json!("Never"));
+        }
+        if let Some(list) = hook.get_mut("rules") {
+            rules(list);
+        }
+        if let Some(service) = part(&mut hook["clientConfig"], "service") {
+            missing(service, "port", || json!(443));
+        }
+    }
+}
+
+fn match_resources(object: &mut Value, field: &str) {
+    let Some(matched) = part(&mut object["spec"], field) else {
+        return;
+    };
+    missing(matched, "matchPolicy", || json!("Equivalent"));
+    missing(matched, "namespaceSelector", || json!({}));
+    missing(matched, "objectSelector", || json!({}));
+    for list in ["resourceRules", "excludeResourceRules"] {
+        if let Some(list) = matched.get_mut(list) {
+            rules(list);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Defaults of pods and of the templates of pods.
+
+use serde_json::{Map, Value, json};
+
+use super::{items, missing, part};
+
+/// What a specification gets, be it a pod's or a template's.
+pub(super) fn template_defaults(spec: &mut Value) {
+    missing(spec, "dnsPolicy", || json!("ClusterFirst"));
+    missing(spec, "restartPolicy", || json!("Always"));
+    missing(spec, "securityContext", || json!({}));
+    missing(spec, "terminationGracePeriodSeconds", || json!(30));
+    missing(spec, "schedulerName", || json!("default-scheduler"));
+    account_names(spec);
+    if let Some(list) = spec.get_mut("volumes") {
+        items(list).for_each(volume);
+    }
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        if let Some(list) = spec.get_mut(list) {
+            items(list).for_each(container);
+        }
+    }
+}
+
+/// The account has a second, old name: both are always written.
+pub(crate) fn account_names(spec: &mut Value) {
+    let filled = |value: &Value| value.as_str().is_some_and(|name| !name.is_empty());
+    let name = [&spec["serviceAccountName"], &spec["serviceAccount"]]
+        .into_iter()
+        .find(|value| filled(value))
+        .cloned();
+    if let Some(name) = name {
+        spec["serviceAccountName"] = name.clone();
+        spec["serviceAccount"] = name;
+    }
+}
+
+/// What only a pod gets, its template not.
+pub(super) fn pod_defaults(spec: &mut Value) {
+    let host = spec["hostNetwork"] == true;
+    for list in ["initContainers", "containers"] {
+        let Some(list) = spec.get_mut(list) else {
+            continue;
+        };
+        for container in items(list) {
+            requests_from_limits(&mut container["resources"]);
+            if host && let Some(ports) = container.get_mut("ports") {
+                for port in items(ports) {
+                    let number = port["containerPort"].clone();
+                    missing(port, "hostPort", || number);
+                }
+            }
+        }
+    }
+    pod_level(spec);
+    missing(spec, "enableServiceLinks", || json!(true));
+}
+
+fn requests_from_limits(resources: &mut Value) {
+    let Some(limits) = resources
+        .get("limits")
+        .and_then(Value::as_object)
+        .filter(|limits| !limits.is_empty())
+        .cloned()
+    else {
+        return;
+    };
+    missing(resources, "requests", || json!({}));
+    for (name, amount) in limits {
+        missing(&mut resources["requests"], &name, || amount);
+    }
+}
+
+/// Requests of the pod as a whole: those of its containers where they have some, otherwise the limits.
+fn pod_level(spec: &mut Value) {
+    let Some(limits) = spec["resources"]["limits"].as_object().cloned() else {
+        return;
+    };
+    let known = |name: &str| name == "cpu" || name == "memory" || name.starts_with("hugepages-");
+    let of_containers = crate::pods::requests_of_containers(spec);
+    let mut requests: Map<String, Value> = spec["resources"]["requests"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    for (name, amount) in of_containers {
+        if name == "cpu" || name == "memory" {
+            requests
+                .entry(name)
+                .or_insert_with(|| Value::String(amount.to_string()));
+        }
+    }
+    for (name, amount) in limits {
+        if known(&name) {
+            requests.entry(name).or_insert(amount);
+        }
+    }
+    if !requests.is_empty() {
+        spec["resources"]["requests"] = Value::Object(requests);
+    }
+}
+
+fn container(container: &mut Value) {
+    let policy = pull_policy(container["image"].as_str().unwrap_or_default());
+    missing(container, "imagePullPolicy", || json!(policy));
+    missing(container, "terminationMessagePath", || {
+        json!("/dev/termination-log")
+    });
+    missing(container, "terminationMessagePolicy", || json!("File"));
+    if let Some(list) = container.get_mut("ports") {
+        for port in items(list) {
+            missing(port, "protocol", || json!("TCP"));
+        }
+    }
+    if let Some(list) = container.get_mut("env") {
+        for source in items(list).filter_map(|variable| part(variable, "valueFrom")) {
+            downward(source);
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = part(container, name) {
+            missing(probe, "timeoutSeconds", || json!(1));
+            missing(probe, "periodSeconds", || json!(10));
+            missing(probe, "successThreshold", || json!(1));
+            missing(probe, "failureThreshold", || json!(3));
+            handler(probe);
+        }
+    }
+    if let Some(lifecycle) = part(container, "lifecycle") {
+        for hook in ["postStart", "preStop"] {
+            if let Some(hook) = part(lifecycle, hook) {
+                handler(hook);
+            }
+        }
+    }
+}
+
+fn handler(of: &mut Value) {
+    if let Some(get) = part(of, "httpGet") {
+        missing(get, "path", || json!("/"));
+        missing(get, "scheme", || json!("HTTP"));
+    }
+    if let Some(grpc) = part(of, "grpc") {
+        missing(grpc, "service", || json!(""));
+    }
+}
+
+fn downward(source: &mut Value) {
+    if let Some(field) = part(source, "fieldRef") {
+        missing(field, "apiVersion", || json!("v1"));
+    }
+    if let Some(field) = part(source, "resourceFieldRef") {
+        missing(field, "divisor", || json!("0"));
+    }
+}
+
+fn downward_items(of: &mut Value) {
+    if let Some(list) = of.get_mut("items") {
+        items(list).for_each(downward);
+    }
+}
+
+fn volume(volume: &mut Value) {
+    if volume.as_object().is_some_and(|fields| fields.len() <= 1) {
+        volume["emptyDir"] = json!({});
+    }
+    for kind in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = part(volume, kind) {
+            missing(source, "defaultMode", || json!(420));
+        }
+    }
+    if let Some(source) = part(volume, "hostPath") {
+        missing(source, "type", || json!(""));
+    }
+    if let Some(source) = part(volume, "downwardAPI") {
+        downward_items(source);
+    }
+    if let Some(image) = part(volume, "image") {
+        let policy = pull_policy(image["reference"].as_str().unwrap_or_default());
+        missing(image, "pullPolicy", || json!(policy));
+    }
+    if let Some(source) = part(volume, "ephemeral")
+        && let Some(template) = part(source, "volumeClaimTemplate")
+    {
+        missing(&mut template["spec"], "volumeMode", || json!("Filesystem"));
+    }
+    if let Some(sources) = part(volume, "projected").and_then(|all| all.get_mut("sources")) {
+        for source in items(sources) {
+            if let Some(token) = part(source, "serviceAccountToken") {
+                missing(token, "expirationSeconds", || json!(3600));
+            }
+            if let Some(downward) = part(source, "downwardAPI") {
+                downward_items(downward);
+            }
+        }
+    }
+}
+
+/// An image is pulled always when nothing, or `latest`, says which one it is.
+fn pull_policy(image: &str) -> &'static str {
+    let (image, digest) = match image.split_once('@') {
+        Some((image, _)) => (image, true),
+        None => (image, false),
+    };
+    let last = image.rsplit('/').next().unwrap_or_default();
+    match last.split_once(':') {
+        Some((_, "latest")) => "Always",
+        None if !digest => "Always",
+        _ => "IfNotPresent",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::none("busybox", "Always")]
+    #[case::latest("example.com:5000/a/b:latest", "Always")]
+    #[case::tag("example.com:5000/a/b:1", "IfNotPresent")]
+    #[case::port_is_no_tag("example.com:5000/a/b", "Always")]
+    #[case::digest("a@sha256:00", "IfNotPresent")]
+    fn pulls_follow_the_tag(#[case] image: &str, #[case] policy: &str) {
+        assert_eq!(pull_policy(image), policy);
+    }
+
+    #[test]
+    fn an_account_has_both_of_its_names() {
+        let mut spec = json!({"serviceAccount": "a"});
+        account_names(&mut spec);
+        assert_eq!(
+            spec,
+            json!({"serviceAccount": "a", "serviceAccountName": "a"})
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! The shape in which the server's own types write built-in objects: what is empty and optional is left out, what is never left out
+//! appears even when nobody gave it.
+//!
+//! The published schemas say which values are always written (they have a default there). Two things they do not say are in
+//! `corpus/facts/presence.json`, read from the published Go types: scalars that are pointers there, so that an empty one differs from
+//! none, and lists and maps that are written as `null` when there is none.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::schema::Node;
+
+static PRESENCE: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../corpus/facts/presence.json")).unwrap_or_default()
+});
+
+fn listed(type_name: &str, what: &str, field: &str) -> bool {
+    PRESENCE
+        .get(type_name)
+        .and_then(|of| of[what].as_array())
+        .is_some_and(|names| names.iter().any(|name| name == field))
+}
+
+/// Brings an object of a built-in kind into its shape.
+pub(crate) fn tidy(schema: Node<'_>, value: &mut Value) {
+    if schema.is_opaque() || schema.is_quantity() {
+        return;
+    }
+    match value {
+        Value::Object(fields) => tidy_fields(schema, fields),
+        Value::Array(list) => {
+            if let Some(items) = schema.items() {
+                for item in list {
+                    tidy(items, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn tidy_fields(schema: Node<'_>, fields: &mut Map<String, Value>) {
+    for (name, field) in fields.iter_mut() {
+        if let Some(inner) = schema.field(name) {
+            tidy(inner, field);
+        }
+    }
+    let Some(properties) = schema.properties() else {
+        return;
+    };
+    let owner = schema.full_name();
+    fields.retain(|name, field| {
+        let Some(inner) = schema.field(name) else {
+            return true;
+        };
+        !(is_empty(inner, field)
+            && inner.default().is_none()
+            && !listed(owner, "pointers", name)
+            && !listed(owner, "always", name))
+    });
+    for (name, raw) in properties {
+        if fields.contains_key(name) {
+            continue;
+        }
+        if let Some(default) = Node::new(raw).default() {
+            let mut default = default.clone();
+            tidy(Node::new(raw), &mut default);
+            fields.insert(name.clone(), default);
+        }
+    }
+    let lists = PRESENCE.get(owner).and_then(|of| of["always"].as_array());
+    for name in lists.into_iter().flatten().filter_map(Value::as_str) {
+        fields.entry(name).or_insert(Value::Null);
+    }
+}
+
+/// Whether Go's encoder leaves the value out of an optional field. An empty structure stays: it is either written always or was given.
+fn is_empty(schema: Node<'_>, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        // a number or a text in one is a structure
+        Value::Number(_) | Value::String(_) if schema.is_int_or_string() => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() && !schema.is_quantity(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => {
+            fields.is_empty() && schema.properties().is_none() && schema.additional().is_some()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn empty_values_go_and_structures_that_are_always_written_come() {
+        let mut pod = json!({"metadata": {"name": "p", "labels": {}}, "spec": {
+            "hostNetwork": false, "enableServiceLinks": false, "nodeName": "",
+            "containers": [{"name": "c", "command": [], "securityContext": {},
+                "env": [{"name": "A", "value": ""}]}],
+            "volumes": [{"name": "v", "emptyDir": {}}]}});
+        tidy(Node::of_type("io.k8s.api.core.v1.Pod"), &mut pod);
+        assert_eq!(
+            pod,
+            json!({"metadata": {"name": "p"}, "status": {}, "spec": {
+                "enableServiceLinks": false,
+                "containers": [{"name": "c", "resources": {}, "securityContext": {}, "env": [{"name": "A"}]}],
+                "volumes": [{"name": "v", "emptyDir": {}}]}})
+        );
+    }
+
+    #[test]
+    fn a_list_that_is_never_left_out_is_null() {
+        let mut role = json!({"metadata": {"name": "r"}});
+        tidy(Node::of_type("io.k8s.api.rbac.v1.ClusterRole"), &mut role);
+        assert_eq!(role, json!({"metadata": {"name": "r"}, "rules": null}));
+    }
+}

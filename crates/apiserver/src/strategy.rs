@@ -1,0 +1,320 @@
+//! What the server itself puts into objects of each kind, and what of a write it ignores.
+
+use serde_json::{Map, Value, json};
+
+use super::failure::{Failure, Subject};
+use super::pods;
+use super::registry::{DEFINITIONS, Resource};
+use super::store::State;
+
+mod job;
+mod service;
+
+pub(crate) use self::service::first_service_address;
+
+/// Kinds of which the server counts the generations, beside custom resources.
+const COUNTED: &[&str] = &[
+    "controllerrevisions.apps",
+    "cronjobs.batch",
+    DEFINITIONS,
+    "csidrivers.storage.k8s.io",
+    "daemonsets.apps",
+    "deployments.apps",
+    "deviceclasses.resource.k8s.io",
+    "endpointslices.discovery.k8s.io",
+    "flowschemas.flowcontrol.apiserver.k8s.io",
+    "ingressclasses.networking.k8s.io",
+    "ingresses.networking.k8s.io",
+    "jobs.batch",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "networkpolicies.networking.k8s.io",
+    "poddisruptionbudgets.policy",
+    "pods",
+    "podtemplates",
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+    "replicasets.apps",
+    "replicationcontrollers",
+    "resourceslices.resource.k8s.io",
+    "statefulsets.apps",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+];
+
+fn is_counted(resource: &Resource) -> bool {
+    resource.custom.is_some()
+        || resource.storage != "controllerrevisions.apps"
+            && COUNTED.contains(&resource.storage.as_str())
+}
+
+/// Makes a new object what the server keeps of it; name, uid and time of creation are set already.
+pub(crate) fn prepare_create(
+    resource: &Resource,
+    state: &State,
+    object: &mut Value,
+) -> Result<(), Failure> {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("deletionTimestamp");
+        metadata.remove("deletionGracePeriodSeconds");
+        metadata.remove("selfLink");
+    }
+    if is_counted(resource) {
+        object["metadata"]["generation"] = json!(1);
+    } else if resource.storage == "priorityclasses.scheduling.k8s.io" {
+        // counted once: changes of it are none of its specification
+        object["metadata"]["generation"] = json!(1);
+    }
+    if resource.has_status() && resource.storage != "nodes" {
+        remove(object, "status");
+    }
+    match resource.storage.as_str() {
+        "namespaces" => {
+            let finalizers = &mut object["spec"]["finalizers"];
+            if !finalizers.is_array() {
+                *finalizers = json!([]);
+            }
+            if let Some(list) = finalizers.as_array_mut()
+                && !list.contains(&json!("kubernetes"))
+            {
+                list.push(json!("kubernetes"));
+            }
+            object["status"] = json!({"phase": "Active"});
+        }
+        "pods" => {
+            let quality = pods::quality(&object["spec"]);
+            object["status"] = json!({"phase": "Pending", "qosClass": quality});
+            if object["spec"]["schedulingGates"]
+                .as_array()
+                .is_some_and(|gates| !gates.is_empty())
+            {
+                object["status"]["conditions"] = json!([{
+                    "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                    "lastProbeTime": null, "lastTransitionTime": null,
+                }]);
+            }
+        }
+        "persistentvolumes" => {
+            object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]});
+        }
+        "persistentvolumeclaims" => object["status"] = json!({"phase": "Pending"}),
+        "secrets" => merge_string_data(object),
+        "jobs.batch" => job::prepare(object),
+        "services" => service::allocate(state, object, None)?,
+        "daemonsets.apps" => {}
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Text that was given as such becomes data.
+fn merge_string_data(object: &mut Value) {
+    use base64::Engine as _;
+    let Some(Value::Object(texts)) = remove(object, "stringData") else {
+        return;
+    };
+    if !object["data"].is_object() {
+        object["data"] = Value::Object(Map::new());
+    }
+    for (name, text) in texts {
+        let text = text.as_str().unwrap_or_default();
+        object["data"][name] = json!(base64::engine::general_purpose::STANDARD.encode(text));
+    }
+}
+
+/// What of a replacement is not the client's to write, put back from what there was. `subresource` is empty for the object itself.
+pub(crate) fn prepare_update(
+    resource: &Resource,
+    state: &State,
+    subresource: &str,
+    before: &Value,
+    object: &mut Value,
+) -> Result<(), Failure> {
+    match subresource {
+        "status" => status_update(resource, before, object),
+        _ => {
+            if resource.has_status() {
+                copy(before, object, "status");
+            }
+        }
+    }
+    match (resource.storage.as_str(), subresource) {
+        ("namespaces", "") => copy_part(before, object, "spec", "finalizers"),
+        ("namespaces", "finalize") => copy(before, object, "status"),
+        ("secrets", "") => merge_string_data(object),
+        ("services", "") => service::allocate(state, object, Some(before))?,
+        ("pods", "ephemeralcontainers") => only_part(before, object, &["ephemeralContainers"]),
+        ("pods", "resize") => resize(before, object),
+        _ => {}
+    }
+    if is_counted(resource) && subresource != "status" && has_changed(resource, before, object) {
+        let generation = before["metadata"]["generation"].as_i64().unwrap_or(0);
+        object["metadata"]["generation"] = json!(generation + 1);
+    }
+    Ok(())
+}
+
+fn status_update(resource: &Resource, before: &Value, object: &mut Value) {
+    let status = remove(object, "status").unwrap_or(Value::Null);
+    if resource.custom.is_some() {
+        // the metadata but for the managed fields is the stored one
+        let owners = object["metadata"]["managedFields"].take();
+        *object = before.clone();
+        if !owners.is_null() {
+            object["metadata"]["managedFields"] = owners;
+        }
+    } else {
+        let metadata = object["metadata"].take();
+        *object = before.clone();
+        object["metadata"] = metadata;
+        if resource.storage == "pods" {
+            copy_part(before, object, "metadata", "ownerReferences");
+        }
+        if resource.storage == "deployments.apps" {
+            copy_part(before, object, "metadata", "labels");
+        }
+    }
+    if status.is_null() {
+        remove(object, "status");
+    } else {
+        object["status"] = status;
+    }
+    if resource.storage == "pods" {
+        let quality = before["status"]["qosClass"].clone();
+        if object["status"]["qosClass"].is_null() && !quality.is_null() {
+            object["status"]["qosClass"] = quality;
+        }
+        keep_observed_generations(before, object);
+    }
+}
+
+/// A status written by somebody who does not know of observed generations keeps those that there were.
+fn keep_observed_generations(before: &Value, object: &mut Value) {
+    let observed = before["status"]["observedGeneration"].clone();
+    if object["status"]["observedGeneration"].is_null() && !observed.is_null() {
+        object["status"]["observedGeneration"] = observed;
+    }
+    let known = before["status"]["conditions"].clone();
+    let Some(list) = object["status"]["conditions"].as_array_mut() else {
+        return;
+    };
+    for condition in list {
+        if condition.get("observedGeneration").is_some() {
+            continue;
+        }
+        let was = known
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|was| was["type"] == condition["type"])
+            .and_then(|was| was.get("observedGeneration"));
+        if let Some(was) = was {
+            condition["observedGeneration"] = was.clone();
+        }
+    }
+}
+
+/// Takes over nothing of the specification but some fields.
+fn only_part(before: &Value, object: &mut Value, fields: &[&str]) {
+    let given = object["spec"].take();
+    object["spec"] = before["spec"].clone();
+    copy(before, object, "status");
+    for field in fields {
+        copy(&given, &mut object["spec"], field);
+    }
+}
+
+/// Takes over the resources of containers, when the containers are the same.
+fn resize(before: &Value, object: &mut Value) {
+    let given = object["spec"].take();
+    let mut spec = before["spec"].clone();
+    for list in ["containers", "initContainers"] {
+        let same = names(&given[list]) == names(&spec[list]);
+        if !same {
+            // validation refuses it
+            object["spec"] = given;
+            return;
+        }
+        let new = given[list].as_array().into_iter().flatten();
+        for (old, new) in spec[list].as_array_mut().into_iter().flatten().zip(new) {
+            copy(new, old, "resources");
+            copy(new, old, "resizePolicy");
+        }
+    }
+    object["spec"] = spec;
+    copy(before, object, "status");
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(|item| item["name"].as_str()).collect()
+}
+
+/// Whether a write counts as a new generation.
+fn has_changed(resource: &Resource, before: &Value, object: &Value) -> bool {
+    let spec_only = |field: &str| before.get(field) != object.get(field);
+    match resource.storage.as_str() {
+        "pods"
+        | "jobs.batch"
+        | "cronjobs.batch"
+        | "statefulsets.apps"
+        | "daemonsets.apps"
+        | "replicasets.apps"
+        | "replicationcontrollers"
+        | "poddisruptionbudgets.policy" => spec_only("spec"),
+        "deployments.apps" => {
+            spec_only("spec")
+                || before["metadata"]["annotations"] != object["metadata"]["annotations"]
+        }
+        "endpointslices.discovery.k8s.io" => {
+            without_meta(before) != without_meta(object)
+                || before["metadata"]["labels"] != object["metadata"]["labels"]
+        }
+        _ => without_meta(before) != without_meta(object),
+    }
+}
+
+/// The parts whose changes count as a new generation where there is no specification.
+fn without_meta(object: &Value) -> Value {
+    let mut object = object.clone();
+    for field in ["metadata", "status", "apiVersion"] {
+        remove(&mut object, field);
+    }
+    object
+}
+
+fn remove(object: &mut Value, field: &str) -> Option<Value> {
+    object.as_object_mut()?.remove(field)
+}
+
+/// Makes a field what it was.
+pub(crate) fn copy(from: &Value, to: &mut Value, field: &str) {
+    let Some(fields) = to.as_object_mut() else {
+        return;
+    };
+    match from.get(field) {
+        Some(value) => fields.insert(field.to_owned(), value.clone()),
+        None => fields.remove(field),
+    };
+}
+
+fn copy_part(from: &Value, to: &mut Value, part: &str, field: &str) {
+    if to[part].is_null() && from[part].get(field).is_some() {
+        to[part] = json!({});
+    }
+    copy(&from[part], &mut to[part], field);
+}
+
+/// The refusal of an object of a kind.
+pub(crate) fn invalid(
+    resource: &Resource,
+    object: &Value,
+    causes: &[super::failure::Cause],
+) -> Failure {
+    let subject = Subject {
+        group: &resource.group,
+        resource: &resource.kind,
+        name: object["metadata"]["name"].as_str().unwrap_or_default(),
+    };
+    Failure::invalid(&subject, causes)
+}
