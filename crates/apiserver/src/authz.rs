@@ -61,17 +61,33 @@ pub(crate) fn allows(state: &State, user: &User, asked: &Attributes<'_>) -> bool
         .into_iter()
         .flatten();
     cluster.chain(local).any(|binding| {
-        let role = &binding["roleRef"];
-        let name = role["name"].as_str().unwrap_or_default();
-        let found = if role["kind"] == "ClusterRole" {
-            state.get("clusterroles.rbac.authorization.k8s.io", "", name)
-        } else {
-            state.get("roles.rbac.authorization.k8s.io", asked.namespace, name)
-        };
-        found
+        role_of(state, binding, asked.namespace)
             .and_then(|role| role["rules"].as_array())
             .is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, asked)))
     })
+}
+
+/// The rules that a user has in a namespace, those of the whole cluster first.
+pub(crate) fn rules_of<'a>(state: &'a State, user: &'a User, namespace: &'a str) -> Vec<&'a Value> {
+    let cluster = bindings(state, "clusterrolebindings", "", user);
+    let local = bindings(state, "rolebindings", namespace, user);
+    cluster
+        .chain(local)
+        .filter_map(|binding| role_of(state, binding, namespace))
+        .flat_map(|role| role["rules"].as_array().into_iter().flatten())
+        .collect()
+}
+
+/// The role that a binding is about.
+fn role_of<'a>(state: &'a State, binding: &Value, namespace: &str) -> Option<&'a Value> {
+    let role = &binding["roleRef"];
+    let name = role["name"].as_str().unwrap_or_default();
+    let found = if role["kind"] == "ClusterRole" {
+        state.get("clusterroles.rbac.authorization.k8s.io", "", name)
+    } else {
+        state.get("roles.rbac.authorization.k8s.io", namespace, name)
+    };
+    found.map(|role| &**role)
 }
 
 fn bindings<'a>(

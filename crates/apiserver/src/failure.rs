@@ -270,6 +270,21 @@ impl Failure {
         failure
     }
 
+    /// 429 of an eviction that a budget does not allow.
+    pub(crate) fn too_many_evictions(cause: &str, retry_after: Option<u64>) -> Self {
+        let mut failure = Self::new(
+            429,
+            "TooManyRequests",
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+        );
+        failure.details = json!({"causes": [{"reason": "DisruptionBudget", "message": cause}]});
+        if let Some(seconds) = retry_after {
+            failure.details["retryAfterSeconds"] = json!(seconds);
+        }
+        failure.retry_after = retry_after;
+        failure
+    }
+
     /// 410.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)

@@ -38,6 +38,7 @@ mod failure;
 mod pods;
 mod quantity;
 mod registry;
+mod reviews;
 mod schema;
 mod selectors;
 mod serve;

@@ -34,6 +34,8 @@ pub(crate) struct Subresource {
 pub(crate) struct Custom {
     /// Whether the status is written only through its subresource.
     pub(crate) status: bool,
+    /// Where the `scale` subresource finds the wanted and the actual number and the selector.
+    pub(crate) scale: Option<[String; 3]>,
     /// Fields that may be selected by.
     pub(crate) selectable: Vec<String>,
     /// Warning of a deprecated version.
@@ -330,6 +332,7 @@ fn custom(definition: &Value) -> Vec<Resource> {
                 schema: with_meta(&raw),
                 custom: Some(Custom {
                     status: version["subresources"]["status"].is_object(),
+                    scale: scale_paths(&version["subresources"]["scale"]),
                     selectable: version["selectableFields"]
                         .as_array()
                         .into_iter()
@@ -343,6 +346,17 @@ fn custom(definition: &Value) -> Vec<Resource> {
             }
         })
         .collect()
+}
+
+fn scale_paths(scale: &Value) -> Option<[String; 3]> {
+    scale.is_object().then(|| {
+        [
+            "specReplicasPath",
+            "statusReplicasPath",
+            "labelSelectorPath",
+        ]
+        .map(|field| text(&scale[field]))
+    })
 }
 
 fn custom_subresources(version: &Value, group: &str, kind: &str) -> Vec<Subresource> {

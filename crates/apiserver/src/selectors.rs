@@ -61,6 +61,71 @@ impl LabelSelector {
     }
 }
 
+/// Whether a `LabelSelector` selects these labels; none selects nothing, an empty one everything.
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
+    if !selector.is_object() {
+        return false;
+    }
+    let pairs = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut expressions = selector["matchExpressions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    pairs
+        .into_iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+        && expressions.all(|expression| {
+            let value = labels.get(expression["key"].as_str().unwrap_or_default());
+            let listed = || {
+                let values = expression["values"].as_array().into_iter().flatten();
+                values.into_iter().any(|listed| Some(listed) == value)
+            };
+            match expression["operator"].as_str() {
+                Some("In") => listed(),
+                Some("NotIn") => !listed(),
+                Some("Exists") => value.is_some(),
+                Some("DoesNotExist") => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+/// A `LabelSelector` as it stands in a query.
+pub(crate) fn text(selector: &Value) -> String {
+    let mut parts = Vec::new();
+    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+        parts.push((
+            key.clone(),
+            format!("{key}={}", value.as_str().unwrap_or_default()),
+        ));
+    }
+    for expression in selector["matchExpressions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let mut values: Vec<&str> = expression["values"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let part = match expression["operator"].as_str() {
+            Some("In") => format!("{key} in ({values})"),
+            Some("NotIn") => format!("{key} notin ({values})"),
+            Some("Exists") => key.to_owned(),
+            _ => format!("!{key}"),
+        };
+        parts.push((key.to_owned(), part));
+    }
+    parts.sort();
+    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    parts.join(",")
+}
+
 fn number(value: Option<&str>) -> Option<i64> {
     value.and_then(|value| value.parse().ok())
 }

@@ -22,7 +22,7 @@ use super::authz::{self, Attributes, User};
 use super::discovery;
 use super::failure::{Failure, Subject};
 use super::registry::Resource;
-use super::store::State;
+use super::reviews;
 use super::verbs::{Answer, Request};
 
 mod target;
@@ -230,7 +230,7 @@ async fn perform(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<A
     let until = Instant::now() + PASSES_WITHIN;
     let mut newest = shared.store.subscribe();
     loop {
-        let done = once(&mut shared.store.lock(), verb, request);
+        let done = once(shared, verb, request);
         match done {
             Err(failure) if failure.may_pass_soon => {
                 let changed = tokio::time::timeout_at(until, newest.changed()).await;
@@ -243,15 +243,26 @@ async fn perform(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<A
     }
 }
 
-fn once(state: &mut State, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
-    match verb {
-        "get" => request.get(state),
-        "list" => request.list(state),
-        "create" => request.create(state),
-        "update" => request.replace(state),
-        "patch" => request.patch(state),
-        "delete" => request.delete(state),
-        "deletecollection" => request.delete_collection(state),
+fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
+    if verb == "create" && reviews::is_review(&request.resource.storage) {
+        return reviews::answer(shared, request);
+    }
+    let state = &mut shared.store.lock();
+    match (request.subresource, verb) {
+        ("scale", "get") => request.get_scale(state),
+        ("scale", "update") => request.replace_scale(state),
+        ("scale", "patch") => request.patch_scale(state),
+        ("binding", "create") => request.bind(state),
+        ("", "create") if request.resource.storage == "bindings" => request.bind(state),
+        ("eviction", "create") => request.evict(state),
+        ("token", "create") => request.token(state, &shared.accounts),
+        (_, "get") => request.get(state),
+        (_, "list") => request.list(state),
+        ("", "create") => request.create(state),
+        (_, "update") => request.replace(state),
+        (_, "patch") => request.patch(state),
+        (_, "delete") => request.delete(state),
+        (_, "deletecollection") => request.delete_collection(state),
         _ => Err(Failure::method_not_allowed()),
     }
 }
@@ -267,17 +278,14 @@ fn text_header<'a>(parts: &'a http::request::Parts, name: &header::HeaderName) -
 fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<(), Failure> {
     let verbs = match target.subresource {
         "" => &resource.verbs,
-        "status" => {
+        name => {
             &resource
-                .subresource("status")
+                .subresource(name)
                 .ok_or_else(Failure::no_resource)?
                 .verbs
         }
-        _ => return Err(Failure::no_resource()),
     };
-    // reviews are created, but nothing here answers them yet
-    let answers = verbs.iter().any(|known| known == "get");
-    if answers && verbs.iter().any(|known| known == verb) {
+    if verbs.iter().any(|known| known == verb) {
         Ok(())
     } else {
         Err(Failure::method_not_allowed())

@@ -20,10 +20,13 @@ use super::store::{Key, State};
 pub(crate) use self::create::suffix;
 pub(crate) use self::read::Filter;
 
+mod binding;
 mod create;
 mod delete;
 mod patch;
 mod read;
+mod scale;
+mod token;
 mod update;
 
 /// A request for a resource.
@@ -226,6 +229,18 @@ impl Request<'_> {
         Failure::invalid(&subject, causes)
     }
 
+    /// The body of a review, with who wrote it, and the warnings.
+    pub(crate) fn review(&self) -> Result<(Value, Vec<String>), Failure> {
+        let mut object = self.parse()?;
+        let warnings = self.admit(&mut object)?;
+        match self.resource.kind.as_str() {
+            "SelfSubjectRulesReview" => {}
+            "SelfSubjectReview" => object["metadata"]["creationTimestamp"] = json!(now()),
+            _ => self.track(None, &mut object),
+        }
+        Ok((object, warnings))
+    }
+
     fn check_name(&self, object: &Value) -> Result<(), Failure> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if name.is_empty() {
@@ -261,6 +276,12 @@ fn has_finalizers(object: &Value) -> bool {
         || object["kind"] == "Namespace" && filled(&object["spec"]["finalizers"])
 }
 
-fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+/// The present time as objects have it.
+pub(crate) fn now() -> String {
+    instant(Timestamp::now())
+}
+
+/// A time as objects have it.
+fn instant(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

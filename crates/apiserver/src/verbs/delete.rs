@@ -1,25 +1,134 @@
-//! Deletion: at once, or marked while finalizers hold the object.
+//! Deletion: at once, after a grace period, or marked while finalizers hold the object.
 
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Answer, Request, has_finalizers, now};
-use crate::failure::{self, Failure};
+use super::{Answer, Request, has_finalizers, instant, now};
+use crate::admission;
+use crate::failure::{self, Cause, Failure, Subject};
 use crate::store::{Key, State};
 
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+/// Kinds of which a deletion answers with the object that was deleted.
+const RETURNED: &[&str] = &[
+    "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io",
+    "deviceclasses.resource.k8s.io",
+    "namespaces",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "pods",
+    "podtemplates",
+    "resourceclaims.resource.k8s.io",
+    "resourceclaimtemplates.resource.k8s.io",
+    "resourcequotas",
+    "resourceslices.resource.k8s.io",
+    "serviceaccounts",
+    "services",
+    "storageclasses.storage.k8s.io",
+    "volumeattachments.storage.k8s.io",
+    "volumeattributesclasses.storage.k8s.io",
+];
+
+/// Kinds whose dependents stay unless something else is asked for.
+const ORPHANING: &[&str] = &["replicationcontrollers", "jobs.batch", "cronjobs.batch"];
+
+/// How an object is to be deleted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    /// Seconds that it has; `None` takes its own.
+    pub(super) grace: Option<i64>,
+    /// `Orphan`, `Background`, `Foreground` or empty.
+    pub(super) propagation: String,
+    /// The older way to say it.
+    pub(super) orphan: Option<bool>,
+    /// Unique id that it must have.
+    pub(super) uid: Option<String>,
+    /// Version that it must have.
+    pub(super) version: Option<String>,
+    /// Whether nothing is changed.
+    pub(super) dry_run: bool,
+}
+
+impl Options {
+    /// From `DeleteOptions`.
+    pub(super) fn read(given: &Value) -> Result<Self, Failure> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let options = Self {
+            grace: given["gracePeriodSeconds"].as_i64(),
+            propagation: text(&given["propagationPolicy"]).unwrap_or_default(),
+            orphan: given["orphanDependents"].as_bool(),
+            uid: text(&given["preconditions"]["uid"]),
+            version: text(&given["preconditions"]["resourceVersion"]),
+            dry_run: given["dryRun"]
+                .as_array()
+                .is_some_and(|list| list.iter().any(|item| item == "All")),
+        };
+        let mut causes = Vec::new();
+        if options.orphan.is_some() && !options.propagation.is_empty() {
+            causes.push(Cause::invalid(
+                "propagationPolicy",
+                &json!(options.propagation),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
+        }
+        let known = ["Foreground", "Background", "Orphan"];
+        if !options.propagation.is_empty() && !known.contains(&options.propagation.as_str()) {
+            causes.push(Cause::unsupported(
+                "propagationPolicy",
+                &json!(options.propagation),
+                &known.map(str::to_owned),
+            ));
+        }
+        if causes.is_empty() {
+            return Ok(options);
+        }
+        let subject = Subject {
+            group: "meta.k8s.io",
+            resource: "DeleteOptions",
+            name: "",
+        };
+        Err(Failure::invalid(&subject, &causes))
+    }
+}
+
 impl Request<'_> {
-    /// Removes an object, or marks it when finalizers hold it.
+    /// Removes an object, or marks it when it has time left or finalizers hold it.
     pub(crate) fn delete(&self, state: &mut State) -> Result<Answer, Failure> {
-        let before = Arc::clone(self.existing(state)?);
-        let options: Value = if self.body.is_empty() {
-            Value::Null
+        let options = self.delete_options()?;
+        self.delete_with(state, &options)
+    }
+
+    fn delete_options(&self) -> Result<Options, Failure> {
+        let given: Value = if self.body.is_empty() {
+            let number = |name: &str| self.parameter(name).parse::<i64>().ok();
+            let mut given = json!({"gracePeriodSeconds": number("gracePeriodSeconds")});
+            if !self.parameter("propagationPolicy").is_empty() {
+                given["propagationPolicy"] = json!(self.parameter("propagationPolicy"));
+            }
+            if let Ok(orphan) = self.parameter("orphanDependents").parse::<bool>() {
+                given["orphanDependents"] = json!(orphan);
+            }
+            given
         } else {
             serde_json::from_slice(self.body).unwrap_or(Value::Null)
         };
-        for (field, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
-            if let Some(wanted) = options["preconditions"][field].as_str()
-                && before["metadata"][field] != wanted
+        let mut options = Options::read(&given)?;
+        options.dry_run |= self.dry_run();
+        Ok(options)
+    }
+
+    fn check_preconditions(&self, before: &Value, options: &Options) -> Result<(), Failure> {
+        for (wanted, field, word) in [
+            (&options.uid, "uid", "UID"),
+            (&options.version, "resourceVersion", "ResourceVersion"),
+        ] {
+            if let Some(wanted) = wanted
+                && before["metadata"][field] != wanted.as_str()
             {
                 let seen = before["metadata"][field].as_str().unwrap_or_default();
                 let why = format!(
@@ -28,35 +137,131 @@ impl Request<'_> {
                 return Err(Failure::conflict(&self.subject(), &why));
             }
         }
-        if self.dry_run() {
-            return Ok(Answer::ok(failure::deleted(
-                &self.subject(),
-                &before["metadata"]["uid"],
-            )));
-        }
-        if has_finalizers(&before) {
-            if before["metadata"]["deletionTimestamp"].is_string() {
-                return Ok(Answer::ok(self.present(&before)));
+        Ok(())
+    }
+
+    /// Deletes as the options say.
+    pub(super) fn delete_with(
+        &self,
+        state: &mut State,
+        options: &Options,
+    ) -> Result<Answer, Failure> {
+        let before = Arc::clone(self.existing(state)?);
+        self.check_preconditions(&before, options)?;
+        admission::check_delete(&self.attempt(Some(&before)), &before)?;
+        let mut object = Value::clone(&before);
+        let marked = before["metadata"]["deletionTimestamp"].is_string();
+        let is_namespace = self.resource.storage == "namespaces";
+        let mut graceful = None;
+        if self.resource.storage == "pods" {
+            match grace(&mut object, options) {
+                Grace::Pending => return Ok(self.marked(&before, options)),
+                Grace::Ended => {}
+                Grace::Seconds(seconds) => graceful = Some(seconds),
             }
-            let mut object = Value::clone(&before);
-            object["metadata"]["deletionTimestamp"] = json!(now());
-            object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-            if self.resource.storage == "namespaces" {
+        }
+        let changed = self.set_collector_finalizers(&mut object, options);
+        let held = has_finalizers(&object);
+        if is_namespace && marked && held && !changed {
+            return Ok(self.marked(&before, options));
+        }
+        if graceful.is_some() || held || changed {
+            if graceful.is_none() && held {
+                mark(&mut object, is_namespace);
+            }
+            if is_namespace {
                 object["status"]["phase"] = json!("Terminating");
             }
-            let written = state.put(self.key(), object);
-            return Ok(Answer::ok(self.present(&written)));
+            let stays = held || graceful.is_some_and(|seconds| seconds > 0);
+            if options.dry_run {
+                return Ok(self.marked(&object, options));
+            }
+            if object != *before {
+                object = Value::clone(&state.put(self.key(), object));
+            }
+            if stays {
+                return Ok(self.marked(&object, options));
+            }
         }
-        state.remove(&self.key());
+        if !options.dry_run
+            && let Some(last) = state.remove(&self.key())
+        {
+            object = Value::clone(&last);
+        }
+        if RETURNED.contains(&self.resource.storage.as_str()) {
+            return Ok(Answer::ok(self.present(&object)));
+        }
         Ok(Answer::ok(failure::deleted(
             &self.subject(),
             &before["metadata"]["uid"],
         )))
     }
 
+    /// The answer to a deletion that is not over yet.
+    fn marked(&self, object: &Value, options: &Options) -> Answer {
+        let mut answer = Answer::ok(self.present(object));
+        if options.propagation == "Foreground" || options.orphan == Some(false) {
+            answer.code = 202;
+        }
+        answer
+    }
+
+    /// Tells the garbage collector by finalizers what becomes of the dependents; whether that changed anything.
+    fn set_collector_finalizers(&self, object: &mut Value, options: &Options) -> bool {
+        if self.resource.storage == "events" {
+            return false;
+        }
+        let known: Vec<String> = object["metadata"]["finalizers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        let has = |name: &str| known.iter().any(|known| known == name);
+        let orphan = match (options.propagation.as_str(), options.orphan) {
+            ("Orphan", _) | ("", Some(true)) => true,
+            ("", None) => has(ORPHAN) || self.orphans_by_default() && !has(FOREGROUND),
+            _ => false,
+        };
+        let foreground = match (options.propagation.as_str(), options.orphan) {
+            ("Foreground", _) => true,
+            ("", None) => has(FOREGROUND),
+            _ => false,
+        };
+        let mut wanted: Vec<String> = known
+            .iter()
+            .filter(|name| *name != ORPHAN && *name != FOREGROUND)
+            .cloned()
+            .collect();
+        if orphan {
+            wanted.push(ORPHAN.to_owned());
+        }
+        if foreground {
+            wanted.push(FOREGROUND.to_owned());
+        }
+        let same = wanted.len() == known.len() && known.iter().all(|name| wanted.contains(name));
+        if same {
+            return false;
+        }
+        if wanted.is_empty() {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("finalizers");
+            }
+        } else {
+            object["metadata"]["finalizers"] = json!(wanted);
+        }
+        true
+    }
+
+    fn orphans_by_default(&self) -> bool {
+        ORPHANING.contains(&self.resource.storage.as_str())
+    }
+
     /// Removes every selected object.
     pub(crate) fn delete_collection(&self, state: &mut State) -> Result<Answer, Failure> {
         let filter = self.filter()?;
+        let options = self.delete_options()?;
         let keys: Vec<Key> = state
             .list(&self.resource.storage, self.namespace)
             .filter(|(_, object)| filter.matches(object))
@@ -69,8 +274,83 @@ impl Request<'_> {
                 name: &key.name,
                 ..*self
             }
-            .delete(state)?;
+            .delete_with(state, &options)?;
         }
         Ok(answer)
+    }
+}
+
+enum Grace {
+    /// It ends in time already.
+    Pending,
+    /// Its time is over.
+    Ended,
+    /// It has that many seconds from now on.
+    Seconds(i64),
+}
+
+/// Gives a pod its time to end. Only one that runs on a node has some.
+fn grace(pod: &mut Value, options: &Options) -> Grace {
+    let own = pod["spec"]["terminationGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or_default();
+    let mut seconds = options.grace.unwrap_or(own);
+    let phase = &pod["status"]["phase"];
+    let scheduled = pod["spec"]["nodeName"]
+        .as_str()
+        .is_some_and(|node| !node.is_empty());
+    if !scheduled || phase == "Failed" || phase == "Succeeded" {
+        seconds = 0;
+    } else if seconds < 0 {
+        seconds = 1;
+    }
+    let metadata = &mut pod["metadata"];
+    let Some(ends) = metadata["deletionTimestamp"]
+        .as_str()
+        .and_then(|text| text.parse::<Timestamp>().ok())
+    else {
+        let ends = Timestamp::now()
+            .checked_add(SignedDuration::from_secs(seconds))
+            .unwrap_or(Timestamp::MAX);
+        metadata["deletionTimestamp"] = json!(instant(ends));
+        metadata["deletionGracePeriodSeconds"] = json!(seconds);
+        count(metadata);
+        return Grace::Seconds(seconds);
+    };
+    let had = metadata["deletionGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or_default();
+    if had == 0 {
+        return Grace::Ended;
+    }
+    if seconds >= had {
+        return Grace::Pending;
+    }
+    let ends = ends
+        .checked_sub(SignedDuration::from_secs(had - seconds))
+        .unwrap_or(ends);
+    metadata["deletionTimestamp"] = json!(instant(ends));
+    metadata["deletionGracePeriodSeconds"] = json!(seconds);
+    Grace::Seconds(seconds)
+}
+
+fn count(metadata: &mut Value) {
+    if let Some(generation) = metadata["generation"].as_i64().filter(|number| *number > 0) {
+        metadata["generation"] = json!(generation + 1);
+    }
+}
+
+/// Marks an object without time of its own as being deleted.
+fn mark(object: &mut Value, is_namespace: bool) {
+    let metadata = &mut object["metadata"];
+    let first = metadata["deletionTimestamp"].is_null();
+    if first && metadata["deletionGracePeriodSeconds"].is_null() {
+        count(metadata);
+    }
+    if first {
+        metadata["deletionTimestamp"] = json!(now());
+    }
+    if !is_namespace {
+        metadata["deletionGracePeriodSeconds"] = json!(0);
     }
 }

@@ -14,7 +14,13 @@ impl Request<'_> {
         if self.applies() {
             return self.apply(state);
         }
-        let mut object = self.present(self.existing(state)?);
+        let object = self.present(self.existing(state)?);
+        let object = self.patched(object)?;
+        self.write(state, object)
+    }
+
+    /// What the patch makes of an object.
+    pub(super) fn patched(&self, mut object: Value) -> Result<Value, Failure> {
         let unreadable = |error: &dyn std::fmt::Display| {
             Failure::bad_request(format!("error decoding patch: {error}"))
         };
@@ -63,7 +69,7 @@ impl Request<'_> {
                 return Err(Failure::unsupported_media_type(&known));
             }
         }
-        self.write(state, object)
+        Ok(object)
     }
 
     /// A server-side apply: it makes the object where there is none.

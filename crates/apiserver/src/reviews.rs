@@ -1,0 +1,199 @@
+//! Reviews: questions about who somebody is and what he may do, asked by creating what is never kept.
+
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::authn::{self, Identity};
+use super::authz::{self, Attributes, User};
+use super::failure::{Cause, Failure, Subject};
+use super::verbs::{Answer, Request};
+
+/// Whether a resource is one of the reviews.
+pub(crate) fn is_review(storage: &str) -> bool {
+    [
+        "selfsubjectreviews.authentication.k8s.io",
+        "tokenreviews.authentication.k8s.io",
+        "localsubjectaccessreviews.authorization.k8s.io",
+        "selfsubjectaccessreviews.authorization.k8s.io",
+        "selfsubjectrulesreviews.authorization.k8s.io",
+        "subjectaccessreviews.authorization.k8s.io",
+    ]
+    .contains(&storage)
+}
+
+/// Answers a review.
+pub(crate) fn answer(shared: &Shared, request: &Request<'_>) -> Result<Answer, Failure> {
+    let (mut review, warnings) = request.review()?;
+    let kind = request.resource.kind.as_str();
+    match kind {
+        "SelfSubjectReview" => {
+            review["status"] = json!({"userInfo": user_info(request.who)});
+        }
+        "TokenReview" => token(shared, &mut review)?,
+        "SelfSubjectRulesReview" => rules(shared, request.who, &mut review)?,
+        _ => access(shared, request, kind, &mut review)?,
+    }
+    Ok(Answer {
+        code: 201,
+        body: request.present(&review),
+        warnings,
+    })
+}
+
+fn user_info(who: &Identity) -> Value {
+    let mut info = json!({});
+    if !who.user.name.is_empty() {
+        info["username"] = json!(who.user.name);
+    }
+    if !who.uid.is_empty() {
+        info["uid"] = json!(who.uid);
+    }
+    if !who.user.groups.is_empty() {
+        info["groups"] = json!(who.user.groups);
+    }
+    if !who.extra.is_empty() {
+        info["extra"] = json!(who.extra);
+    }
+    info
+}
+
+fn token(shared: &Shared, review: &mut Value) -> Result<(), Failure> {
+    let token = review["spec"]["token"].as_str().unwrap_or_default();
+    if token.is_empty() {
+        return Err(Failure::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
+    }
+    let audiences: Vec<String> = review["spec"]["audiences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    review["status"] = match authn::review(shared, token, &audiences) {
+        Ok((who, good)) => {
+            let mut status = json!({"authenticated": true, "user": user_info(&who)});
+            if !good.is_empty() {
+                status["audiences"] = json!(good);
+            }
+            status
+        }
+        Err(error) => json!({"user": {}, "error": error}),
+    };
+    Ok(())
+}
+
+fn access(
+    shared: &Shared,
+    request: &Request<'_>,
+    kind: &str,
+    review: &mut Value,
+) -> Result<(), Failure> {
+    let spec = &review["spec"];
+    let resource = &spec["resourceAttributes"];
+    let path = &spec["nonResourceAttributes"];
+    let refuse = |cause: Cause| {
+        let subject = Subject {
+            group: "authorization.k8s.io",
+            resource: "",
+            name: "",
+        };
+        Err(Failure::invalid(&subject, &[cause]))
+    };
+    if resource.is_object() == path.is_object() {
+        return refuse(Cause::invalid(
+            "spec.resourceAttributes",
+            &Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ));
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let user = if kind == "SelfSubjectAccessReview" {
+        request.who.user.clone()
+    } else {
+        let groups: Vec<String> = spec["groups"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(text)
+            .collect();
+        if text(&spec["user"]).is_empty() && groups.is_empty() {
+            return refuse(Cause::invalid(
+                "spec.user",
+                &json!(""),
+                "at least one of user or group must be specified",
+            ));
+        }
+        User {
+            name: text(&spec["user"]),
+            groups,
+        }
+    };
+    if kind == "LocalSubjectAccessReview" && resource["namespace"] != request.namespace {
+        return Err(Failure::bad_request(format!(
+            "spec.resourceAttributes.namespace must match namespace: {}",
+            request.namespace
+        )));
+    }
+    let parts = [
+        "verb",
+        "group",
+        "resource",
+        "subresource",
+        "namespace",
+        "name",
+    ]
+    .map(|field| text(&resource[field]));
+    let (url, url_verb) = (text(&path["path"]), text(&path["verb"]));
+    let [verb, group, plural, subresource, namespace, name] = &parts;
+    let asked = if path.is_object() {
+        Attributes {
+            verb: &url_verb,
+            path: &url,
+            ..Attributes::default()
+        }
+    } else {
+        Attributes {
+            verb,
+            group,
+            resource: plural,
+            subresource,
+            namespace,
+            name,
+            ..Attributes::default()
+        }
+    };
+    let allowed = authz::allows(&shared.store.lock(), &user, &asked);
+    review["status"] = json!({"allowed": allowed});
+    Ok(())
+}
+
+fn rules(shared: &Shared, who: &Identity, review: &mut Value) -> Result<(), Failure> {
+    let namespace = review["spec"]["namespace"].as_str().unwrap_or_default();
+    if namespace.is_empty() {
+        return Err(Failure::bad_request("no namespace on request"));
+    }
+    let state = shared.store.lock();
+    let mut resources = Vec::new();
+    let mut paths = Vec::new();
+    for rule in authz::rules_of(&state, &who.user, namespace) {
+        let list = |field: &str| rule[field].as_array().is_some_and(|list| !list.is_empty());
+        if list("resources") {
+            let mut entry = json!({"verbs": rule["verbs"]});
+            for field in ["apiGroups", "resources", "resourceNames"] {
+                if list(field) {
+                    entry[field] = rule[field].clone();
+                }
+            }
+            resources.push(entry);
+        }
+        if list("nonResourceURLs") {
+            paths.push(json!({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]}));
+        }
+    }
+    review["spec"] = json!({});
+    review["status"] =
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! What happens to pods besides being written: they are bound to nodes, and evicted.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::delete::Options;
+use super::{Answer, Request, now};
+use crate::failure::{Failure, Subject};
+use crate::pods;
+use crate::selectors;
+use crate::store::{Key, State};
+
+const BUDGETS: &str = "poddisruptionbudgets.policy";
+/// Labels of nodes that their pods get when they are bound.
+const TOPOLOGY: [&str; 2] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+];
+/// Most pods that a budget remembers as being evicted.
+const MOST_DISRUPTED: usize = 2000;
+
+/// The answer to what was done.
+fn success() -> Answer {
+    Answer {
+        code: 201,
+        body: json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+        warnings: Vec::new(),
+    }
+}
+
+impl Request<'_> {
+    /// Binds a pod to a node.
+    pub(crate) fn bind(&self, state: &mut State) -> Result<Answer, Failure> {
+        let binding = self.parse()?;
+        let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+        if !self.name.is_empty() && self.name != name {
+            return Err(Failure::bad_request(
+                "name in URL does not match name in Binding object",
+            ));
+        }
+        let pod_request = Request { name, ..*self };
+        let target = &binding["target"];
+        let node = target["name"].as_str().unwrap_or_default();
+        let kind = target["kind"].as_str().unwrap_or_default();
+        if !kind.is_empty() && kind != "Node" {
+            return Err(Failure::unnamed(format!(
+                "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
+            )));
+        }
+        if node.is_empty() {
+            return Err(Failure::unnamed("target.name: Required value"));
+        }
+        let key = Key::new("pods", self.namespace, name);
+        let subject = Subject {
+            group: "",
+            resource: "pods",
+            name,
+        };
+        let before = state
+            .get("pods", self.namespace, name)
+            .cloned()
+            .ok_or_else(|| Failure::not_found(&subject))?;
+        let conflict = |why: &str| {
+            let subject = Subject {
+                resource: "pods/binding",
+                ..subject
+            };
+            Err(Failure::conflict(&subject, why))
+        };
+        let given = &binding["metadata"];
+        for (field, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+            let wanted = given[field].as_str().unwrap_or_default();
+            let seen = before["metadata"][field].as_str().unwrap_or_default();
+            if !wanted.is_empty() && wanted != seen {
+                return Err(Failure::conflict(
+                    &subject,
+                    &format!(
+                        "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {seen}"
+                    ),
+                ));
+            }
+        }
+        if before["metadata"]["deletionTimestamp"].is_string() {
+            return conflict(&format!(
+                "pod {name} is being deleted, cannot be assigned to a host"
+            ));
+        }
+        if let Some(known) = before["spec"]["nodeName"]
+            .as_str()
+            .filter(|known| !known.is_empty())
+        {
+            return conflict(&format!("pod {name} is already assigned to node {known:?}"));
+        }
+        if before["spec"]["schedulingGates"]
+            .as_array()
+            .is_some_and(|gates| !gates.is_empty())
+        {
+            return conflict(&format!("pod {name} has non-empty .spec.schedulingGates"));
+        }
+        let mut pod = Value::clone(&before);
+        pod["spec"]["nodeName"] = json!(node);
+        if let Some(status) = pod["status"].as_object_mut() {
+            status.remove("nominatedNodeName");
+        }
+        for part in ["annotations", "labels"] {
+            for (key, value) in given[part].as_object().into_iter().flatten() {
+                pod["metadata"][part][key] = value.clone();
+            }
+        }
+        if let Some(labels) = state
+            .get("nodes", "", node)
+            .and_then(|node| node["metadata"]["labels"].as_object())
+        {
+            for name in TOPOLOGY {
+                if let Some(value) = labels.get(name) {
+                    pod["metadata"]["labels"][name] = value.clone();
+                }
+            }
+        }
+        let condition = json!({"type": "PodScheduled", "status": "True"});
+        pods::set_condition(&mut pod["status"], condition, &now());
+        if !pod_request.dry_run() {
+            state.put(key, pod);
+        }
+        Ok(success())
+    }
+
+    /// Deletes a pod when the budgets of its namespace allow it.
+    pub(crate) fn evict(&self, state: &mut State) -> Result<Answer, Failure> {
+        let eviction = self.parse()?;
+        if eviction["metadata"]["name"] != self.name {
+            return Err(Failure::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
+        }
+        let mut options = Options::read(&eviction["deleteOptions"])?;
+        options.dry_run |= self.dry_run();
+        let pod = Arc::clone(self.existing(state)?);
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+        let ends = pod["metadata"]["deletionTimestamp"].is_string();
+        if !ends && !["Succeeded", "Failed", "Pending"].contains(&phase) {
+            self.check_budgets(state, &pod, options.dry_run)?;
+        }
+        if !options.dry_run {
+            let mut marked = Value::clone(self.existing(state)?);
+            let condition = json!({"type": "DisruptionTarget", "status": "True",
+                "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"});
+            pods::set_condition(&mut marked["status"], condition, &now());
+            let written = state.put(self.key(), marked);
+            if options.version.is_some() {
+                options.version = written["metadata"]["resourceVersion"]
+                    .as_str()
+                    .map(str::to_owned);
+            }
+        }
+        self.delete_with(state, &options)?;
+        Ok(success())
+    }
+
+    /// Takes one disruption from the budget of a pod, if it has one.
+    fn check_budgets(&self, state: &mut State, pod: &Value, dry_run: bool) -> Result<(), Failure> {
+        let labels = &pod["metadata"]["labels"];
+        let budgets: Vec<(Key, Arc<Value>)> = state
+            .list(BUDGETS, self.namespace)
+            .filter(|(_, budget)| selectors::selects(&budget["spec"]["selector"], labels))
+            .map(|(key, budget)| (key.clone(), Arc::clone(budget)))
+            .collect();
+        let (key, budget) = match budgets.as_slice() {
+            [] => return Ok(()),
+            [(key, budget)] => (key.clone(), Arc::clone(budget)),
+            _ => {
+                return Err(Failure::unnamed(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
+        };
+        let status = &budget["status"];
+        let number = |field: &str| status[field].as_i64().unwrap_or_default();
+        let ready = pod["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        if !ready {
+            // a pod that serves nobody disturbs nobody when enough others do
+            let always = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";
+            let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
+            if always || current >= desired && desired > 0 {
+                return Ok(());
+            }
+        }
+        let name = key.name.as_str();
+        let refuse = |message: &str, seconds: Option<u64>| {
+            Err(Failure::too_many_evictions(message, seconds))
+        };
+        let generation = budget["metadata"]["generation"]
+            .as_i64()
+            .unwrap_or_default();
+        if number("observedGeneration") < generation {
+            return refuse(
+                &format!("The disruption budget {name} is still being processed by the server."),
+                Some(10),
+            );
+        }
+        let forbid = |why: &str| {
+            let subject = Subject {
+                group: "policy",
+                resource: "poddisruptionbudget",
+                name,
+            };
+            Err(Failure::forbidden(&subject, why))
+        };
+        let allowed = number("disruptionsAllowed");
+        if allowed < 0 {
+            return forbid("pdb disruptions allowed is negative");
+        }
+        if status["disruptedPods"]
+            .as_object()
+            .is_some_and(|pods| pods.len() > MOST_DISRUPTED)
+        {
+            return forbid(
+                "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+            );
+        }
+        if allowed == 0 {
+            let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
+            return refuse(&why_not(name, status, current, desired), None);
+        }
+        if dry_run {
+            return Ok(());
+        }
+        let mut budget = Value::clone(&budget);
+        budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
+        budget["status"]["disruptedPods"][self.name] = json!(now());
+        if allowed == 1 {
+            exhausted(&mut budget);
+        }
+        state.put(key, budget);
+        Ok(())
+    }
+}
+
+fn why_not(name: &str, status: &Value, current: i64, desired: i64) -> String {
+    let empty = Value::Null;
+    let condition = status["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "DisruptionAllowed")
+        .unwrap_or(&empty);
+    let message = condition["message"].as_str().unwrap_or_default();
+    let reason = condition["reason"].as_str().unwrap_or_default();
+    let explained = condition["status"] == "False" && !message.is_empty();
+    if explained && reason == "SyncFailed" {
+        format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+        )
+    } else if current <= desired {
+        format!(
+            "The disruption budget {name} needs {desired} healthy pods and has {current} currently"
+        )
+    } else if explained {
+        format!(
+            "The disruption budget {name} does not allow evicting pods currently ({reason}): {message}"
+        )
+    } else {
+        format!("The disruption budget {name} does not allow evicting pods currently")
+    }
+}
+
+/// Says in a budget's conditions that nothing more may be disrupted.
+fn exhausted(budget: &mut Value) {
+    let condition = json!({
+        "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+        "observedGeneration": budget["status"]["observedGeneration"], "lastTransitionTime": now(),
+    });
+    let list = &mut budget["status"]["conditions"];
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    let Some(list) = list.as_array_mut() else {
+        return;
+    };
+    match list
+        .iter_mut()
+        .find(|known| known["type"] == "DisruptionAllowed")
+    {
+        Some(known) => *known = condition,
+        None => list.push(condition),
+    }
+}

@@ -1,0 +1,169 @@
+//! The `token` subresource of service accounts.
+
+use serde_json::{Value, json};
+
+use super::{Answer, Request, instant, now};
+use crate::accounts::{Accounts, Claims, Named, Private, seconds};
+use crate::admission;
+use crate::failure::{Cause, Failure, Subject};
+use crate::store::State;
+
+const GROUP: &str = "authentication.k8s.io";
+/// Shortest life of a token, in seconds.
+const SHORTEST: i64 = 600;
+/// Life that pods ask for; clients that do not renew their token would stand without one after it, so it lasts longer.
+const WARN_ONLY: i64 = 3607;
+/// How long it lasts then: a year.
+const EXTENDED: i64 = 365 * 24 * 3600;
+
+impl Request<'_> {
+    /// Makes a token for an account.
+    pub(crate) fn token(&self, state: &State, accounts: &Accounts) -> Result<Answer, Failure> {
+        let mut request = self.parse()?;
+        let account = self.existing(state)?;
+        admission::admit(state, &self.attempt(None), &mut request)?;
+        let spec = &request["spec"];
+        let lasts = spec["expirationSeconds"].as_i64().unwrap_or(3600);
+        let problem = if lasts < SHORTEST {
+            "may not specify a duration less than 10 minutes"
+        } else if lasts > i64::from(u32::MAX) {
+            "may not specify a duration larger than 2^32 seconds"
+        } else {
+            ""
+        };
+        if !problem.is_empty() {
+            let subject = Subject {
+                group: GROUP,
+                resource: "TokenRequest",
+                name: "",
+            };
+            let cause = Cause::invalid("spec.expirationSeconds", &json!(lasts), problem);
+            return Err(Failure::invalid(&subject, &[cause]));
+        }
+        let audiences: Vec<String> = spec["audiences"]
+            .as_array()
+            .filter(|list| !list.is_empty())
+            .map_or_else(
+                || vec![accounts.issuer().to_owned()],
+                |list| {
+                    list.iter()
+                        .filter_map(Value::as_str)
+                        .map(str::to_owned)
+                        .collect()
+                },
+            );
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let bound = spec["boundObjectRef"].clone();
+        let mut private = Private {
+            namespace: self.namespace.to_owned(),
+            serviceaccount: Named {
+                name: self.name.to_owned(),
+                uid: text(&account["metadata"]["uid"]),
+            },
+            pod: None,
+            secret: None,
+            node: None,
+            warnafter: None,
+        };
+        if bound.is_object() {
+            self.bind_token(state, &bound, &mut private)?;
+        }
+        let at = seconds();
+        let mut ends = at + lasts;
+        if lasts == WARN_ONLY && private.pod.is_some() && audiences == [accounts.issuer()] {
+            private.warnafter = Some(ends);
+            ends = at + EXTENDED;
+        }
+        let claims = Claims {
+            aud: audiences.clone(),
+            exp: ends,
+            iat: at,
+            iss: accounts.issuer().to_owned(),
+            jti: uuid::Uuid::new_v4().to_string(),
+            nbf: at,
+            sub: format!("system:serviceaccount:{}:{}", self.namespace, self.name),
+            private,
+        };
+        let token = accounts.sign(&claims).map_err(Failure::internal)?;
+        let told = jiff::Timestamp::from_second(at + lasts).unwrap_or(jiff::Timestamp::MAX);
+        Ok(Answer {
+            code: 201,
+            body: json!({
+                "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+                "metadata": {"name": self.name, "namespace": self.namespace,
+                    "uid": account["metadata"]["uid"], "creationTimestamp": now()},
+                "spec": {"audiences": audiences, "expirationSeconds": lasts, "boundObjectRef": bound},
+                "status": {"token": token, "expirationTimestamp": instant(told)},
+            }),
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Binds a token to what it shall end with.
+    fn bind_token(
+        &self,
+        state: &State,
+        bound: &Value,
+        private: &mut Private,
+    ) -> Result<(), Failure> {
+        let name = bound["name"].as_str().unwrap_or_default();
+        let kind = bound["kind"].as_str().unwrap_or_default();
+        let (resource, namespace) = match kind {
+            "Pod" => ("pods", self.namespace),
+            "Secret" => ("secrets", self.namespace),
+            "Node" => ("nodes", ""),
+            other => {
+                return Err(Failure::bad_request(format!(
+                    "cannot bind token to object of type {} {other}",
+                    bound["apiVersion"].as_str().unwrap_or_default()
+                )));
+            }
+        };
+        let subject = Subject {
+            group: "",
+            resource,
+            name,
+        };
+        let object = state
+            .get(resource, namespace, name)
+            .ok_or_else(|| Failure::not_found(&subject))?;
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        let given = bound["uid"].as_str().unwrap_or_default();
+        if !given.is_empty() && given != uid {
+            return Err(Failure::conflict(
+                &subject,
+                &format!(
+                    "the UID in the bound object reference ({given}) does not match the UID in record. The object might have been deleted and then recreated"
+                ),
+            ));
+        }
+        let named = Named {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        };
+        match kind {
+            "Pod" => {
+                if object["spec"]["serviceAccountName"] != self.name {
+                    return Err(Failure::bad_request(format!(
+                        "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                        self.name
+                    )));
+                }
+                private.pod = Some(named);
+                let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+                if let Some(found) = state.get("nodes", "", node) {
+                    private.node = Some(Named {
+                        name: node.to_owned(),
+                        uid: found["metadata"]["uid"]
+                            .as_str()
+                            .unwrap_or_default()
+                            .to_owned(),
+                    });
+                }
+            }
+            "Secret" => private.secret = Some(named),
+            _ => private.node = Some(named),
+        }
+        Ok(())
+    }
+}
