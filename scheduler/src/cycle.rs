@@ -69,7 +69,7 @@ pub fn attempt(
     }
 }
 
-fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
+pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
     let rejected_by = if nodes.is_empty() {
         Plugins::ALL
     } else {

@@ -9,6 +9,7 @@
 //! - [`cache`]: what is left in the zones, from NRTs and from what was placed since.
 //! - [`queue`]: who is next.
 //! - [`cycle`]: one attempt: [`filter`] and [`score`] over the state as it is, nothing else.
+//! - [`explain`]: the same filters and scores on a snapshot, told in full.
 //! - [`watch`], [`bind`], [`report`]: the API server's side; [`metrics`], [`args`], [`status_dump`].
 //!
 //! It never evicts, never writes NRTs and never looks at a node other than through the API server.
@@ -19,6 +20,7 @@ pub mod cache;
 pub mod cluster;
 pub mod cycle;
 pub mod engine;
+pub mod explain;
 pub mod filter;
 pub mod metrics;
 pub mod pod;

@@ -25,6 +25,7 @@ use crate::args::Args;
 use crate::cache::{Cache, Settings};
 use crate::cluster::Node;
 use crate::engine::{Engine, Message};
+use crate::explain;
 use crate::metrics::Metrics;
 use crate::pod::Pod;
 use crate::profile::Profile;
@@ -44,6 +45,10 @@ const DEFAULT_CONFIG: &str =
 
 /// The program. Exit codes: 0 stopped by a signal or only informed, 1 failed or lost the leader election, 2 wrong usage.
 pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let argv: Vec<OsString> = argv.into_iter().collect();
+    if explain::is_asked_for(&argv) {
+        return explain::main(&argv);
+    }
     let args = match Args::read(argv) {
         Ok(args) => args,
         Err(error) => {
@@ -162,7 +167,7 @@ fn read_config(args: &Args) -> anyhow::Result<Configuration> {
 }
 
 /// All profiles share one cache: they place pods on the same zones. So they must agree on how it works.
-fn cache_settings(config: &Configuration) -> anyhow::Result<Settings> {
+pub(crate) fn cache_settings(config: &Configuration) -> anyhow::Result<Settings> {
     let names: BTreeSet<String> = config
         .profiles
         .iter()

@@ -30,6 +30,19 @@ pub enum Plugin {
     NodeResourceTopologyMatch(ScoringStrategy),
 }
 
+impl Plugin {
+    /// Its Kubernetes name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::TaintToleration => "TaintToleration",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::NodeResourcesFit => "NodeResourcesFit",
+            Self::NodeResourcesBalancedAllocation => "NodeResourcesBalancedAllocation",
+            Self::NodeResourceTopologyMatch(_) => scheduler_config::args::PLUGIN,
+        }
+    }
+}
+
 /// A plugin with the weight of its opinion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weighted {
@@ -55,7 +68,13 @@ pub fn totals(
     totals
 }
 
-fn scores(plugin: &Plugin, pod: &Pod, nodes: &[(&Node, &NodeState)], cache: &Cache) -> Vec<i64> {
+/// What one plugin gives each of `nodes`, in their order.
+pub fn scores(
+    plugin: &Plugin,
+    pod: &Pod,
+    nodes: &[(&Node, &NodeState)],
+    cache: &Cache,
+) -> Vec<i64> {
     let each = |score: &dyn Fn(&Node, &NodeState) -> i64| -> Vec<i64> {
         nodes
             .iter()

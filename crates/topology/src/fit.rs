@@ -8,6 +8,8 @@ use crate::policy::Scope;
 use crate::request::{Container, ContainerKind, Pod, Qos};
 use crate::resource::{ResourceName, Resources};
 
+pub mod explain;
+
 /// What is left in a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeZone {

@@ -26,15 +26,17 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
     if fresh.config.policy != Policy::SingleNumaNode {
         return Ok(());
     }
-    let known = |name: &str| {
-        // The API server lists these on every node that lives.
-        matches!(name, "cpu" | "memory" | "pods" | "ephemeral-storage")
-            || node.allocatable.get(name).is_some()
-    };
+    let known = |name: &str| lists(node, name);
     fit::fit(&pod.request, fresh.config.scope, &fresh.free, known).map_err(|misfit| Rejection {
         detail: Some(misfit.to_string()),
         ..Rejection::new(PLUGIN, misfit.reason())
     })
+}
+
+/// Whether a node lists a resource. The API server lists the first four on every node that lives.
+pub fn lists(node: &Node, resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory" | "pods" | "ephemeral-storage")
+        || node.allocatable.get(resource).is_some()
 }
 
 #[cfg(test)]

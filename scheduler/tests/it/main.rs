@@ -10,4 +10,5 @@ mod cli;
 mod cluster;
 #[path = "../../../crates/apply/tests/it/control_plane.rs"]
 mod control_plane;
+mod explain;
 mod placing;

@@ -1,0 +1,276 @@
+//! The objects that an explanation stands on: of a live cluster, or saved ones.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context as _;
+use api::nrt::v1alpha2::NodeResourceTopology;
+use k8s_openapi::api::core::v1::{Namespace, Node as WireNode, Pod as WirePod};
+use kube::api::{Api, ListParams};
+use kube::{Client, Resource, ResourceExt as _};
+use nrt::decode::decode;
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::cache::Cache;
+use crate::cluster::{Cluster, Node};
+use crate::pod::{Pod, PodKey};
+
+/// Objects of a page of a list.
+const PAGE: u32 = 500;
+
+/// Objects of one moment.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Where they come from, in words.
+    pub origin: String,
+    /// What was left out, and why.
+    pub notes: Vec<String>,
+    nodes: Vec<WireNode>,
+    topologies: Vec<NodeResourceTopology>,
+    pods: Vec<WirePod>,
+    namespaces: Vec<Namespace>,
+}
+
+impl Snapshot {
+    /// A pod.
+    pub fn pod(&self, key: &PodKey) -> Option<WirePod> {
+        self.pods
+            .iter()
+            .find(|pod| {
+                pod.name_any() == key.name
+                    && pod.namespace().as_deref() == Some(key.namespace.as_str())
+            })
+            .cloned()
+    }
+
+    /// The state as the scheduler would have it if this pod were still to be placed. What the pod holds already, zones count as
+    /// taken: they are as its kubelet reports them.
+    pub fn without(&self, key: &PodKey, mut cache: Cache) -> (Cluster, Cache) {
+        let mut cluster = Cluster::new();
+        for namespace in &self.namespaces {
+            cluster.apply_namespace(namespace.name_any(), namespace.labels().clone());
+        }
+        for node in &self.nodes {
+            if let Some(node) = Node::read(node.clone()) {
+                cluster.apply_node(node);
+            }
+        }
+        for pod in self.pods.iter().filter_map(|pod| Pod::read(pod.clone())) {
+            if let Some(node) = &pod.node {
+                cache.apply_pod(node, &pod);
+            }
+            if &pod.key != key {
+                cluster.apply_pod(pod);
+            }
+        }
+        for nrt in &self.topologies {
+            let (topology, _) = decode(nrt);
+            cache.apply_nrt(&nrt.name_any(), topology);
+        }
+        (cluster, cache)
+    }
+
+    fn check(mut self) -> anyhow::Result<Self> {
+        if self.nodes.is_empty() {
+            anyhow::bail!("there is no node among {}", self.origin);
+        }
+        if self.topologies.is_empty() {
+            self.notes.push(format!(
+                "there is no NodeResourceTopology among {}: no node's zones are known",
+                self.origin
+            ));
+        }
+        for nrt in &self.topologies {
+            let (_, problems) = decode(nrt);
+            let problems = problems
+                .iter()
+                .map(|problem| format!("NodeResourceTopology {}: {problem}", nrt.name_any()));
+            self.notes.extend(problems);
+        }
+        Ok(self)
+    }
+}
+
+/// Everything of a live cluster.
+pub async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Snapshot> {
+    let client = match kubeconfig {
+        Some(path) => daemon::client::client(Some(path))
+            .await
+            .context("cannot reach the API server")?,
+        // as kubectl looks for it
+        None => Client::try_default()
+            .await
+            .context("cannot reach the API server")?,
+    };
+    Snapshot {
+        origin: "the cluster's objects".to_owned(),
+        notes: Vec::new(),
+        nodes: all(&client).await?,
+        topologies: all(&client).await?,
+        pods: all(&client).await?,
+        namespaces: all(&client).await?,
+    }
+    .check()
+}
+
+async fn all<K>(client: &Client) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut objects = Vec::new();
+    loop {
+        let list = api
+            .list(&params)
+            .await
+            .with_context(|| format!("cannot list {}", K::plural(&())))?;
+        objects.extend(list.items);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
+}
+
+/// Everything of the files of a directory: `*.yaml`, `*.yml` and `*.json`, each with objects or lists of objects.
+pub fn saved(directory: &Path) -> anyhow::Result<Snapshot> {
+    let mut snapshot = Snapshot {
+        origin: format!("the objects saved in {}", directory.display()),
+        ..Snapshot::default()
+    };
+    let entries = std::fs::read_dir(directory)
+        .with_context(|| format!("cannot read directory {}", directory.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("cannot read directory {}", directory.display()))?
+            .path();
+        let wanted = ["yaml", "yml", "json"];
+        if path
+            .extension()
+            .is_some_and(|extension| wanted.iter().any(|wanted| extension == *wanted))
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut others: BTreeMap<String, usize> = BTreeMap::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            let value = Value::deserialize(document)
+                .with_context(|| format!("{} is neither YAML nor JSON", file.display()))?;
+            for object in objects(value) {
+                let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+                snapshot
+                    .take(&kind, object, &mut others)
+                    .with_context(|| format!("{} holds an invalid {kind}", file.display()))?;
+            }
+        }
+    }
+    for (kind, count) in others {
+        let kind = if kind.is_empty() {
+            "things without kind".to_owned()
+        } else {
+            kind
+        };
+        snapshot.notes.push(format!("{count} {kind} not looked at"));
+    }
+    snapshot.check()
+}
+
+impl Snapshot {
+    fn take(
+        &mut self,
+        kind: &str,
+        object: Value,
+        others: &mut BTreeMap<String, usize>,
+    ) -> Result<(), serde_json::Error> {
+        match kind {
+            "Node" => self.nodes.push(serde_json::from_value(object)?),
+            "Pod" => self.pods.push(serde_json::from_value(object)?),
+            "Namespace" => self.namespaces.push(serde_json::from_value(object)?),
+            "NodeResourceTopology" => self.topologies.push(serde_json::from_value(object)?),
+            other => *others.entry(other.to_owned()).or_default() += 1,
+        }
+        Ok(())
+    }
+}
+
+/// The object, or those of a list. The objects of a list of one kind need not say their kind.
+fn objects(value: Value) -> Vec<Value> {
+    let kind = value["kind"].as_str().unwrap_or_default().to_owned();
+    let (Some(of), Value::Object(mut fields)) = (kind.strip_suffix("List"), value.clone()) else {
+        return if value.is_null() {
+            Vec::new()
+        } else {
+            vec![value]
+        };
+    };
+    let Some(Value::Array(items)) = fields.remove("items") else {
+        return Vec::new();
+    };
+    items
+        .into_iter()
+        .map(|mut item| {
+            if item["kind"].is_null() && item.is_object() {
+                item["kind"] = Value::from(of);
+            }
+            item
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn write(files: &[(&str, Value)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        for (name, value) in files {
+            std::fs::write(directory.path().join(name), value.to_string()).expect("file");
+        }
+        directory
+    }
+
+    #[test]
+    fn lists_and_single_objects_are_read_and_the_rest_is_counted() {
+        let directory = write(&[
+            (
+                "a.json",
+                json!({"kind": "List", "items": [
+                    {"kind": "Node", "metadata": {"name": "n"}},
+                    {"kind": "ConfigMap", "metadata": {"name": "c"}},
+                ]}),
+            ),
+            (
+                "b.yaml",
+                json!({"kind": "PodList", "items": [{"metadata": {"name": "p", "namespace": "ns"}}]}),
+            ),
+            ("c.txt", json!("not looked at")),
+        ]);
+        let snapshot = saved(directory.path()).expect("readable");
+        assert_eq!((snapshot.nodes.len(), snapshot.pods.len()), (1, 1));
+        assert!(
+            snapshot
+                .notes
+                .contains(&"1 ConfigMap not looked at".to_owned())
+        );
+        assert_eq!(snapshot.notes.len(), 2, "{:?}", snapshot.notes);
+    }
+
+    #[test]
+    fn an_invalid_object_is_named_with_its_file() {
+        let directory = write(&[("n.json", json!({"kind": "Node", "spec": 3}))]);
+        let error = saved(directory.path()).expect_err("invalid");
+        assert!(
+            format!("{error:#}").contains("n.json holds an invalid Node"),
+            "{error:#}"
+        );
+    }
+}

@@ -1,0 +1,370 @@
+//! What is worked out, in the form that programs read.
+//!
+//! The JSON form is stable: fields are added, never renamed or removed while [`FORMAT`] stays. Amounts are Kubernetes quantities.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use topology::fit::Subject;
+use topology::fit::explain::{Lacking, Trial, ZoneTrial};
+use topology::policy::Policy;
+use topology::request::Qos;
+use topology::resource::{ResourceName, Resources};
+
+use crate::cache::{Cache, View};
+use crate::cluster::{Cluster, Node, NodeState};
+use crate::cycle;
+use crate::filter::{Attempt, Rejection, topology_match};
+use crate::pod::Pod;
+use crate::profile::Profile;
+use crate::score;
+
+/// Version of the JSON form.
+pub const FORMAT: &str = "explain.numaresources/v1";
+
+/// The whole answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// Version of this form.
+    pub format: &'static str,
+    /// The pod.
+    pub pod: PodFacts,
+    /// The profile whose filters and scores were asked.
+    pub profile: String,
+    /// Whether any node will do.
+    pub schedulable: bool,
+    /// Nodes with the highest total, by name; one of them would be chosen.
+    pub best: Vec<String>,
+    /// The text of the event and the condition, when no node will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Every node, by name.
+    pub nodes: Vec<NodeVerdict>,
+}
+
+/// What matters of the pod.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodFacts {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The scheduler that it names.
+    pub scheduler_name: String,
+    /// Quality of service class.
+    pub qos: &'static str,
+    /// The node that it is on already; what it holds there counts as taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound_to: Option<String>,
+    /// What its node must have left.
+    pub request: BTreeMap<String, String>,
+}
+
+/// What becomes of one node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeVerdict {
+    /// Its name.
+    pub name: String,
+    /// Whether every filter lets it pass.
+    pub feasible: bool,
+    /// The first filter that does not, as the scheduler stops there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected_by: Option<&'static str>,
+    /// Its reasons, in the words of the event.
+    pub reasons: Vec<String>,
+    /// What a person needs to understand them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Its zones, whatever the other filters say.
+    pub topology: Topology,
+    /// Score and weight by plugin; empty unless feasible.
+    pub scores: Vec<Score>,
+    /// Sum of scores times weights; none unless feasible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<i64>,
+}
+
+/// What one score plugin says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Score {
+    /// The plugin.
+    pub plugin: &'static str,
+    /// 0 to 100.
+    pub score: i64,
+    /// Its weight.
+    pub weight: i64,
+}
+
+/// What is known of a node's zones.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Topology {
+    /// `absent` (no NRT), `stale` (amounts cannot be trusted now) or `fresh`.
+    pub state: &'static str,
+    /// Policy of the topology manager.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Its scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Whether the filter looks at zones: policy single-numa-node, and a pod that asks for something aligned.
+    pub decides: bool,
+    /// What was tried, in order: the pod, or its containers up to the first that does not fit.
+    pub trials: Vec<TrialVerdict>,
+}
+
+/// One subject and the zones.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialVerdict {
+    /// `pod` or `container`.
+    pub subject: &'static str,
+    /// Name of the container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// `app`, `init` or `sidecar`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// What has to come from one zone.
+    pub wanted: BTreeMap<String, String>,
+    /// Resources that the node does not list at all.
+    pub unknown: Vec<String>,
+    /// The zone that the filter takes; none if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<u8>,
+    /// Every zone.
+    pub zones: Vec<ZoneVerdict>,
+}
+
+/// One zone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ZoneVerdict {
+    /// Its id.
+    pub id: u8,
+    /// What it has left.
+    pub available: BTreeMap<String, String>,
+    /// Whether it has everything that is wanted.
+    pub fits: bool,
+    /// What it has too little of.
+    pub lacking: Vec<Lack>,
+}
+
+/// A resource that a zone has too little of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lack {
+    /// The resource.
+    pub resource: String,
+    /// How much is wanted.
+    pub wanted: String,
+    /// What is left; none where the zone does not hold it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available: Option<String>,
+}
+
+impl Explanation {
+    /// Examines every node.
+    pub fn new(profile: &Profile, cluster: &Cluster, cache: &Cache, pod: &Pod) -> Self {
+        let unbound = Pod {
+            node: None,
+            ..pod.clone()
+        };
+        let attempt = Attempt::new(cluster, cache, &unbound);
+        let mut nodes = Vec::new();
+        let mut feasible: Vec<(&Node, &NodeState)> = Vec::new();
+        let mut rejected: Vec<(String, Rejection)> = Vec::new();
+        for (node, state) in cluster.nodes() {
+            let outcome = attempt.examine(&profile.filters, node, state);
+            nodes.push(NodeVerdict::new(pod, node, cache, outcome.as_ref().err()));
+            match outcome {
+                Ok(()) => feasible.push((node, state)),
+                Err(rejection) => rejected.push((node.name.clone(), rejection)),
+            }
+        }
+        add_scores(profile, &unbound, &feasible, cache, &mut nodes);
+        let highest = nodes.iter().filter_map(|node| node.total).max();
+        let best = nodes
+            .iter()
+            .filter(|node| node.total.is_some() && node.total == highest)
+            .map(|node| node.name.clone())
+            .collect();
+        let schedulable = !feasible.is_empty();
+        Self {
+            format: FORMAT,
+            pod: PodFacts {
+                namespace: pod.key.namespace.clone(),
+                name: pod.key.name.clone(),
+                scheduler_name: pod.scheduler.clone(),
+                qos: qos(pod.request.qos()),
+                bound_to: pod.node.clone(),
+                request: quantities(&pod.node_request),
+            },
+            profile: profile.name.clone(),
+            schedulable,
+            best,
+            message: (!schedulable).then(|| cycle::verdict(rejected).message),
+            nodes,
+        }
+    }
+}
+
+fn add_scores(
+    profile: &Profile,
+    pod: &Pod,
+    feasible: &[(&Node, &NodeState)],
+    cache: &Cache,
+    nodes: &mut [NodeVerdict],
+) {
+    let of_plugins: Vec<(&score::Weighted, Vec<i64>)> = profile
+        .scores
+        .iter()
+        .map(|weighted| {
+            (
+                weighted,
+                score::scores(&weighted.plugin, pod, feasible, cache),
+            )
+        })
+        .collect();
+    for (index, node) in nodes.iter_mut().filter(|node| node.feasible).enumerate() {
+        node.scores = of_plugins
+            .iter()
+            .map(|(weighted, scores)| Score {
+                plugin: weighted.plugin.name(),
+                score: scores[index],
+                weight: weighted.weight,
+            })
+            .collect();
+        let total = node.scores.iter().map(|score| score.score * score.weight);
+        node.total = Some(total.sum());
+    }
+}
+
+impl NodeVerdict {
+    fn new(pod: &Pod, node: &Node, cache: &Cache, rejection: Option<&Rejection>) -> Self {
+        Self {
+            name: node.name.clone(),
+            feasible: rejection.is_none(),
+            rejected_by: rejection.map(|rejection| rejection.plugin.name()),
+            reasons: rejection
+                .map(|rejection| {
+                    let reasons = rejection.reasons.iter();
+                    reasons.map(|reason| reason.clone().into_owned()).collect()
+                })
+                .unwrap_or_default(),
+            detail: rejection.and_then(|rejection| rejection.detail.clone()),
+            topology: Topology::new(pod, node, cache.view(&node.name)),
+            scores: Vec::new(),
+            total: None,
+        }
+    }
+}
+
+impl Topology {
+    fn new(pod: &Pod, node: &Node, view: &View) -> Self {
+        let fresh = match view {
+            View::Absent => return Self::unknown("absent"),
+            View::Stale => return Self::unknown("stale"),
+            View::Fresh(fresh) => fresh,
+        };
+        let aligned = pod.request.qos() != Qos::BestEffort || pod.request.asks_for_devices();
+        let trials = topology::fit::explain::explain(
+            &pod.request,
+            fresh.config.scope,
+            &fresh.free,
+            |name| topology_match::lists(node, name),
+        );
+        Self {
+            state: "fresh",
+            policy: Some(fresh.config.policy.to_string()),
+            scope: Some(fresh.config.scope.to_string()),
+            decides: aligned && fresh.config.policy == Policy::SingleNumaNode,
+            trials: trials.iter().map(TrialVerdict::new).collect(),
+        }
+    }
+
+    fn unknown(state: &'static str) -> Self {
+        Self {
+            state,
+            policy: None,
+            scope: None,
+            decides: false,
+            trials: Vec::new(),
+        }
+    }
+}
+
+impl TrialVerdict {
+    fn new(trial: &Trial) -> Self {
+        let (subject, container, kind) = match &trial.subject {
+            Subject::Pod => ("pod", None, None),
+            Subject::Container { name, kind } => {
+                use topology::request::ContainerKind;
+                let kind = match kind {
+                    ContainerKind::App => "app",
+                    ContainerKind::Init => "init",
+                    ContainerKind::Sidecar => "sidecar",
+                };
+                ("container", Some(name.clone()), Some(kind))
+            }
+        };
+        Self {
+            subject,
+            container,
+            kind,
+            wanted: quantities(&trial.wanted),
+            unknown: trial.unknown.iter().map(ToString::to_string).collect(),
+            zone: trial.chosen.map(topology::mask::ZoneId::get),
+            zones: trial.zones.iter().map(ZoneVerdict::new).collect(),
+        }
+    }
+}
+
+impl ZoneVerdict {
+    fn new(zone: &ZoneTrial) -> Self {
+        let lack = |lacking: &Lacking| Lack {
+            resource: lacking.resource.to_string(),
+            wanted: quantity(&lacking.resource, lacking.wanted),
+            available: lacking
+                .available
+                .map(|available| quantity(&lacking.resource, available)),
+        };
+        Self {
+            id: zone.id.get(),
+            available: quantities(&zone.available),
+            fits: zone.lacking.is_empty(),
+            lacking: zone.lacking.iter().map(lack).collect(),
+        }
+    }
+}
+
+fn qos(qos: Qos) -> &'static str {
+    match qos {
+        Qos::Guaranteed => "Guaranteed",
+        Qos::Burstable => "Burstable",
+        Qos::BestEffort => "BestEffort",
+    }
+}
+
+fn quantities(resources: &Resources) -> BTreeMap<String, String> {
+    resources
+        .iter()
+        .map(|(name, amount)| (name.to_string(), quantity(name, amount)))
+        .collect()
+}
+
+/// In the notation of Kubernetes: CPU in cores, what is like memory with binary suffixes where they are exact.
+fn quantity(name: &ResourceName, amount: i64) -> String {
+    use api::quantity::{Amount, Format};
+    let amount = if name.is_cpu() {
+        Amount::from_milli(amount, Format::DecimalSi)
+    } else if name.is_memory_like() || name.as_str() == "ephemeral-storage" {
+        Amount::from_units(amount, Format::BinarySi)
+    } else {
+        Amount::from_units(amount, Format::DecimalSi)
+    };
+    amount.to_quantity().0
+}
