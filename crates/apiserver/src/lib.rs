@@ -48,6 +48,7 @@ mod strategic;
 mod strategy;
 mod validation;
 mod verbs;
+mod views;
 
 /// What a new cluster's store holds, as a real server writes it.
 const BOOTSTRAP: &str = include_str!("../corpus/facts/bootstrap.json");

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{self, Node};
 use super::store::State;
+use super::views::PrinterColumn;
 
 /// Where the definitions of custom resources are kept.
 pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -38,6 +39,8 @@ pub(crate) struct Custom {
     pub(crate) scale: Option<[String; 3]>,
     /// Fields that may be selected by.
     pub(crate) selectable: Vec<String>,
+    /// Columns of tables, beside the name.
+    pub(crate) columns: Vec<PrinterColumn>,
     /// Warning of a deprecated version.
     pub(crate) deprecation: Option<String>,
 }
@@ -340,6 +343,7 @@ fn custom(definition: &Value) -> Vec<Resource> {
                         .filter_map(|field| field["jsonPath"].as_str())
                         .map(|path| path.trim_start_matches('.').to_owned())
                         .collect(),
+                    columns: PrinterColumn::of_version(version),
                     deprecation,
                 }),
                 plural,
