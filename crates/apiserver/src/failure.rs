@@ -239,6 +239,17 @@ impl Failure {
         failure
     }
 
+    /// 406.
+    pub(crate) fn not_acceptable() -> Self {
+        let mut failure = Self::new(
+            406,
+            "NotAcceptable",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        );
+        failure.details = json!({});
+        failure
+    }
+
     /// 409 for a name that is taken.
     pub(crate) fn already_exists(subject: &Subject<'_>) -> Self {
         let message = format!("{} {:?} already exists", subject.qualified(), subject.name);

@@ -24,6 +24,7 @@ use super::failure::{Failure, Subject};
 use super::registry::Resource;
 use super::reviews;
 use super::verbs::{Answer, Request};
+use super::views::View;
 
 mod target;
 mod watch;
@@ -182,15 +183,18 @@ async fn respond(
         content_type,
         user_agent: text_header(&parts, &header::USER_AGENT),
     };
+    let include = query.get("includeObject").map_or("", String::as_str);
+    let view = View::negotiate(text_header(&parts, &header::ACCEPT), include)
+        .ok_or_else(Failure::not_acceptable)?;
     if verb == "watch" {
-        return watch(shared, &request, Arc::clone(&resource));
+        return watch(shared, &request, Arc::clone(&resource), view);
     }
     let Answer {
         code,
         body,
         warnings,
     } = perform(shared, verb, &request).await?;
-    Ok(json_response(code, &body, &warnings))
+    Ok(json_response(code, &view.of(&resource, body), &warnings))
 }
 
 /// The resource that is asked for, when it may be.

@@ -16,6 +16,7 @@ use crate::Shared;
 use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::verbs::{Filter, Request};
+use crate::views::View;
 
 /// How long a watch stays open when the client sets no limit.
 const WATCH_FOR: Duration = Duration::from_mins(30);
@@ -33,6 +34,9 @@ struct Watch {
     seen: u64,
     ready: std::collections::VecDeque<Value>,
     bookmarks: bool,
+    view: View,
+    /// Whether an event was told already.
+    told: bool,
     ends: Instant,
     over: bool,
 }
@@ -41,6 +45,7 @@ pub(super) fn watch(
     shared: &Arc<Shared>,
     request: &Request<'_>,
     resource: Arc<Resource>,
+    view: View,
 ) -> Result<Response<Body>, Failure> {
     let filter = request.filter()?;
     let parameter = |name: &str| request.query.get(name).map_or("", String::as_str);
@@ -85,6 +90,8 @@ pub(super) fn watch(
         seen,
         ready,
         bookmarks,
+        view,
+        told: false,
         ends: Instant::now() + seconds.map_or(WATCH_FOR, Duration::from_secs),
         over: false,
     };
@@ -103,11 +110,22 @@ fn bookmark(resource: &Resource, version: u64) -> Value {
 fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
     stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
+        let event = watch.viewed(event);
         Some((Ok(Frame::data(Bytes::from(format!("{event}\n")))), watch))
     })
 }
 
 impl Watch {
+    /// An event as the client wants to see it.
+    fn viewed(&mut self, mut event: Value) -> Value {
+        if self.view != View::Whole {
+            let object = event["object"].take();
+            event["object"] = self.view.of_event(&self.resource, object, !self.told);
+            self.told = true;
+        }
+        event
+    }
+
     async fn next(&mut self) -> Option<Value> {
         let mark = Instant::now() + BOOKMARK_EVERY;
         loop {

@@ -8,7 +8,7 @@ use crate::registry::Resource;
 
 /// The cells of an object, in the order of the columns.
 pub(super) fn of(resource: &Resource, object: &Value) -> Vec<Value> {
-    let name = object["metadata"]["name"].clone();
+    let name = json!(text(&object["metadata"]["name"]));
     if let Some(custom) = &resource.custom {
         return std::iter::once(name)
             .chain(custom.columns.iter().map(|column| column.cell(object)))
@@ -48,7 +48,7 @@ fn others(storage: &str, object: &Value, created: &str) -> Vec<Value> {
         "validatingadmissionpolicybindings.admissionregistration.k8s.io" => {
             let parameter = &spec["paramRef"];
             let parameter = match (parameter["namespace"].as_str(), parameter["name"].as_str()) {
-                (_, Some("")) | (_, None) if parameter["selector"].is_object() => "*".to_owned(),
+                (_, Some("") | None) if parameter["selector"].is_object() => "*".to_owned(),
                 (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
                 (None, Some(name)) => format!("*/{name}"),
                 _ => "<unset>".into(),

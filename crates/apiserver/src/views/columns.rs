@@ -25,7 +25,9 @@ impl PrinterColumn {
     /// The columns of a version of a definition.
     pub(crate) fn of_version(version: &Value) -> Vec<Self> {
         let given = version["additionalPrinterColumns"].as_array();
-        let age = || vec![json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})];
+        let age = || {
+            vec![json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})]
+        };
         let given = given
             .filter(|given| !given.is_empty())
             .cloned()
@@ -75,7 +77,12 @@ impl PrinterColumn {
 /// A path of Kubernetes in the notation of the standard: names quoted, `\.` part of a name.
 fn standard(path: &str) -> String {
     let mut out = String::from("$");
-    let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').chars().peekable();
+    let mut rest = path
+        .trim()
+        .trim_start_matches('{')
+        .trim_end_matches('}')
+        .chars()
+        .peekable();
     while let Some(letter) = rest.next() {
         match letter {
             '.' if rest.peek() == Some(&'.') => {
@@ -138,7 +145,12 @@ pub(super) fn definitions(resource: &Resource) -> Value {
     if let Some(custom) = &resource.custom {
         let name = definition("Name", "string", "name", "", &Value::Null);
         return std::iter::once(name)
-            .chain(custom.columns.iter().map(|column| column.definition.clone()))
+            .chain(
+                custom
+                    .columns
+                    .iter()
+                    .map(|column| column.definition.clone()),
+            )
             .collect();
     }
     match BUILT_IN.get(&resource.storage).and_then(Value::as_array) {
@@ -172,7 +184,11 @@ mod tests {
     fn cells_are_found_by_paths(#[case] path: &str, #[case] kind: Value, #[case] expected: Value) {
         let object = json!({"metadata": {"annotations": {"example.com/who": "me"}}, "spec": {"size": 3, "list": ["a"]},
             "status": {"conditions": [{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}]}});
-        let version = json!({"additionalPrinterColumns": [{"name": "C", "type": kind, "jsonPath": path}]});
-        assert_eq!(PrinterColumn::of_version(&version)[0].cell(&object), expected);
+        let version =
+            json!({"additionalPrinterColumns": [{"name": "C", "type": kind, "jsonPath": path}]});
+        assert_eq!(
+            PrinterColumn::of_version(&version)[0].cell(&object),
+            expected
+        );
     }
 }

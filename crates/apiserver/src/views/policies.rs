@@ -2,13 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::words::{
-    age, cut, items, labels, none_if_empty, number, or, selector, text,
-};
+use super::words::{age, cut, items, labels, none_if_empty, number, or, selector, text};
 
 /// The cells of an object; `None` for kinds that are not from here.
 pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<Value>> {
-    let name = object["metadata"]["name"].clone();
+    let name = json!(text(&object["metadata"]["name"]));
     let (spec, status) = (&object["spec"], &object["status"]);
     let entries = |map: &Value| map.as_object().map_or(0, serde_json::Map::len);
     Some(match storage {
@@ -94,11 +92,17 @@ pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<
             } else {
                 "<none>".into()
             };
-            vec![name, spec["controller"].clone(), json!(shown), json!(created)]
+            vec![
+                name,
+                spec["controller"].clone(),
+                json!(shown),
+                json!(created),
+            ]
         }
         "ingresses.networking.k8s.io" => ingress(object, created),
         "storageclasses.storage.k8s.io" => {
-            let default = &object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"];
+            let default =
+                &object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"];
             let mark = if default == "true" { " (default)" } else { "" };
             vec![
                 json!(format!("{}{mark}", text(&name))),
@@ -143,7 +147,23 @@ pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<
             json!(status["attached"] == true),
             json!(created),
         ],
-        "horizontalpodautoscalers.autoscaling" => return None,
+        "horizontalpodautoscalers.autoscaling" => {
+            let target = &spec["scaleTargetRef"];
+            let least = spec["minReplicas"].as_i64();
+            vec![
+                name,
+                json!(format!(
+                    "{}/{}",
+                    text(&target["kind"]),
+                    text(&target["name"])
+                )),
+                json!(scaling_targets(spec, status)),
+                json!(least.map_or_else(|| "<unset>".to_owned(), |least| least.to_string())),
+                json!(number(&spec["maxReplicas"])),
+                json!(number(&status["currentReplicas"])),
+                json!(created),
+            ]
+        }
         "certificatesigningrequests.certificates.k8s.io" => certificate(object, created),
         "flowschemas.flowcontrol.apiserver.k8s.io" => {
             let dangling = items(&status["conditions"])
@@ -236,6 +256,30 @@ fn service(service: &Value, created: &str) -> Vec<Value> {
     ]
 }
 
+/// Utilization of resources as an autoscaler sees and wants it.
+fn scaling_targets(spec: &Value, status: &Value) -> String {
+    let shown: Vec<String> = items(&spec["metrics"])
+        .iter()
+        .map(|metric| {
+            let resource = &metric["resource"];
+            let Some(wanted) = resource["target"]["averageUtilization"].as_i64() else {
+                return format!("<unknown>/{}", text(&resource["target"]["averageValue"]));
+            };
+            let current = items(&status["currentMetrics"])
+                .iter()
+                .find(|current| current["resource"]["name"] == resource["name"])
+                .and_then(|current| current["resource"]["current"]["averageUtilization"].as_i64());
+            let current = current.map_or_else(|| "<unknown>".to_owned(), |now| format!("{now}%"));
+            format!("{}: {current}/{wanted}%", text(&resource["name"]))
+        })
+        .collect();
+    if shown.is_empty() {
+        "<none>".into()
+    } else {
+        shown.join(", ")
+    }
+}
+
 /// Addresses of a load balancer, sorted.
 fn balanced(status: &Value) -> Vec<String> {
     let mut all: Vec<String> = items(&status["loadBalancer"]["ingress"])
@@ -320,7 +364,11 @@ fn event(event: &Value) -> Vec<Value> {
         (last, number(&event["count"]).max(1))
     };
     let about = &event["involvedObject"];
-    let about = if about.is_object() { about } else { &event["regarding"] };
+    let about = if about.is_object() {
+        about
+    } else {
+        &event["regarding"]
+    };
     let kind = text(&about["kind"]).to_lowercase();
     let target = match about["name"].as_str() {
         Some(name) if !name.is_empty() => format!("{kind}/{name}"),
@@ -330,10 +378,7 @@ fn event(event: &Value) -> Vec<Value> {
         &event["source"]["component"],
         &text(&event["reportingComponent"]),
     );
-    let instance = or(
-        &event["source"]["host"],
-        &text(&event["reportingInstance"]),
-    );
+    let instance = or(&event["source"]["host"], &text(&event["reportingInstance"]));
     let source = if instance.is_empty() {
         component
     } else {

@@ -82,7 +82,13 @@ pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<
                 number(&status["readyReplicas"]),
                 number(&spec["replicas"])
             );
-            vec![json!(name), json!(ready), json!(created), json!(names), json!(images)]
+            vec![
+                json!(name),
+                json!(ready),
+                json!(created),
+                json!(names),
+                json!(images),
+            ]
         }
         "controllerrevisions.apps" => {
             let owners = items(&object["metadata"]["ownerReferences"]).iter();
@@ -146,13 +152,10 @@ pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<
 pub(super) fn row_conditions(resource: &Resource, object: &Value) -> Value {
     let completed = |reason: &str, message: &str| json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]);
     match object["status"]["phase"].as_str() {
-        Some("Succeeded") if resource.storage == "pods" => completed(
-            "Succeeded",
-            "The pod has completed successfully.",
-        ),
-        Some("Failed") if resource.storage == "pods" => {
-            completed("Failed", "The pod failed.")
+        Some("Succeeded") if resource.storage == "pods" => {
+            completed("Succeeded", "The pod has completed successfully.")
         }
+        Some("Failed") if resource.storage == "pods" => completed("Failed", "The pod failed."),
         _ => Value::Null,
     }
 }
@@ -235,9 +238,9 @@ fn pod(pod: &Value, created: &str) -> Vec<Value> {
         reason = "SchedulingGated".into();
     }
     let starts_again = |container: &Value| {
-        items(&spec["initContainers"]).iter().any(|known| {
-            known["name"] == container["name"] && known["restartPolicy"] == "Always"
-        })
+        items(&spec["initContainers"])
+            .iter()
+            .any(|known| known["name"] == container["name"] && known["restartPolicy"] == "Always")
     };
     let sidecars = items(&spec["initContainers"])
         .iter()
