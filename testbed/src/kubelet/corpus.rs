@@ -1,8 +1,8 @@
 //! What was recorded on real kubelets, and how it is kept: one compressed file of JSON lines a configuration, the
 //! configuration first, then the sequences that its kubelet saw one after another without a restart between them.
 //!
-//! Pod UIDs are replaced by pod names, checksums and the plugins' answers are left out; everything else is as the kubelet
-//! wrote or said it.
+//! Pod UIDs are replaced by pod names, checksums and the plugins' answers are left out, but for [`Files`]; everything else is
+//! as the kubelet wrote or said it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,6 +46,20 @@ pub struct Sequence {
     pub seed: u64,
     /// In order.
     pub steps: Vec<Step>,
+    /// State files before all pods went, to the byte; only of some sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Files>,
+}
+
+/// State files as the kubelet wrote them; empty where there was none.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Files {
+    /// `cpu_manager_state`.
+    pub cpu: String,
+    /// `memory_manager_state`.
+    pub memory: String,
+    /// The device manager's checkpoint.
+    pub devices: String,
 }
 
 /// One operation and everything that can be seen of the kubelet afterwards.
@@ -73,6 +87,12 @@ pub enum Operation {
         /// Name.
         name: String,
     },
+    /// The kubelet was restarted with its state; it was waited for a BestEffort pod without requests, created and deleted
+    /// then: what the kubelet found at its start is admitted again by that time.
+    Restart {
+        /// Name of the BestEffort pod.
+        probe: String,
+    },
     /// All pods were deleted.
     Drain,
 }
@@ -83,6 +103,9 @@ pub struct Seen {
     /// Why the created pod was refused; none when it was admitted or nothing was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
+    /// Other pods that failed by what was done: preempted, or refused after a restart.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed: BTreeMap<String, Refusal>,
     /// `cpu_manager_state` without the checksum.
     pub cpu: Value,
     /// `memory_manager_state` without the checksum.
@@ -96,7 +119,7 @@ pub struct Seen {
     pub get: Option<Vec<ContainerView>>,
 }
 
-/// Status of a refused pod.
+/// Status of a pod that the kubelet refused or ended.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Refusal {
     /// Reason of the status.

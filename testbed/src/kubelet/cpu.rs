@@ -318,6 +318,11 @@ impl Manager {
         self.reuse = Some((pod.to_owned(), reuse));
     }
 
+    /// The kubelet restarts: what it had written is all that it knows.
+    pub fn restart(&mut self) {
+        self.reuse = None;
+    }
+
     /// Drops the entries of pods that are not active.
     pub fn remove_stale(&mut self, active: &BTreeSet<String>) {
         let gone: Vec<String> = self

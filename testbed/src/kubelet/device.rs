@@ -67,8 +67,10 @@ pub enum Error {
 #[derive(Clone, Debug, Default)]
 pub struct Manager {
     zones: Vec<ZoneId>,
-    /// Resource → id → device; empty after a plugin stopped.
+    /// Resource → id → device; empty after a restart of the kubelet until the plugin is back.
     plugins: BTreeMap<String, BTreeMap<String, Device>>,
+    /// Resource → id → numbers of its zones as last told, -1 for none.
+    places: BTreeMap<String, BTreeMap<String, Vec<i64>>>,
     /// Pod → container → resource → ids.
     held: BTreeMap<String, BTreeMap<String, BTreeMap<String, Ids>>>,
     /// Resource → ids of finished init containers, of one pod.
@@ -89,8 +91,54 @@ impl Manager {
 
     /// A plugin tells its full list of devices; the checkpoint is written.
     pub fn announce(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
+        let places = self.places.entry(resource.to_owned()).or_default();
+        for (id, device) in &devices {
+            let zones = device.zones.iter().flatten();
+            let mut numbers: Vec<i64> = zones.map(|zone| i64::from(zone.get())).collect();
+            if numbers.is_empty() {
+                numbers.push(-1);
+            }
+            places.insert(id.clone(), numbers);
+        }
         self.plugins.insert(resource.to_owned(), devices);
         self.write();
+    }
+
+    /// The kubelet restarts: it knows what it had written, and no device until its plugin comes back.
+    pub fn restart(&mut self) {
+        self.plugins.values_mut().for_each(BTreeMap::clear);
+        self.reuse = None;
+        self.held.clear();
+        for entry in &self.written {
+            self.held
+                .entry(entry.pod.clone())
+                .or_default()
+                .entry(entry.container.clone())
+                .or_default()
+                .insert(
+                    entry.resource.clone(),
+                    entry.ids.values().flatten().cloned().collect(),
+                );
+        }
+    }
+
+    /// Whether a pod holds any device.
+    pub fn holds(&self, pod: &str) -> bool {
+        self.held.contains_key(pod)
+    }
+
+    /// Resource → number of devices that pods hold.
+    pub fn used(&self) -> BTreeMap<String, usize> {
+        let resources: BTreeSet<&String> = self
+            .held
+            .values()
+            .flat_map(BTreeMap::values)
+            .flat_map(BTreeMap::keys)
+            .collect();
+        resources
+            .into_iter()
+            .map(|resource| (resource.clone(), self.in_use(resource).len()))
+            .collect()
     }
 
     /// Which devices to take first where the kubelet takes any: it walks hash tables there, we take the lowest ids. A replay
@@ -267,13 +315,13 @@ impl Manager {
             .collect()
     }
 
-    /// Gives a container its devices. `active` are the pods whose devices are still theirs.
+    /// Gives a container its devices. `active` are the pods whose devices are still theirs; none while that is not known.
     pub fn allocate(
         &mut self,
         pod: &Workload,
         unit: &Unit,
         affinity: Option<NumaMask>,
-        active: &BTreeSet<String>,
+        active: Option<&BTreeSet<String>>,
     ) -> Result<(), Error> {
         if self
             .reuse
@@ -289,7 +337,7 @@ impl Manager {
             if !self.is_known(resource) {
                 continue;
             }
-            if !is_clean {
+            if let Some(active) = active.filter(|_| !is_clean) {
                 self.remove_stale(active);
                 is_clean = true;
             }
@@ -422,11 +470,10 @@ impl Manager {
                 for (resource, ids) in resources {
                     let mut by_zone: BTreeMap<i64, Vec<String>> = BTreeMap::new();
                     for id in ids {
-                        let zone = self
-                            .near(resource, id)
-                            .and_then(|zones| zones.first())
-                            .map_or(-1, |zone| i64::from(zone.get()));
-                        by_zone.entry(zone).or_default().push(id.clone());
+                        let places = self.places.get(resource).and_then(|known| known.get(id));
+                        for zone in places.into_iter().flatten() {
+                            by_zone.entry(*zone).or_default().push(id.clone());
+                        }
                     }
                     entries.push(DeviceEntry {
                         pod: pod.clone(),

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::Pod;
-use podresources::v1;
 use serde_json::Value;
 use topology::hint::{Hint, lists};
 use topology::mask::ZoneId;
@@ -13,10 +12,13 @@ use topology::policy::{Policy, Scope};
 use super::corpus::{DeviceEntry, Refusal};
 use super::cpu;
 use super::device::{self, Device};
-use super::predicates;
+use super::predicates::{self, Obstacle, Place};
+use super::preemption;
 use super::settings::{self, Start};
-use super::workload::{self, Amounts, ContainerKind, Unit, Workload};
+use super::workload::{self, Amounts, Unit, Workload};
 use crate::local::KubeletSettings;
+
+mod answers;
 
 /// Reason of a refusal for lack of alignment.
 const TOPOLOGY_AFFINITY_ERROR: &str = "TopologyAffinityError";
@@ -32,8 +34,14 @@ pub struct Node {
     devices: device::Manager,
     /// Pods that were admitted and whose containers have not all stopped, by UID.
     active: BTreeMap<String, Workload>,
-    /// Labels of the node.
-    labels: BTreeMap<String, String>,
+    /// Their UIDs in the order of their admission.
+    order: Vec<String>,
+    /// Pods that ended for critical ones and have not been asked for.
+    preempted: Vec<String>,
+    /// What the node says about itself.
+    place: Place,
+    /// False while a restarted kubelet admits what it finds: nothing is released then.
+    is_settled: bool,
 }
 
 /// No active pod has this name.
@@ -75,7 +83,21 @@ impl Node {
     /// An empty node whose machine's devices have been announced.
     pub fn new(machine: &Machine, settings: &KubeletSettings) -> Result<Self, settings::Error> {
         let start = settings::start(machine, settings)?;
-        let mut devices = device::Manager::new(start.zones.clone());
+        let mut node = Self {
+            devices: device::Manager::new(start.zones.clone()),
+            start,
+            active: BTreeMap::new(),
+            order: Vec::new(),
+            preempted: Vec::new(),
+            place: Place::default(),
+            is_settled: true,
+        };
+        node.announce(machine);
+        Ok(node)
+    }
+
+    /// The device plugins of a machine tell their devices.
+    pub fn announce(&mut self, machine: &Machine) {
         for (resource, list) in machine.devices() {
             let list = list
                 .iter()
@@ -89,21 +111,20 @@ impl Node {
                     (device.id.clone(), known)
                 })
                 .collect();
-            devices.announce(resource, list);
+            self.devices.announce(resource, list);
         }
-        Ok(Self {
-            start,
-            devices,
-            active: BTreeMap::new(),
-            labels: BTreeMap::new(),
-        })
     }
 
     /// The same node with labels that pods can select it by.
     #[must_use]
     pub fn with_labels(mut self, labels: BTreeMap<String, String>) -> Self {
-        self.labels = labels;
+        self.place.labels = labels;
         self
+    }
+
+    /// The node's name, labels and taints changed.
+    pub fn set_place(&mut self, place: Place) {
+        self.place = place;
     }
 
     /// The device manager, for plugins that come, change or go.
@@ -131,28 +152,92 @@ impl Node {
     }
 
     /// Admits a pod and gives its containers their resources, or says what its status will say. A refused pod may have been
-    /// given something: it is free again before the next hints.
+    /// given something: it is free again before the next hints. Room for a critical pod may cost others:
+    /// [`Node::take_preempted`].
     pub fn admit(&mut self, pod: &Pod) -> Result<Result<(), Refusal>, workload::Error> {
-        let workload = Workload::new(pod)?;
-        let outcome = match self.managers(&workload) {
-            Ok(()) => predicates::check(
-                &workload,
-                &self.allocatable(),
-                self.active.values(),
-                &self.labels,
-            ),
+        Ok(self.admit_workload(Workload::new(pod)?))
+    }
+
+    fn admit_workload(&mut self, pod: Workload) -> Result<(), Refusal> {
+        let outcome = match self.managers(&pod) {
+            Ok(()) => self.predicates(&pod),
             Err(failure) => Err((failure.reason.to_owned(), failure.text)),
         };
-        Ok(match outcome {
-            Ok(()) => {
-                self.active.insert(workload.uid.clone(), workload);
-                Ok(())
+        let refuse = |(reason, text)| Refusal {
+            reason,
+            message: format!("Pod was rejected: {text}"),
+        };
+        outcome.map_err(refuse)?;
+        self.order.retain(|uid| *uid != pod.uid);
+        self.order.push(pod.uid.clone());
+        self.active.insert(pod.uid.clone(), pod);
+        Ok(())
+    }
+
+    fn predicates(&mut self, pod: &Workload) -> Result<(), (String, String)> {
+        if let Some((reason, text)) = predicates::unsupported(pod, &self.place) {
+            return Err((reason.to_owned(), text.to_owned()));
+        }
+        let mut allocatable = self.allocatable();
+        if self.devices.holds(&pod.uid) {
+            // Devices that have been given away exist, whatever the node's status says.
+            for (resource, count) in self.devices.used() {
+                let all = allocatable.entry(resource).or_default();
+                *all = (*all).max(count as i64);
             }
-            Err((reason, text)) => Err(Refusal {
-                reason,
-                message: format!("Pod was rejected: {text}"),
-            }),
-        })
+        }
+        let obstacles = predicates::obstacles(pod, &allocatable, self.active.values(), &self.place);
+        let others = |obstacle: &&Obstacle| matches!(obstacle, Obstacle::Failed { .. });
+        let first = if pod.is_critical() {
+            obstacles.iter().find(others)
+        } else {
+            obstacles.first()
+        };
+        if let Some(obstacle) = first {
+            return Err(obstacle.refusal());
+        }
+        if obstacles.is_empty() {
+            return Ok(());
+        }
+        let victims = preemption::victims(pod, self.active.values(), &obstacles);
+        let victims = victims.map_err(|error| {
+            let text = format!(
+                "Unexpected error while attempting to recover from admission failure: {error}"
+            );
+            (UNEXPECTED_ADMISSION_ERROR.to_owned(), text)
+        })?;
+        for uid in victims {
+            self.stopped(&uid);
+            self.preempted.push(uid);
+        }
+        Ok(())
+    }
+
+    /// UIDs of the pods that ended for critical ones since this was asked last; what their status says is in [`preemption`].
+    pub fn take_preempted(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.preempted)
+    }
+
+    /// The kubelet restarts with the same settings and its state files: it admits the pods that it finds again, in the order
+    /// of their creation, and may refuse some. Devices have to be announced again.
+    pub fn restart(&mut self) -> BTreeMap<String, Refusal> {
+        self.start.cpu.restart();
+        self.start.memory.restart();
+        self.devices.restart();
+        let mut found = std::mem::take(&mut self.active);
+        let order = std::mem::take(&mut self.order);
+        let mut refused = BTreeMap::new();
+        self.is_settled = false;
+        for uid in order {
+            let Some(pod) = found.remove(&uid) else {
+                continue;
+            };
+            if let Err(refusal) = self.admit_workload(pod) {
+                refused.insert(uid, refusal);
+            }
+        }
+        self.is_settled = true;
+        refused
     }
 
     /// Active pods and the one under admission.
@@ -205,6 +290,9 @@ impl Node {
     }
 
     fn remove_stale(&mut self, living: &BTreeSet<String>) {
+        if !self.is_settled {
+            return;
+        }
         self.devices.remove_stale(living);
         self.start.cpu.remove_stale(living);
         self.start.memory.remove_stale(living);
@@ -217,12 +305,17 @@ impl Node {
         best: Hint,
         living: &BTreeSet<String>,
     ) -> Result<(), Failure> {
+        let living = Some(living).filter(|_| self.is_settled);
         self.devices
             .allocate(pod, unit, best.affinity, living)
             .map_err(|error| Failure::unexpected(&error))?;
-        self.start.cpu.remove_stale(living);
+        if let Some(living) = living {
+            self.start.cpu.remove_stale(living);
+        }
         self.start.cpu.allocate(pod, unit, best.affinity)?;
-        self.start.memory.remove_stale(living);
+        if let Some(living) = living {
+            self.start.memory.remove_stale(living);
+        }
         self.start
             .memory
             .allocate(pod, unit, best)
@@ -252,6 +345,7 @@ impl Node {
     /// All containers of a pod have stopped: the pod is not active any more.
     pub fn stopped(&mut self, uid: &str) {
         self.active.remove(uid);
+        self.order.retain(|other| other != uid);
     }
 
     /// The managers forget pods that are not active, as they do at the next admission or, for CPUs, with time.
@@ -263,104 +357,6 @@ impl Node {
     /// UIDs of the active pods.
     pub fn active(&self) -> impl Iterator<Item = &str> {
         self.active.keys().map(String::as_str)
-    }
-
-    /// Answer of `List`, pods by UID. The device manager forgets pods that are gone.
-    pub fn list(&mut self) -> v1::ListPodResourcesResponse {
-        let living: BTreeSet<String> = self.active.keys().cloned().collect();
-        self.devices.remove_stale(&living);
-        v1::ListPodResourcesResponse {
-            pod_resources: self
-                .active
-                .values()
-                .map(|pod| self.resources(pod))
-                .collect(),
-        }
-    }
-
-    /// Answer of `Get`.
-    pub fn get(&self, namespace: &str, name: &str) -> Result<v1::PodResources, NotFound> {
-        self.active
-            .values()
-            .find(|pod| pod.namespace == namespace && pod.name == name)
-            .map(|pod| self.resources(pod))
-            .ok_or_else(|| NotFound {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            })
-    }
-
-    fn resources(&self, pod: &Workload) -> v1::PodResources {
-        let of_kind = |kind: ContainerKind| pod.units.iter().filter(move |unit| unit.kind == kind);
-        let units = of_kind(ContainerKind::Sidecar).chain(of_kind(ContainerKind::App));
-        v1::PodResources {
-            name: pod.name.clone(),
-            namespace: pod.namespace.clone(),
-            containers: units.map(|unit| self.container(pod, unit)).collect(),
-        }
-    }
-
-    fn container(&self, pod: &Workload, unit: &Unit) -> v1::ContainerResources {
-        let cpus = self.start.cpu.exclusive(&pod.uid, &unit.name);
-        let blocks = self.start.memory.blocks(&pod.uid, &unit.name);
-        let mut devices = Vec::new();
-        for (resource, ids) in self
-            .devices
-            .held(&pod.uid, &unit.name)
-            .into_iter()
-            .flatten()
-        {
-            let known = self.devices.plugins().get(resource);
-            for id in ids {
-                let device = known.and_then(|devices| devices.get(id));
-                devices.extend(device_entries(resource, id, device));
-            }
-        }
-        v1::ContainerResources {
-            name: unit.name.clone(),
-            devices,
-            cpu_ids: cpus.into_iter().flatten().copied().map(i64::from).collect(),
-            memory: blocks
-                .iter()
-                .map(|block| v1::ContainerMemory {
-                    memory_type: block.kind.clone(),
-                    size: block.size,
-                    topology: Some(nodes(block.affinity.iter())),
-                })
-                .collect(),
-            dynamic_resources: Vec::new(),
-        }
-    }
-
-    /// Answer of `GetAllocatableResources`.
-    pub fn allocatable_resources(&self) -> v1::AllocatableResourcesResponse {
-        let devices = self
-            .devices
-            .plugins()
-            .iter()
-            .flat_map(|(resource, devices)| {
-                devices
-                    .iter()
-                    .filter(|(_, device)| device.healthy)
-                    .flat_map(|(id, device)| device_entries(resource, id, Some(device)))
-            })
-            .collect();
-        let cpus = self.start.cpu.allocatable();
-        v1::AllocatableResourcesResponse {
-            devices,
-            cpu_ids: cpus.into_iter().map(i64::from).collect(),
-            memory: self
-                .start
-                .memory
-                .allocatable()
-                .into_iter()
-                .map(|(kind, size, zone)| v1::ContainerMemory {
-                    memory_type: kind,
-                    size,
-                    topology: Some(nodes(ZoneId::new(u64::from(zone)).into_iter())),
-                })
-                .collect(),
-        }
     }
 
     /// `cpu_manager_state` without checksum.
@@ -376,31 +372,5 @@ impl Node {
     /// Entries of the device manager's checkpoint.
     pub fn device_entries(&self) -> &[DeviceEntry] {
         self.devices.written()
-    }
-}
-
-fn nodes(zones: impl Iterator<Item = ZoneId>) -> v1::TopologyInfo {
-    v1::TopologyInfo {
-        nodes: zones
-            .map(|zone| v1::NumaNode {
-                id: i64::from(zone.get()),
-            })
-            .collect(),
-    }
-}
-
-/// One entry for each zone of a device; one without topology where it has none; nothing where its list of zones is empty.
-fn device_entries(resource: &str, id: &str, device: Option<&Device>) -> Vec<v1::ContainerDevices> {
-    let entry = |topology| v1::ContainerDevices {
-        resource_name: resource.to_owned(),
-        device_ids: vec![id.to_owned()],
-        topology,
-    };
-    match device.and_then(|device| device.zones.as_ref()) {
-        None => vec![entry(None)],
-        Some(zones) => zones
-            .iter()
-            .map(|zone| entry(Some(nodes([*zone].into_iter()))))
-            .collect(),
     }
 }

@@ -1,14 +1,12 @@
-//! Seeded random kubelet configurations and pod sequences to compare the model with real kubelets on.
+//! Seeded random pod sequences to compare the model with real kubelets on.
 
 use std::collections::BTreeMap;
 
-use fixtures::machines::{MIB, Machine, profile};
-use serde_json::json;
+use fixtures::machines::{MIB, Machine};
 
 use super::corpus::Operation;
 use super::recipe::{ContainerRecipe, Kind, PodRecipe};
 use crate::local::KubeletSettings;
-use crate::local::kubelet::{CpuPolicy, MemoryPolicy, TopologyPolicy, TopologyScope};
 
 /// SplitMix64: the same numbers for a seed for good, which no crate promises.
 #[derive(Clone, Debug)]
@@ -29,7 +27,7 @@ impl Random {
     }
 
     /// A number from `low` to `high`, both included.
-    fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high.max(low) - low + 1)
     }
 
@@ -38,204 +36,8 @@ impl Random {
     }
 }
 
-/// The machines: one, two and four zones, with and without SMT, with two zones a socket, with caches smaller than a zone.
-const MACHINES: [&str; 6] = [
-    "
-name: two-zones
-threadsPerCore: 2
-zones:
-- {cores: 6, memory: 16Gi, hugepages2Mi: 512, hugepages1Gi: 2}
-- {cores: 6, memory: 16Gi, hugepages2Mi: 512, hugepages1Gi: 2}
-distances: [[10, 21], [21, 10]]
-devices: {example.com/deviceA: [3, 3], example.com/deviceB: [2, 0]}
-",
-    "
-name: four-zones
-threadsPerCore: 2
-zones:
-- {cores: 4, memory: 16Gi, hugepages2Mi: 256}
-- {cores: 4, memory: 16Gi, hugepages2Mi: 256}
-- {cores: 4, memory: 16Gi}
-- {cores: 4, memory: 8Gi, hugepages1Gi: 2}
-distances: [[10, 12, 21, 31], [12, 10, 31, 21], [21, 31, 10, 12], [31, 21, 12, 10]]
-devices: {example.com/deviceA: [2, 2, 2, 2], example.com/deviceB: [0, 1, 0, 3]}
-",
-    "
-name: no-smt
-zones:
-- {cores: 8, memory: 16Gi, hugepages2Mi: 512}
-- {cores: 8, memory: 16Gi}
-devices: {example.com/deviceA: [2, 4]}
-",
-    "
-name: caches
-threadsPerCore: 2
-coresPerCache: 4
-zones:
-- {cores: 8, memory: 16Gi}
-- {cores: 8, memory: 16Gi}
-devices: {example.com/deviceA: [3, 3]}
-",
-    "
-name: two-sockets
-threadsPerCore: 2
-zonesPerSocket: 2
-zones:
-- {cores: 4, memory: 16Gi}
-- {cores: 4, memory: 16Gi}
-- {cores: 4, memory: 16Gi, hugepages1Gi: 4}
-- {cores: 4, memory: 16Gi, hugepages1Gi: 4}
-distances: [[10, 12, 21, 21], [12, 10, 21, 21], [21, 21, 10, 12], [21, 21, 12, 10]]
-devices: {example.com/deviceA: [1, 2, 3, 0]}
-",
-    "
-name: one-zone
-threadsPerCore: 2
-zones:
-- {cores: 8, memory: 32Gi, hugepages2Mi: 256, hugepages1Gi: 2}
-devices: {example.com/deviceA: [4]}
-",
-];
-
-/// Topology manager policies with their scopes.
-const POLICIES: [(TopologyPolicy, TopologyScope, &str); 7] = [
-    (
-        TopologyPolicy::SingleNumaNode,
-        TopologyScope::Container,
-        "single-container",
-    ),
-    (
-        TopologyPolicy::BestEffort,
-        TopologyScope::Pod,
-        "besteffort-pod",
-    ),
-    (
-        TopologyPolicy::Restricted,
-        TopologyScope::Container,
-        "restricted-container",
-    ),
-    (
-        TopologyPolicy::SingleNumaNode,
-        TopologyScope::Pod,
-        "single-pod",
-    ),
-    (
-        TopologyPolicy::BestEffort,
-        TopologyScope::Container,
-        "besteffort-container",
-    ),
-    (
-        TopologyPolicy::Restricted,
-        TopologyScope::Pod,
-        "restricted-pod",
-    ),
-    (TopologyPolicy::None, TopologyScope::Container, "none"),
-];
-
-/// CPU manager options that go together.
-const OPTIONS: [&[&str]; 11] = [
-    &[],
-    &["full-pcpus-only"],
-    &["distribute-cpus-across-numa"],
-    &["strict-cpu-reservation"],
-    &["full-pcpus-only", "distribute-cpus-across-numa"],
-    &["prefer-align-cpus-by-uncorecache"],
-    &["align-by-socket"],
-    &["distribute-cpus-across-cores"],
-    &["full-pcpus-only", "strict-cpu-reservation"],
-    &["full-pcpus-only", "prefer-align-cpus-by-uncorecache"],
-    &["align-by-socket", "distribute-cpus-across-numa"],
-];
-
-/// Alpha options need their gate.
-const ALPHA: [&str; 2] = ["align-by-socket", "distribute-cpus-across-cores"];
-
-/// Kubelet settings by name.
-pub type Named = Vec<(String, KubeletSettings)>;
-
-/// Every machine with the kubelet settings that it is recorded with, by name. Ten or so a machine: all policies and scopes, all
-/// options that the policy allows.
-pub fn configurations() -> Result<Vec<(Machine, Named)>, profile::Error> {
-    let mut all = Vec::new();
-    for (index, text) in MACHINES.iter().enumerate() {
-        let machine = profile::from_yaml(text)?;
-        let mut list = Named::new();
-        for round in 0..10 {
-            let (policy, scope, policy_name) = POLICIES[round % POLICIES.len()];
-            let mut options = OPTIONS[(round + index * 2) % OPTIONS.len()];
-            if options.contains(&"align-by-socket") && policy == TopologyPolicy::SingleNumaNode {
-                options = &["full-pcpus-only"];
-            }
-            let mut settings = settings(&machine, round, options);
-            settings.topology_manager_policy = policy;
-            settings.topology_manager_scope = scope;
-            if matches!(
-                policy,
-                TopologyPolicy::BestEffort | TopologyPolicy::Restricted
-            ) && round % 3 == 1
-            {
-                settings
-                    .topology_manager_policy_options
-                    .insert("prefer-closest-numa-nodes".to_owned(), "true".to_owned());
-            }
-            let shown: Vec<&str> = settings
-                .cpu_manager_policy_options
-                .keys()
-                .map(String::as_str)
-                .collect();
-            let name = format!(
-                "{}-{round}-{policy_name}-{}",
-                machine.name(),
-                shown.join("+")
-            );
-            list.push((name.trim_end_matches('-').to_owned(), settings));
-        }
-        all.push((machine, list));
-    }
-    Ok(all)
-}
-
-fn settings(machine: &Machine, round: usize, options: &[&str]) -> KubeletSettings {
-    let mut settings = KubeletSettings {
-        reserved_memory_per_zone: 512 * MIB,
-        ..KubeletSettings::default()
-    };
-    match round {
-        8 => settings.memory_manager_policy = MemoryPolicy::None,
-        9 => settings.cpu_manager_policy = CpuPolicy::None,
-        _ => {}
-    }
-    settings.reserved_cpus = match round % 4 {
-        1 => Some(machine.core_cpus(0)),
-        2 => Some(vec![0, machine.total_cpus() - 1]),
-        3 => Some(vec![1]),
-        _ => None,
-    };
-    if settings.cpu_manager_policy == CpuPolicy::Static {
-        settings.cpu_manager_policy_options = options
-            .iter()
-            .map(|option| ((*option).to_owned(), "true".to_owned()))
-            .collect();
-    }
-    if options.iter().any(|option| ALPHA.contains(option)) {
-        settings.extra.insert(
-            "featureGates".to_owned(),
-            json!({ "CPUManagerPolicyAlphaOptions": true }),
-        );
-    }
-    // What time alone would change must not change while a sequence is recorded; events are of no interest.
-    for (field, value) in [
-        ("cpuManagerReconcilePeriod", json!("1h")),
-        ("eventRecordQPS", json!(1)),
-        ("eventBurst", json!(1)),
-        ("nodeStatusUpdateFrequency", json!("1s")),
-    ] {
-        settings.extra.insert(field.to_owned(), value);
-    }
-    settings
-}
-
-/// The operations of one sequence: 8 to 12 pods, in every third sequence deletions between them, and at the end all pods go.
+/// The operations of one sequence: 8 to 12 pods, in every third sequence deletions between them, in some a restart of the
+/// kubelet, and at the end all pods go.
 pub fn operations(
     seed: u64,
     machine: &Machine,
@@ -245,11 +47,15 @@ pub fn operations(
     let mut random = Random::new(seed);
     let pods = random.between(8, 12);
     let churn = random.chance(35);
+    let restart = random.chance(8).then(|| random.between(3, pods - 1));
     let mut alive: Vec<String> = Vec::new();
     let mut operations = Vec::new();
     for index in 0..pods {
         let name = format!("{prefix}-{index}");
-        let pod = pod(&mut random, machine, settings);
+        let mut pod = pod(&mut random, machine, settings);
+        if restart.is_some() {
+            pod = without_chance(pod);
+        }
         alive.push(name.clone());
         operations.push(Operation::Create { name, pod });
         if churn && random.chance(45) && alive.len() > 1 {
@@ -257,9 +63,28 @@ pub fn operations(
             let name = alive.swap_remove(victim);
             operations.push(Operation::Delete { name });
         }
+        if restart == Some(index) {
+            let probe = format!("{prefix}-probe");
+            operations.push(Operation::Restart { probe });
+        }
     }
     operations.push(Operation::Drain);
     operations
+}
+
+/// The pod without what a restart of the kubelet leaves to chance: whether a plugin is back before its devices are asked for,
+/// how far init containers are.
+fn without_chance(mut pod: PodRecipe) -> PodRecipe {
+    pod.runs = false;
+    pod.containers
+        .retain(|container| container.kind != Kind::Init);
+    for container in &mut pod.containers {
+        container.limits.retain(|name, _| !name.contains('/'));
+        if let Some(requests) = &mut container.requests {
+            requests.retain(|name, _| !name.contains('/'));
+        }
+    }
+    pod
 }
 
 /// Quality of service that a pod is made for.
@@ -268,12 +93,18 @@ enum Class {
     Guaranteed,
     Burstable,
     BestEffort,
+    /// Burstable, and room is made for it.
+    Critical,
+    /// With resources of the pod as a whole.
+    Whole,
 }
 
 fn pod(random: &mut Random, machine: &Machine, settings: &KubeletSettings) -> PodRecipe {
     let class = match random.between(0, 99) {
-        0..84 => Class::Guaranteed,
-        84..94 => Class::Burstable,
+        0..77 => Class::Guaranteed,
+        77..86 => Class::Burstable,
+        86..90 => Class::Critical,
+        90..94 => Class::Whole,
         _ => Class::BestEffort,
     };
     let mut containers = Vec::new();
@@ -299,9 +130,18 @@ fn pod(random: &mut Random, machine: &Machine, settings: &KubeletSettings) -> Po
         .iter()
         .filter(|container| container.kind != Kind::App)
         .count();
+    let runs = inits > 0 && random.chance(25);
+    let mut level = BTreeMap::new();
+    if class == Class::Whole {
+        level.insert("cpu".to_owned(), random.between(1, 6).to_string());
+        level.insert("memory".to_owned(), memory(random, machine, Kind::Sidecar));
+    }
     PodRecipe {
-        runs: inits > 0 && random.chance(25),
+        runs,
         nowhere: random.chance(2),
+        critical: class == Class::Critical,
+        host_port: (!runs && random.chance(6)).then(|| 8080 + random.between(0, 1) as i32),
+        level,
         containers,
     }
 }
@@ -332,7 +172,18 @@ fn container(
                 ),
             ]));
         }
-        Class::BestEffort => {}
+        Class::Critical => {
+            let cpu = random.between(1, u64::from(machine.total_cpus()) / 3);
+            let memory = machine.total_memory() / MIB / 3;
+            requests = Some(BTreeMap::from([
+                ("cpu".to_owned(), cpu.to_string()),
+                (
+                    "memory".to_owned(),
+                    format!("{}Mi", random.between(1, memory)),
+                ),
+            ]));
+        }
+        Class::BestEffort | Class::Whole => {}
     }
     if random.chance(25) && !machine.devices().is_empty() {
         let index = random.between(0, machine.devices().len() as u64 - 1) as usize;

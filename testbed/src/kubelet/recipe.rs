@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, HostPathVolumeSource, Pod, PodSpec, ResourceRequirements, Volume, VolumeMount,
+    Container, ContainerPort, HostPathVolumeSource, Pod, PodSpec, ResourceRequirements, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// A directory that no node has: a pod that needs it is admitted and never started.
 const NEVER: &str = "/var/lib/never-there";
+/// The class of critical pods that every cluster has, and its priority.
+const CRITICAL: (&str, i32) = ("system-node-critical", 2_000_001_000);
 /// A label that no node has.
 const NOWHERE: &str = "testbed/nowhere";
 
@@ -28,7 +31,7 @@ pub enum Kind {
 }
 
 /// A container.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ContainerRecipe {
     /// When it runs.
     pub kind: Kind,
@@ -40,7 +43,7 @@ pub struct ContainerRecipe {
 }
 
 /// A pod.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PodRecipe {
     /// Init containers and sidecars first.
     pub containers: Vec<ContainerRecipe>,
@@ -50,6 +53,15 @@ pub struct PodRecipe {
     /// Whether its node selector fits no node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nowhere: bool,
+    /// Whether the kubelet makes room for it at the cost of others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub critical: bool,
+    /// Port of the host that the first app container wants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_port: Option<i32>,
+    /// Limits, and requests, of the pod as a whole.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub level: BTreeMap<String, String>,
 }
 
 impl PodRecipe {
@@ -83,7 +95,14 @@ impl PodRecipe {
                 enable_service_links: Some(false),
                 termination_grace_period_seconds: Some(1),
                 init_containers: Some(containers(false)).filter(|list| !list.is_empty()),
-                containers: containers(true),
+                containers: self.with_port(containers(true)),
+                priority_class_name: self.critical.then(|| CRITICAL.0.to_owned()),
+                priority: self.critical.then_some(CRITICAL.1),
+                resources: amounts(&self.level).map(|list| ResourceRequirements {
+                    limits: Some(list.clone()),
+                    requests: Some(list),
+                    ..ResourceRequirements::default()
+                }),
                 volumes: (!self.runs).then(|| vec![never]),
                 node_selector: self
                     .nowhere
@@ -94,14 +113,18 @@ impl PodRecipe {
         }
     }
 
+    fn with_port(&self, mut containers: Vec<Container>) -> Vec<Container> {
+        if let (Some(container), Some(port)) = (containers.first_mut(), self.host_port) {
+            container.ports = Some(vec![ContainerPort {
+                container_port: port,
+                host_port: Some(port),
+                ..ContainerPort::default()
+            }]);
+        }
+        containers
+    }
+
     fn container(&self, index: usize, recipe: &ContainerRecipe) -> Container {
-        let list = |list: &BTreeMap<String, String>| {
-            let list: BTreeMap<String, Quantity> = list
-                .iter()
-                .map(|(name, amount)| (name.clone(), Quantity(amount.clone())))
-                .collect();
-            Some(list).filter(|list| !list.is_empty())
-        };
         let command = match recipe.kind {
             Kind::Init => Some(vec!["/bin/sleep".to_owned(), "0".to_owned()]),
             Kind::App | Kind::Sidecar => None,
@@ -113,8 +136,8 @@ impl PodRecipe {
             command,
             restart_policy: (recipe.kind == Kind::Sidecar).then(|| "Always".to_owned()),
             resources: Some(ResourceRequirements {
-                limits: list(&recipe.limits),
-                requests: list(recipe.requests.as_ref().unwrap_or(&recipe.limits)),
+                limits: amounts(&recipe.limits),
+                requests: amounts(recipe.requests.as_ref().unwrap_or(&recipe.limits)),
                 ..ResourceRequirements::default()
             }),
             volume_mounts: (!self.runs).then(|| {
@@ -127,4 +150,13 @@ impl PodRecipe {
             ..Container::default()
         }
     }
+}
+
+/// None for an empty list.
+fn amounts(list: &BTreeMap<String, String>) -> Option<BTreeMap<String, Quantity>> {
+    let list: BTreeMap<String, Quantity> = list
+        .iter()
+        .map(|(name, amount)| (name.clone(), Quantity(amount.clone())))
+        .collect();
+    Some(list).filter(|list| !list.is_empty())
 }

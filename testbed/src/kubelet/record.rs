@@ -1,30 +1,33 @@
-//! Drives the real kubelets of a local cluster through random pod sequences and writes down what they do.
+//! Drives the real kubelets of a local cluster through random pod sequences, writes down what they do, and compares it with
+//! the model at once.
+//!
+//! A run can be ended at any time and begun again: files that are complete are left alone, and what fails on one
+//! configuration is tried once more and then left for the next run.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod recorder;
+
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::Api;
-use kube::api::{DeleteParams, PostParams};
-use podresources::client::PodResources;
-use podresources::socket::Socket;
-use serde_json::Value;
+use fixtures::machines::Machine;
+use tokio::sync::mpsc;
 
-use super::corpus::{self, Configuration, ContainerView, DeviceEntry, Operation, Refusal, Seen};
-use super::corpus::{Sequence, Step};
-use super::random;
+use self::recorder::Recorder;
+use super::composition::Composition;
+use super::configurations::Named;
+use super::replay::{self, Difference};
+use super::{configurations, corpus};
+use crate::local::assets::Assets;
 use crate::local::cluster::up;
 use crate::local::progress::Report;
-use crate::local::{ClusterSpec, KubeletSettings, LocalCluster, NodeHandle, NodePlan};
-use crate::local::{assets::Assets, node_handle};
+use crate::local::{ClusterSpec, LocalCluster, NodePlan, Progress, node_handle};
 
 /// Namespace of the pods.
 pub const NAMESPACE: &str = "default";
+/// Machines, configurations of each, and sequences of each configuration, of a [fresh](Plan::fresh) run.
+const FRESH: (usize, usize, u64) = (5, 2, 5);
 /// Longest that a kubelet may take for a pod.
 const LIMIT: Duration = Duration::from_mins(1);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// What to record.
 #[derive(Clone, Debug)]
@@ -35,16 +38,59 @@ pub struct Plan {
     pub assets: Assets,
     /// Directory with `numaresources-testbed`.
     pub bin_dir: PathBuf,
-    /// Directory of the corpus.
-    pub out: PathBuf,
+    /// Machines, each with the kubelet settings that it is recorded with, by name.
+    pub configurations: Vec<(Machine, Named)>,
+    /// Directory of the corpus; nothing is written without.
+    pub out: Option<PathBuf>,
     /// Sequences for each configuration.
     pub sequences: u64,
     /// Seed of the first sequence.
     pub seed: u64,
     /// No sequence begins after this time.
     pub limit: Duration,
-    /// Only configurations whose name contains this.
-    pub only: Option<String>,
+}
+
+impl Plan {
+    /// 50 sequences of this seed, only to be compared.
+    pub fn fresh(
+        seed: u64,
+        state_root: PathBuf,
+        assets: Assets,
+        bin_dir: PathBuf,
+    ) -> Result<Self, Error> {
+        let (machines, each, sequences) = FRESH;
+        Ok(Self {
+            state_root,
+            assets,
+            bin_dir,
+            configurations: configurations::some(seed, machines, each)?,
+            out: None,
+            sequences,
+            seed,
+            limit: Duration::from_mins(10),
+        })
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What was recorded now.
+    pub composition: Composition,
+    /// Configurations whose files were complete already.
+    pub kept: usize,
+    /// Where the model differs: (configuration, difference).
+    pub differences: Vec<(String, Difference)>,
+    /// Configurations that could not be recorded: (configuration, why).
+    pub failures: Vec<(String, String)>,
+}
+
+impl Outcome {
+    fn absorb(&mut self, other: Self) {
+        self.kept += other.kept;
+        self.differences.extend(other.differences);
+        self.failures.extend(other.failures);
+    }
 }
 
 /// Why recording failed.
@@ -80,6 +126,9 @@ pub enum Error {
     /// The corpus.
     #[error(transparent)]
     Corpus(#[from] corpus::Error),
+    /// The model cannot follow.
+    #[error(transparent)]
+    Replay(#[from] replay::Error),
     /// It took too long.
     #[error("{name}: {what} took more than {} s", LIMIT.as_secs())]
     Late {
@@ -93,22 +142,19 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Records; the number of sequences written. One node for each machine, all at once.
-pub async fn record(plan: Plan, report: Report<'_>) -> Result<usize, Error> {
-    let wanted = |name: &str| plan.only.as_deref().is_none_or(|only| name.contains(only));
-    let mut configurations = random::configurations()?;
-    for (_, list) in &mut configurations {
-        list.retain(|(name, _)| wanted(name));
-    }
-    configurations.retain(|(_, list)| !list.is_empty());
-    let nodes = configurations
+/// Records: one node for each machine, all at once.
+pub async fn record(plan: Plan, report: Report<'_>) -> Result<Outcome, Error> {
+    let nodes = plan
+        .configurations
         .iter()
-        .map(|(machine, list)| NodePlan {
-            name: machine.name().to_owned(),
-            machine: machine.clone(),
-            kubelet: list[0].1.clone(),
-            labels: Vec::new(),
-            taints: Vec::new(),
+        .filter_map(|(machine, list)| {
+            Some(NodePlan {
+                name: machine.name().to_owned(),
+                machine: machine.clone(),
+                kubelet: list.first()?.1.clone(),
+                labels: Vec::new(),
+                taints: Vec::new(),
+            })
         })
         .collect();
     let spec = ClusterSpec {
@@ -121,275 +167,41 @@ pub async fn record(plan: Plan, report: Report<'_>) -> Result<usize, Error> {
     };
     let cluster = LocalCluster::up(spec, report).await?;
     let deadline = Instant::now() + plan.limit;
+    let (sender, mut recorded) = mpsc::unbounded_channel();
     let mut tasks = tokio::task::JoinSet::new();
-    for (node, (_, list)) in cluster.nodes().iter().zip(configurations) {
-        let recorder = Recorder {
-            node: node.clone(),
-            pods: Api::namespaced(cluster.client(), NAMESPACE),
-            nodes: Api::all(cluster.client()),
-            uids: BTreeMap::new(),
-        };
-        tasks.spawn(recorder.run(list, plan.clone(), deadline));
+    for node in cluster.nodes() {
+        let list = plan
+            .configurations
+            .iter()
+            .find(|(machine, _)| machine.name() == node.name())
+            .map(|(_, list)| list.clone());
+        let recorder = Recorder::new(node.clone(), cluster.client(), deadline, sender.clone());
+        tasks.spawn(recorder.run(list.unwrap_or_default(), plan.clone()));
     }
-    let mut count = 0;
+    drop(sender);
+    let mut outcome = Outcome::default();
+    while let Some(recorder::File {
+        configuration,
+        sequences,
+    }) = recorded.recv().await
+    {
+        outcome.composition.add(&configuration, &sequences);
+        report(Progress::Advanced(format!(
+            "{}: {} sequences, {} in all",
+            configuration.name,
+            sequences.len(),
+            outcome.composition.sequences
+        )));
+    }
     let mut failure = None;
-    while let Some(outcome) = tasks.join_next().await {
-        match outcome? {
-            Ok(recorded) => count += recorded,
+    while let Some(ended) = tasks.join_next().await {
+        match ended? {
+            Ok(part) => outcome.absorb(part),
             Err(error) => failure = Some(error),
         }
     }
     drop(cluster);
-    failure.map_or(Ok(count), Err)
-}
-
-/// One node.
-struct Recorder {
-    node: NodeHandle,
-    pods: Api<Pod>,
-    nodes: Api<Node>,
-    /// Name → UID of every pod that this kubelet configuration saw.
-    uids: BTreeMap<String, String>,
-}
-
-impl Recorder {
-    async fn run(
-        mut self,
-        list: Vec<(String, KubeletSettings)>,
-        plan: Plan,
-        deadline: Instant,
-    ) -> Result<usize, Error> {
-        let mut count = 0;
-        for (index, (name, settings)) in list.into_iter().enumerate() {
-            if Instant::now() > deadline {
-                break;
-            }
-            if index > 0 {
-                self.node.restart_kubelet(&settings).await?;
-            }
-            self.uids.clear();
-            let path = plan
-                .out
-                .join(format!("{name}-s{}.{}", plan.seed, corpus::EXTENSION));
-            let configuration = self.configuration(name.clone(), &settings).await?;
-            let mut sequences = Vec::new();
-            for number in 0..plan.sequences {
-                if Instant::now() > deadline {
-                    break;
-                }
-                let seed = plan.seed + number + 1_000_000 * index as u64;
-                sequences.push(self.sequence(seed, &settings).await?);
-                corpus::write(&path, &configuration, &sequences)?;
-            }
-            tracing::info!(configuration = %name, sequences = sequences.len(), "Recorded");
-            count += sequences.len();
-        }
-        Ok(count)
-    }
-
-    fn client(&self) -> Result<PodResources, Error> {
-        let socket = self
-            .node
-            .host_path(&Path::new(node_handle::POD_RESOURCES).join("kubelet.sock"));
-        let socket = Socket::new(socket).map_err(|error| Error::Socket(error.to_string()))?;
-        Ok(PodResources::new(&socket, Duration::from_secs(10)))
-    }
-
-    async fn configuration(
-        &self,
-        name: String,
-        settings: &KubeletSettings,
-    ) -> Result<Configuration, Error> {
-        // Devices of pods of the configuration before are forgotten at a List, not at the first admission after a restart.
-        self.client()?.list().await?;
-        let node = self.nodes.get(self.node.name()).await;
-        let status = node
-            .map_err(|source| api_error(self.node.name(), source))?
-            .status
-            .unwrap_or_default();
-        let texts = |list: Option<BTreeMap<String, _>>| {
-            list.unwrap_or_default()
-                .into_iter()
-                .filter(|(name, _)| name != "ephemeral-storage")
-                .map(
-                    |(name, quantity): (
-                        String,
-                        k8s_openapi::apimachinery::pkg::api::resource::Quantity,
-                    )| (name, quantity.0),
-                )
-                .collect()
-        };
-        Ok(Configuration {
-            name,
-            machine: self.node.machine().clone(),
-            settings: settings.clone(),
-            capacity: texts(status.capacity),
-            allocatable: texts(status.allocatable),
-            resources: ContainerView::of_allocatable(&self.client()?.allocatable().await?),
-        })
-    }
-
-    async fn sequence(&mut self, seed: u64, settings: &KubeletSettings) -> Result<Sequence, Error> {
-        let client = self.client()?;
-        let prefix = format!("{}-{seed}", self.node.name());
-        let mut steps = Vec::new();
-        let mut alive: Vec<String> = Vec::new();
-        for operation in random::operations(seed, self.node.machine(), settings, &prefix) {
-            let mut seen = Seen::default();
-            match &operation {
-                Operation::Create { name, pod } => {
-                    let object = pod.pod(NAMESPACE, name, self.node.name());
-                    seen.refusal = self.create(name, &object, pod.runs).await?;
-                    alive.push(name.clone());
-                }
-                Operation::Delete { name } => {
-                    self.delete(std::slice::from_ref(name), &client).await?;
-                    alive.retain(|other| other != name);
-                }
-                Operation::Drain => self.delete(&alive, &client).await?,
-            }
-            self.look(&operation, &client, &mut seen).await?;
-            steps.push(Step { operation, seen });
-        }
-        Ok(Sequence { seed, steps })
-    }
-
-    /// Creates a pod and waits for its admission, or for its containers; why it was refused.
-    async fn create(
-        &mut self,
-        name: &str,
-        pod: &Pod,
-        runs: bool,
-    ) -> Result<Option<Refusal>, Error> {
-        let made = self.pods.create(&PostParams::default(), pod).await;
-        let made = made.map_err(|source| api_error(name, source))?;
-        self.uids
-            .insert(name.to_owned(), made.metadata.uid.unwrap_or_default());
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let pod = self.pods.get(name).await;
-            let status = pod
-                .map_err(|source| api_error(name, source))?
-                .status
-                .unwrap_or_default();
-            match status.phase.as_deref() {
-                Some("Failed") => {
-                    return Ok(Some(Refusal {
-                        reason: status.reason.unwrap_or_default(),
-                        message: status.message.unwrap_or_default(),
-                    }));
-                }
-                Some("Running") => return Ok(None),
-                // A refused pod has a start time too, for a moment before it is seen to have failed, but never containers.
-                _ if !runs && status.container_statuses.is_some() => return Ok(None),
-                _ => {}
-            }
-            late_after(deadline, name, "admission")?;
-        }
-    }
-
-    /// Deletes pods by force and waits until the kubelet has nothing left of them.
-    async fn delete(&self, names: &[String], client: &PodResources) -> Result<(), Error> {
-        for name in names {
-            let deleted = self
-                .pods
-                .delete(name, &DeleteParams::default().grace_period(0))
-                .await;
-            deleted.map_err(|source| api_error(name, source))?;
-        }
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let active = client.list().await?.pod_resources;
-            let Some(left) = active.iter().find(|pod| names.contains(&pod.name)) else {
-                return Ok(());
-            };
-            late_after(deadline, &left.name, "deletion")?;
-            tokio::time::sleep(LOOK * 3).await;
-        }
-    }
-
-    async fn look(
-        &self,
-        operation: &Operation,
-        client: &PodResources,
-        seen: &mut Seen,
-    ) -> Result<(), Error> {
-        // List first: it makes the device manager forget pods that are gone.
-        seen.list = client
-            .list()
-            .await?
-            .pod_resources
-            .iter()
-            .map(|pod| (pod.name.clone(), ContainerView::of_pod(pod)))
-            .collect();
-        if let Operation::Create { name, .. } = operation {
-            seen.get = match client.get(NAMESPACE, name).await {
-                Ok(answer) => answer.pod_resources.as_ref().map(ContainerView::of_pod),
-                // What the kubelet answers about a pod that it refused.
-                Err(podresources::client::Error::Answer { source, .. })
-                    if source.message().ends_with("not found") =>
-                {
-                    None
-                }
-                Err(error) => return Err(error.into()),
-            };
-        }
-        seen.cpu = self.state("cpu_manager_state")?;
-        seen.memory = self.state("memory_manager_state")?;
-        seen.devices = self.devices()?;
-        Ok(())
-    }
-
-    /// A state file with pod names for UIDs and without its checksum; null when there is none.
-    fn state(&self, file: &str) -> Result<Value, Error> {
-        let mut text = match self.node.state_file(file) {
-            Ok(text) => text,
-            Err(node_handle::Error::File { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound =>
-            {
-                return Ok(Value::Null);
-            }
-            Err(error) => return Err(error.into()),
-        };
-        for (name, uid) in &self.uids {
-            text = text.replace(uid, name);
-        }
-        let mut value: Value = serde_json::from_str(&text)?;
-        if let Some(fields) = value.as_object_mut() {
-            fields.remove("checksum");
-        }
-        Ok(value)
-    }
-
-    /// Entries of the device manager's checkpoint of pods of this configuration.
-    fn devices(&self) -> Result<Vec<DeviceEntry>, Error> {
-        let state = self.state("device-plugins/kubelet_internal_checkpoint")?;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let mut entries = Vec::new();
-        for entry in state["Data"]["PodDeviceEntries"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
-            let mut ids: BTreeMap<i64, Vec<String>> =
-                serde_json::from_value(entry["DeviceIDs"].clone())?;
-            for list in ids.values_mut() {
-                list.sort();
-            }
-            let pod = text(&entry["PodUID"]);
-            if self.uids.contains_key(&pod) {
-                entries.push(DeviceEntry {
-                    pod,
-                    container: text(&entry["ContainerName"]),
-                    resource: text(&entry["ResourceName"]),
-                    ids,
-                });
-            }
-        }
-        entries.sort();
-        Ok(entries)
-    }
+    failure.map_or(Ok(outcome), Err)
 }
 
 fn api_error(name: &str, source: kube::Error) -> Error {

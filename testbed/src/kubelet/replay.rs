@@ -1,13 +1,15 @@
 //! Replays what was recorded on real kubelets against the model.
 
+use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use super::corpus::{Configuration, ContainerView, Operation, Seen, Sequence};
+use super::corpus::{Configuration, ContainerView, Files, Operation, Refusal, Seen, Sequence};
 use super::node::Node;
+use super::recipe::{ContainerRecipe, PodRecipe};
 use super::record::NAMESPACE;
 use super::workload::{self, Amounts};
-use super::{recipe::PodRecipe, settings};
+use super::{checkpoint, preemption, settings};
 
 /// Why a replay could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +20,12 @@ pub enum Error {
     /// A recorded pod cannot be read.
     #[error(transparent)]
     Pod(#[from] workload::Error),
+    /// A recorded state file is none.
+    #[error(transparent)]
+    File(#[from] checkpoint::Error),
+    /// A recorded state file is no JSON.
+    #[error("a recorded state file is damaged")]
+    Json(#[from] serde_json::Error),
     /// A recorded quantity cannot be read.
     #[error("quantity {0:?} cannot be read")]
     Quantity(String),
@@ -36,49 +44,87 @@ pub struct Difference {
     pub model: String,
 }
 
-/// Replays the sequences of one kubelet one after another; the first difference of each sequence that has one. After a
-/// difference the rest of its sequence is not compared, because everything later follows from it.
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some((seed, step)) = self.step {
+            write!(f, "sequence {seed}, step {step}: ")?;
+        }
+        let Self {
+            what,
+            kubelet,
+            model,
+            ..
+        } = self;
+        write!(f, "{what}:\n  kubelet {kubelet}\n  model   {model}")
+    }
+}
+
+/// Replays the sequences of one kubelet one after another; the first difference of each sequence that has one.
 pub fn replay(
     configuration: &Configuration,
     sequences: &[Sequence],
 ) -> Result<Vec<Difference>, Error> {
-    let mut node = Node::new(&configuration.machine, &configuration.settings)?;
-    let mut differences = Vec::new();
-    let mut note = |what, kubelet: String, model: String| {
-        if kubelet != model {
-            differences.push(Difference {
+    let (mut replay, mut differences) = Replay::new(configuration)?;
+    for sequence in sequences {
+        differences.extend(replay.sequence(sequence)?);
+    }
+    Ok(differences)
+}
+
+/// The model in the place of one kubelet.
+pub struct Replay {
+    machine: Machine,
+    node: Node,
+}
+
+impl Replay {
+    /// The model of a kubelet, and where it differs in what is said before any pod.
+    pub fn new(configuration: &Configuration) -> Result<(Self, Vec<Difference>), Error> {
+        let node = Node::new(&configuration.machine, &configuration.settings)?;
+        let pairs = [
+            (
+                "capacity",
+                show(&amounts(&configuration.capacity)?),
+                show(&node.capacity()),
+            ),
+            (
+                "allocatable",
+                show(&amounts(&configuration.allocatable)?),
+                show(&node.allocatable()),
+            ),
+            (
+                "GetAllocatableResources",
+                show(&configuration.resources),
+                show(&ContainerView::of_allocatable(
+                    &node.allocatable_resources(),
+                )),
+            ),
+        ];
+        let differences = pairs
+            .into_iter()
+            .filter(|(_, kubelet, model)| kubelet != model)
+            .map(|(what, kubelet, model)| Difference {
                 step: None,
                 what,
                 kubelet,
                 model,
-            });
-        }
-    };
-    note(
-        "capacity",
-        show(&amounts(&configuration.capacity)?),
-        show(&node.capacity()),
-    );
-    note(
-        "allocatable",
-        show(&amounts(&configuration.allocatable)?),
-        show(&node.allocatable()),
-    );
-    note(
-        "GetAllocatableResources",
-        show(&configuration.resources),
-        show(&ContainerView::of_allocatable(
-            &node.allocatable_resources(),
-        )),
-    );
-    for sequence in sequences {
-        let mut differs = false;
+            })
+            .collect();
+        let replay = Self {
+            machine: configuration.machine.clone(),
+            node,
+        };
+        Ok((replay, differences))
+    }
+
+    /// Replays the next sequence; its first difference. The rest is not compared, because everything later follows from it.
+    pub fn sequence(&mut self, sequence: &Sequence) -> Result<Option<Difference>, Error> {
+        let mut first = None;
         for (index, step) in sequence.steps.iter().enumerate() {
-            let seen = perform(&mut node, &step.operation, &step.seen)?;
+            let seen = self.perform(&step.operation, &step.seen)?;
             let found = compare(&step.seen, &seen);
-            if let Some((what, kubelet, model)) = found.filter(|_| !differs) {
-                differs = true;
-                differences.push(Difference {
+            if let Some((what, kubelet, model)) = found.filter(|_| first.is_none()) {
+                first = Some(Difference {
                     step: Some((sequence.seed, index)),
                     what,
                     kubelet,
@@ -86,8 +132,102 @@ pub fn replay(
                 });
             }
         }
+        let files = sequence.files.as_ref().filter(|_| first.is_none());
+        if let Some((what, kubelet, model)) = files.map(compare_files).transpose()?.flatten() {
+            first = Some(Difference {
+                step: Some((sequence.seed, sequence.steps.len())),
+                what,
+                kubelet,
+                model,
+            });
+        }
+        Ok(first)
     }
-    Ok(differences)
+
+    fn perform(&mut self, operation: &Operation, recorded: &Seen) -> Result<Seen, Error> {
+        let node = &mut self.node;
+        let mut seen = Seen::default();
+        match operation {
+            Operation::Create { name, pod } => {
+                node.devices().favour(recorded.devices.clone());
+                match node.admit(&object(name, pod))? {
+                    Ok(()) if pod.runs => node.all_started(name),
+                    Ok(()) => {}
+                    Err(refusal) => seen.refusal = Some(refusal),
+                }
+                let preempted = Refusal {
+                    reason: preemption::REASON.to_owned(),
+                    message: preemption::MESSAGE.to_owned(),
+                };
+                let ended = node.take_preempted().into_iter();
+                seen.failed = ended.map(|name| (name, preempted.clone())).collect();
+            }
+            Operation::Delete { name } => node.stopped(name),
+            Operation::Restart { probe } => {
+                seen.failed = node.restart();
+                node.announce(&self.machine);
+                let recipe = PodRecipe {
+                    containers: vec![ContainerRecipe::default()],
+                    ..PodRecipe::default()
+                };
+                // Admitted or not, it comes and goes.
+                drop(node.admit(&object(probe, &recipe))?);
+                node.stopped(probe);
+            }
+            Operation::Drain => {
+                let all: Vec<String> = node.active().map(str::to_owned).collect();
+                for uid in all {
+                    node.stopped(&uid);
+                }
+            }
+        }
+        seen.list = node
+            .list()
+            .pod_resources
+            .iter()
+            .map(|pod| (pod.name.clone(), ContainerView::of_pod(pod)))
+            .collect();
+        if let Operation::Create { name, .. } = operation {
+            let pod = node.get(NAMESPACE, name).ok();
+            seen.get = pod.as_ref().map(ContainerView::of_pod);
+        }
+        seen.cpu = node.cpu_state();
+        seen.memory = node.memory_state();
+        seen.devices = node.device_entries().to_vec();
+        Ok(seen)
+    }
+}
+
+/// Whether the recorded files are what we would write for what is in them, checksums included.
+fn compare_files(files: &Files) -> Result<Option<(&'static str, String, String)>, Error> {
+    type Render = fn(&Value) -> Result<String, checkpoint::Error>;
+    let kinds: [(&'static str, &String, Render); 3] = [
+        (
+            "bytes of cpu_manager_state",
+            &files.cpu,
+            checkpoint::cpu_manager_state,
+        ),
+        (
+            "bytes of memory_manager_state",
+            &files.memory,
+            checkpoint::memory_manager_state,
+        ),
+        (
+            "bytes of the device checkpoint",
+            &files.devices,
+            checkpoint::device_checkpoint_of,
+        ),
+    ];
+    for (what, text, render) in kinds {
+        if text.is_empty() {
+            continue;
+        }
+        let ours = render(&serde_json::from_str(text)?)?;
+        if ours != *text {
+            return Ok(Some((what, text.clone(), ours)));
+        }
+    }
+    Ok(None)
 }
 
 fn amounts(list: &std::collections::BTreeMap<String, String>) -> Result<Amounts, Error> {
@@ -107,41 +247,6 @@ fn amounts(list: &std::collections::BTreeMap<String, String>) -> Result<Amounts,
 
 fn show(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}")
-}
-
-fn perform(node: &mut Node, operation: &Operation, recorded: &Seen) -> Result<Seen, Error> {
-    let mut seen = Seen::default();
-    match operation {
-        Operation::Create { name, pod } => {
-            node.devices().favour(recorded.devices.clone());
-            match node.admit(&object(name, pod))? {
-                Ok(()) if pod.runs => node.all_started(name),
-                Ok(()) => {}
-                Err(refusal) => seen.refusal = Some(refusal),
-            }
-        }
-        Operation::Delete { name } => node.stopped(name),
-        Operation::Drain => {
-            let all: Vec<String> = node.active().map(str::to_owned).collect();
-            for uid in all {
-                node.stopped(&uid);
-            }
-        }
-    }
-    seen.list = node
-        .list()
-        .pod_resources
-        .iter()
-        .map(|pod| (pod.name.clone(), ContainerView::of_pod(pod)))
-        .collect();
-    if let Operation::Create { name, .. } = operation {
-        let pod = node.get(NAMESPACE, name).ok();
-        seen.get = pod.as_ref().map(ContainerView::of_pod);
-    }
-    seen.cpu = node.cpu_state();
-    seen.memory = node.memory_state();
-    seen.devices = node.device_entries().to_vec();
-    Ok(seen)
 }
 
 /// The pod with its name as UID, as the corpus has it.
@@ -171,6 +276,9 @@ fn sorted_blocks(memory: &Value) -> Value {
 fn compare(kubelet: &Seen, model: &Seen) -> Option<(&'static str, String, String)> {
     if kubelet.refusal != model.refusal {
         return Some(("verdict", show(&kubelet.refusal), show(&model.refusal)));
+    }
+    if kubelet.failed != model.failed {
+        return Some(("failed pods", show(&kubelet.failed), show(&model.failed)));
     }
     if kubelet.cpu != model.cpu {
         return Some((

@@ -15,7 +15,7 @@ use super::memory;
 use crate::local::KubeletSettings;
 use crate::local::kubelet::{CpuPolicy, MemoryPolicy, TopologyPolicy, TopologyScope};
 
-/// Pods of a node.
+/// Pods of a node, unless told otherwise.
 const MAX_PODS: i64 = 110;
 /// Zones that a topology manager aligns over unless told otherwise.
 const MAX_ZONES: usize = 8;
@@ -113,7 +113,7 @@ pub fn start(machine: &Machine, settings: &KubeletSettings) -> Result<Start, Err
     let merger = merger(machine, settings, policy, &zones)?;
     let topology = Topology::new(machine);
     let options = options(machine, settings, policy)?;
-    let reserved = reserved(machine, settings, &topology, &options)?;
+    let (reserved, reserved_milli) = reserved(machine, settings, &topology, &options)?;
     let is_static = settings.cpu_manager_policy == CpuPolicy::Static;
     if is_static && reserved.is_empty() {
         return Err(Error::NoReservedCpus);
@@ -122,7 +122,7 @@ pub fn start(machine: &Machine, settings: &KubeletSettings) -> Result<Start, Err
     if memory_static && settings.reserved_memory_per_zone == 0 {
         return Err(Error::NoReservedMemory);
     }
-    let (capacity, allocatable) = node_amounts(machine, settings, reserved.len());
+    let (capacity, allocatable) = node_amounts(machine, settings, reserved_milli);
     Ok(Start {
         cpu: cpu::Manager::new(topology, is_static, options, reserved),
         memory: memory::Manager::new(memory_static, memory_tables(machine, settings)),
@@ -247,13 +247,14 @@ fn check_pairs(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// The CPUs that `reservedSystemCPUs` names, or as many as the reservation of the configuration's other fields asks for.
+/// The CPUs that `reservedSystemCPUs` names, or as many as the reservation of the configuration's other fields asks for; and
+/// the thousandths of CPUs that the node does without.
 fn reserved(
     machine: &Machine,
     settings: &KubeletSettings,
     topology: &Topology,
     options: &Options,
-) -> Result<Cpus, Error> {
+) -> Result<(Cpus, i64), Error> {
     if settings.extra.get("reservedSystemCPUs") != Some(&Value::String(String::new())) {
         let cpus: BTreeSet<u32> = settings.reserved_cpus_of(machine).into_iter().collect();
         let all = topology.all();
@@ -264,7 +265,8 @@ fn reserved(
             }
             .into());
         }
-        return Ok(cpus);
+        let milli = cpus.len() as i64 * 1000;
+        return Ok((cpus, milli));
     }
     let mut milli = 0;
     for field in ["systemReserved", "kubeReserved"] {
@@ -282,7 +284,8 @@ fn reserved(
         }
     }
     let count = usize::try_from(milli).unwrap_or_default().div_ceil(1000);
-    Ok(select::take(topology, options, &topology.all(), count)?)
+    let cpus = select::take(topology, options, &topology.all(), count)?;
+    Ok((cpus, milli))
 }
 
 fn memory_tables(
@@ -312,7 +315,7 @@ fn memory_tables(
 fn node_amounts(
     machine: &Machine,
     settings: &KubeletSettings,
-    reserved: usize,
+    reserved_milli: i64,
 ) -> (BTreeMap<String, i64>, BTreeMap<String, i64>) {
     let sum = |count: fn(&fixtures::machines::Zone) -> u64| -> u64 {
         machine.zones().iter().map(count).sum()
@@ -321,19 +324,20 @@ fn node_amounts(
     let large = sum(|zone| zone.hugepages_1gi * GIB);
     let memory = machine.total_memory();
     let system = settings.reserved_memory_per_zone * machine.zones().len() as u64;
-    let list = |cpus: usize, memory: u64| {
+    let pods = settings.extra.get("maxPods").and_then(Value::as_i64);
+    let list = |milli: i64, memory: u64| {
         BTreeMap::from([
-            ("cpu".to_owned(), cpus as i64 * 1000),
+            ("cpu".to_owned(), milli),
             ("memory".to_owned(), memory as i64),
             ("hugepages-2Mi".to_owned(), small as i64),
             ("hugepages-1Gi".to_owned(), large as i64),
-            ("pods".to_owned(), MAX_PODS),
+            ("pods".to_owned(), pods.unwrap_or(MAX_PODS)),
         ])
     };
-    let cpus = machine.total_cpus() as usize;
+    let milli = i64::from(machine.total_cpus()) * 1000;
     let left = memory.saturating_sub(system).saturating_sub(small + large);
     (
-        list(cpus, memory),
-        list(cpus.saturating_sub(reserved), left),
+        list(milli, memory),
+        list((milli - reserved_milli).max(0), left),
     )
 }

@@ -1,7 +1,10 @@
 //! The check vectors of kubelet-node.md 15, invariants, and the replay of what real kubelets did.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fixtures::machines::{Machine, profile};
 use proptest::prelude::*;
@@ -9,13 +12,14 @@ use rstest::rstest;
 use topology::hint::Hint;
 use topology::mask::{NumaMask, ZoneId};
 
+use super::composition::Composition;
 use super::corpus::{self, Operation};
 use super::cpu::topology::{Cpus, Topology};
 use super::cpu::{Manager, Options, select};
 use super::node::Node;
 use super::recipe::{ContainerRecipe, Kind, PodRecipe};
 use super::workload::Workload;
-use super::{random, replay};
+use super::{configurations, random, replay};
 use crate::local::KubeletSettings;
 
 fn machine() -> Machine {
@@ -39,8 +43,7 @@ fn pod(uid: &str, cpus: &str) -> Workload {
                 .into(),
             requests: None,
         }],
-        runs: false,
-        nowhere: false,
+        ..PodRecipe::default()
     };
     let mut pod = recipe.pod("n", uid, "");
     pod.metadata.uid = Some(uid.to_owned());
@@ -132,10 +135,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn no_cpu_is_given_twice_and_release_restores(seed: u64, kubelet in 0..60_usize) {
-        let all = random::configurations().unwrap();
-        let (machine, list) = &all[kubelet / 10];
-        let settings = &list[kubelet % 10].1;
+    fn no_cpu_is_given_twice_and_release_restores(seed: u64, kubelet in 0..76_usize) {
+        let all = configurations::all().unwrap();
+        let all: Vec<_> = all
+            .iter()
+            .flat_map(|(machine, list)| list.iter().map(move |(_, settings)| (machine, settings)))
+            .collect();
+        prop_assert_eq!(all.len(), 76);
+        let (machine, settings) = all[kubelet];
         let mut node = Node::new(machine, settings).unwrap();
         let before = (node.cpu_state(), node.memory_state());
         for operation in random::operations(seed, machine, settings, "p") {
@@ -146,6 +153,10 @@ proptest! {
                     drop(node.admit(&object).unwrap());
                 }
                 Operation::Delete { name } => node.stopped(&name),
+                Operation::Restart { .. } => {
+                    node.restart();
+                    node.announce(machine);
+                }
                 Operation::Drain => {
                     let uids: Vec<String> = node.active().map(str::to_owned).collect();
                     for uid in uids {
@@ -175,32 +186,115 @@ fn kubelet_of_the_default_settings_starts_on_the_default_machine() {
     assert_eq!(node.capacity()["cpu"], 48_000);
 }
 
-/// Every file of the corpus: same admissions, reasons, messages, CPU sets, memory blocks, devices and podresources answers.
+/// Every file of the corpus: same admissions, reasons, messages, CPU sets, memory blocks, devices, podresources answers and
+/// state files; and the corpus is as large and as varied as it has to be.
 #[test]
 fn model_does_what_real_kubelets_did() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/kubelet");
-    let mut sequences = 0;
-    let mut differences = Vec::new();
-    for entry in fs_err::read_dir(&dir).unwrap() {
-        let path = entry.unwrap().path();
-        let (configuration, recorded) = corpus::read(&path).unwrap();
-        sequences += recorded.len();
-        let found = replay::replay(&configuration, &recorded).unwrap();
-        differences.extend(
-            found
-                .into_iter()
-                .map(|difference| (configuration.name.clone(), difference)),
-        );
-    }
-    assert!(
-        sequences >= 400,
-        "only {sequences} sequences in {}",
-        dir.display()
-    );
+    let paths: Vec<_> = fs_err::read_dir(&dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    let bytes: u64 = paths
+        .iter()
+        .map(|path| fs_err::metadata(path).unwrap().len())
+        .sum();
+    let next = AtomicUsize::new(0);
+    let total = Mutex::new((Composition::default(), Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (configuration, recorded) = corpus::read(path).unwrap();
+                    let found = replay::replay(&configuration, &recorded).unwrap();
+                    let mut total = total.lock().unwrap();
+                    total.0.add(&configuration, &recorded);
+                    let named = found
+                        .into_iter()
+                        .map(|difference| format!("{}: {difference}", path.display()));
+                    total.1.extend(named);
+                }
+            });
+        }
+    });
+    let (corpus, differences) = total.into_inner().unwrap();
     assert!(
         differences.is_empty(),
-        "{} differences in {sequences} sequences, the first: {:#?}",
+        "{} differences in {} sequences, the first:\n{}",
         differences.len(),
-        differences.first()
+        corpus.sequences,
+        differences[0]
+    );
+    assert!(bytes < 20 << 20, "{bytes} bytes");
+    is_large_and_varied(&corpus);
+}
+
+fn is_large_and_varied(corpus: &Composition) {
+    let share = |count: usize| count * 100 / corpus.sequences;
+    assert!(corpus.sequences >= 2000, "{corpus:#?}");
+    assert_eq!(corpus.long, corpus.sequences, "pods of a sequence");
+    assert!(share(corpus.refusing) >= 30, "{corpus:#?}");
+    assert!(share(corpus.deleting) >= 20, "{corpus:#?}");
+    assert!(corpus.configurations.len() >= 40, "{corpus:#?}");
+    let has = |set: &BTreeSet<String>, names: &[&str]| {
+        for name in names {
+            assert!(set.contains(*name), "{name} is not in {set:?}");
+        }
+    };
+    assert!(
+        [1, 2, 4].iter().all(|zones| corpus.zones.contains(zones)),
+        "{:?}",
+        corpus.zones
+    );
+    assert!(
+        [1, 2]
+            .iter()
+            .all(|threads| corpus.threads.contains(threads)),
+        "{:?}",
+        corpus.threads
+    );
+    has(
+        &corpus.settings,
+        &[
+            "topology None",
+            "BestEffort Container",
+            "BestEffort Pod",
+            "Restricted Container",
+            "Restricted Pod",
+            "SingleNumaNode Container",
+            "SingleNumaNode Pod",
+            "prefer-closest-numa-nodes",
+            "full-pcpus-only",
+            "strict-cpu-reservation",
+            "distribute-cpus-across-numa",
+            "distribute-cpus-across-cores",
+            "align-by-socket",
+            "prefer-align-cpus-by-uncorecache",
+            "cpu none",
+            "memory none",
+        ],
+    );
+    has(
+        &corpus.resources,
+        &[
+            "cpu",
+            "memory",
+            "hugepages-2Mi",
+            "hugepages-1Gi",
+            "example.com/deviceA",
+        ],
+    );
+    assert_eq!(corpus.kinds, BTreeSet::from(["app", "init", "sidecar"]));
+    has(
+        &corpus.reasons,
+        &[
+            "TopologyAffinityError",
+            "UnexpectedAdmissionError",
+            "SMTAlignmentError",
+            "OutOfcpu",
+            "OutOfmemory",
+            "NodeAffinity",
+        ],
     );
 }

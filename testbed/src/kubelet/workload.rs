@@ -8,6 +8,13 @@ pub use topology::request::ContainerKind;
 use topology::request::Qos;
 use topology::resource::Resources;
 
+/// Where a pod comes from.
+const SOURCE: &str = "kubernetes.io/config.source";
+/// Mark of the API's image of a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Lowest priority of critical pods.
+const CRITICAL: i32 = 2_000_000_000;
+
 /// Amounts by resource: CPU in thousandths, all else in units.
 pub type Amounts = BTreeMap<String, i64>;
 
@@ -37,6 +44,8 @@ pub struct Workload {
     pub qos: Qos,
     /// Whether the pod has resources of its own (`spec.resources`).
     pub pod_level: bool,
+    /// Requests of its own.
+    pub level: Amounts,
     /// Regular init containers and sidecars in their order, then app containers.
     pub units: Vec<Unit>,
     /// What the sandbox needs by itself.
@@ -70,6 +79,16 @@ impl Workload {
         for container in &spec.containers {
             units.push(unit(container, ContainerKind::App)?);
         }
+        let own = spec.resources.clone().unwrap_or_default();
+        let pod_level = [&own.requests, &own.limits]
+            .into_iter()
+            .flatten()
+            .any(|list| !list.is_empty());
+        let own = Container {
+            resources: Some(own),
+            ..Container::default()
+        };
+        let level = unit(&own, ContainerKind::App)?.requests;
         let status = pod.status.as_ref();
         let qos = match status.and_then(|status| status.qos_class.as_deref()) {
             Some("Guaranteed") => Qos::Guaranteed,
@@ -86,7 +105,8 @@ impl Workload {
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name: pod.metadata.name.clone().unwrap_or_default(),
             qos,
-            pod_level: spec.resources.is_some(),
+            pod_level,
+            level,
             units,
             overhead,
             pod: pod.clone(),
@@ -119,8 +139,31 @@ impl Workload {
     /// What the pod takes of the node's allocatable.
     pub fn node_request(&self) -> Amounts {
         let mut total = self.peak(|unit| unit.requests.clone());
+        // What a pod asks for as a whole counts instead of what its containers ask for.
+        total.extend(self.level.clone());
         add(&mut total, &self.overhead);
         total
+    }
+
+    /// Whether the kubelet got it from elsewhere than the API server.
+    pub fn is_static(&self) -> bool {
+        self.annotation(SOURCE)
+            .is_some_and(|source| source != "api")
+    }
+
+    /// Whether the kubelet makes room for it at the cost of others.
+    pub fn is_critical(&self) -> bool {
+        let priority = self.priority().unwrap_or_default();
+        self.is_static() || self.annotation(MIRROR).is_some() || priority >= CRITICAL
+    }
+
+    /// Priority.
+    pub fn priority(&self) -> Option<i32> {
+        self.pod.spec.as_ref()?.priority
+    }
+
+    fn annotation(&self, name: &str) -> Option<&String> {
+        self.pod.metadata.annotations.as_ref()?.get(name)
     }
 
     /// Exclusive CPUs of the whole pod.

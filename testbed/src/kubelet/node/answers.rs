@@ -1,0 +1,136 @@
+//! What a kubelet answers about resources (kubelet-node.md 10).
+
+use std::collections::BTreeSet;
+
+use podresources::v1;
+use topology::mask::ZoneId;
+
+use super::{Node, NotFound};
+use crate::kubelet::device::Device;
+use crate::kubelet::workload::{ContainerKind, Unit, Workload};
+
+impl Node {
+    /// Answer of `List`, pods by UID. The device manager forgets pods that are gone.
+    pub fn list(&mut self) -> v1::ListPodResourcesResponse {
+        let living: BTreeSet<String> = self.active.keys().cloned().collect();
+        self.devices.remove_stale(&living);
+        v1::ListPodResourcesResponse {
+            pod_resources: self
+                .active
+                .values()
+                .map(|pod| self.resources(pod))
+                .collect(),
+        }
+    }
+
+    /// Answer of `Get`.
+    pub fn get(&self, namespace: &str, name: &str) -> Result<v1::PodResources, NotFound> {
+        self.active
+            .values()
+            .find(|pod| pod.namespace == namespace && pod.name == name)
+            .map(|pod| self.resources(pod))
+            .ok_or_else(|| NotFound {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            })
+    }
+
+    fn resources(&self, pod: &Workload) -> v1::PodResources {
+        let of_kind = |kind: ContainerKind| pod.units.iter().filter(move |unit| unit.kind == kind);
+        let units = of_kind(ContainerKind::Sidecar).chain(of_kind(ContainerKind::App));
+        v1::PodResources {
+            name: pod.name.clone(),
+            namespace: pod.namespace.clone(),
+            containers: units.map(|unit| self.container(pod, unit)).collect(),
+        }
+    }
+
+    fn container(&self, pod: &Workload, unit: &Unit) -> v1::ContainerResources {
+        let cpus = self.start.cpu.exclusive(&pod.uid, &unit.name);
+        let blocks = self.start.memory.blocks(&pod.uid, &unit.name);
+        let mut devices = Vec::new();
+        for (resource, ids) in self
+            .devices
+            .held(&pod.uid, &unit.name)
+            .into_iter()
+            .flatten()
+        {
+            let known = self.devices.plugins().get(resource);
+            for id in ids {
+                let device = known.and_then(|devices| devices.get(id));
+                devices.extend(device_entries(resource, id, device));
+            }
+        }
+        v1::ContainerResources {
+            name: unit.name.clone(),
+            devices,
+            cpu_ids: cpus.into_iter().flatten().copied().map(i64::from).collect(),
+            memory: blocks
+                .iter()
+                .map(|block| v1::ContainerMemory {
+                    memory_type: block.kind.clone(),
+                    size: block.size,
+                    topology: Some(nodes(block.affinity.iter())),
+                })
+                .collect(),
+            dynamic_resources: Vec::new(),
+        }
+    }
+
+    /// Answer of `GetAllocatableResources`.
+    pub fn allocatable_resources(&self) -> v1::AllocatableResourcesResponse {
+        let devices = self
+            .devices
+            .plugins()
+            .iter()
+            .flat_map(|(resource, devices)| {
+                devices
+                    .iter()
+                    .filter(|(_, device)| device.healthy)
+                    .flat_map(|(id, device)| device_entries(resource, id, Some(device)))
+            })
+            .collect();
+        let cpus = self.start.cpu.allocatable();
+        v1::AllocatableResourcesResponse {
+            devices,
+            cpu_ids: cpus.into_iter().map(i64::from).collect(),
+            memory: self
+                .start
+                .memory
+                .allocatable()
+                .into_iter()
+                .map(|(kind, size, zone)| v1::ContainerMemory {
+                    memory_type: kind,
+                    size,
+                    topology: Some(nodes(ZoneId::new(u64::from(zone)).into_iter())),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn nodes(zones: impl Iterator<Item = ZoneId>) -> v1::TopologyInfo {
+    v1::TopologyInfo {
+        nodes: zones
+            .map(|zone| v1::NumaNode {
+                id: i64::from(zone.get()),
+            })
+            .collect(),
+    }
+}
+
+/// One entry for each zone of a device; one without topology where it has none; nothing where its list of zones is empty.
+fn device_entries(resource: &str, id: &str, device: Option<&Device>) -> Vec<v1::ContainerDevices> {
+    let entry = |topology| v1::ContainerDevices {
+        resource_name: resource.to_owned(),
+        device_ids: vec![id.to_owned()],
+        topology,
+    };
+    match device.and_then(|device| device.zones.as_ref()) {
+        None => vec![entry(None)],
+        Some(zones) => zones
+            .iter()
+            .map(|zone| entry(Some(nodes([*zone].into_iter()))))
+            .collect(),
+    }
+}

@@ -1,0 +1,473 @@
+//! One node of a recording.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+use podresources::client::PodResources;
+use podresources::socket::Socket;
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Error, LIMIT, NAMESPACE, Outcome, Plan, api_error, late_after};
+use crate::kubelet::configurations::Named;
+use crate::kubelet::corpus::{
+    self, Configuration, ContainerView, DeviceEntry, Files, Operation, Refusal, Seen, Sequence,
+    Step,
+};
+use crate::kubelet::random;
+use crate::kubelet::recipe::{ContainerRecipe, PodRecipe};
+use crate::kubelet::replay::{Difference, Replay};
+use crate::local::{KubeletSettings, NodeHandle, node_handle};
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// Files of the managers' state below the kubelet's root.
+const CPU: &str = "cpu_manager_state";
+const MEMORY: &str = "memory_manager_state";
+const DEVICES: &str = "device-plugins/kubelet_internal_checkpoint";
+/// Every so many sequences keep their state files.
+const WITH_FILES: u64 = 4;
+
+/// What was recorded of one configuration.
+pub(super) struct File {
+    pub(super) configuration: Configuration,
+    pub(super) sequences: Vec<Sequence>,
+}
+
+/// One node.
+pub(super) struct Recorder {
+    node: NodeHandle,
+    pods: Api<Pod>,
+    nodes: Api<Node>,
+    deadline: Instant,
+    done: UnboundedSender<File>,
+    /// Name → UID of every pod that this kubelet configuration saw.
+    uids: BTreeMap<String, String>,
+    /// Pods of the running sequence that have not been deleted, and those among them that have failed.
+    alive: Vec<String>,
+    failed: BTreeSet<String>,
+}
+
+impl Recorder {
+    pub(super) fn new(
+        node: NodeHandle,
+        client: Client,
+        deadline: Instant,
+        done: UnboundedSender<File>,
+    ) -> Self {
+        Self {
+            node,
+            pods: Api::namespaced(client.clone(), NAMESPACE),
+            nodes: Api::all(client),
+            deadline,
+            done,
+            uids: BTreeMap::new(),
+            alive: Vec::new(),
+            failed: BTreeSet::new(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() > self.deadline
+    }
+
+    pub(super) async fn run(mut self, list: Named, plan: Plan) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
+        // The cluster was brought up with the first.
+        let mut running = list.first().map(|(_, settings)| settings.clone());
+        for (index, (name, settings)) in list.into_iter().enumerate() {
+            let path = plan
+                .out
+                .as_ref()
+                .map(|out| out.join(format!("{name}-s{}.{}", plan.seed, corpus::EXTENSION)));
+            if path
+                .as_ref()
+                .is_some_and(|path| is_complete(path, plan.sequences))
+            {
+                outcome.kept += 1;
+                continue;
+            }
+            let first = plan.seed + 1_000_000 * index as u64;
+            let seeds = first..first + plan.sequences;
+            for attempt in [1, 2] {
+                if self.is_over() {
+                    return Ok(outcome);
+                }
+                let fits = running.as_ref() == Some(&settings);
+                running = Some(settings.clone());
+                let outcome = &mut outcome;
+                let recorded = self
+                    .file(
+                        &name,
+                        &settings,
+                        fits,
+                        seeds.clone(),
+                        path.as_deref(),
+                        outcome,
+                    )
+                    .await;
+                let Err(error) = recorded else {
+                    break;
+                };
+                tracing::warn!(configuration = %name, %error, "Recording failed");
+                running = None;
+                self.remove_all().await?;
+                if attempt == 2 {
+                    let why = anyhow::Error::new(error);
+                    outcome.failures.push((name.clone(), format!("{why:#}")));
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Records one configuration. `fits` says that the kubelet runs with it.
+    async fn file(
+        &mut self,
+        name: &str,
+        settings: &KubeletSettings,
+        fits: bool,
+        seeds: std::ops::Range<u64>,
+        path: Option<&Path>,
+        outcome: &mut Outcome,
+    ) -> Result<(), Error> {
+        if !fits {
+            self.node.restart_kubelet(settings).await?;
+        }
+        self.uids.clear();
+        // A restarted kubelet knows the devices of the pods before from its checkpoint and believes in them until it has seen
+        // what pods there are now, which may be only after it has admitted the first.
+        self.settle("settle").await?;
+        self.uids.clear();
+        let configuration = self.configuration(name.to_owned(), settings).await?;
+        let note = |difference: Difference| (name.to_owned(), difference);
+        let (mut replay, found) = Replay::new(&configuration)?;
+        outcome.differences.extend(found.into_iter().map(note));
+        let mut sequences = Vec::new();
+        let begun = seeds.start;
+        for seed in seeds {
+            if self.is_over() {
+                break;
+            }
+            let with_files = (seed - begun).is_multiple_of(WITH_FILES);
+            let sequence = self.sequence(seed, settings, with_files).await?;
+            let found = replay.sequence(&sequence)?;
+            outcome.differences.extend(found.into_iter().map(note));
+            sequences.push(sequence);
+            if let Some(path) = path {
+                corpus::write(path, &configuration, &sequences)?;
+            }
+        }
+        // Nobody listens any more only when the recording as a whole has failed.
+        drop(self.done.send(File {
+            configuration,
+            sequences,
+        }));
+        Ok(())
+    }
+
+    fn client(&self) -> Result<PodResources, Error> {
+        let socket = self
+            .node
+            .host_path(&Path::new(node_handle::POD_RESOURCES).join("kubelet.sock"));
+        let socket = Socket::new(socket).map_err(|error| Error::Socket(error.to_string()))?;
+        Ok(PodResources::new(&socket, Duration::from_secs(10)))
+    }
+
+    async fn configuration(
+        &self,
+        name: String,
+        settings: &KubeletSettings,
+    ) -> Result<Configuration, Error> {
+        let node = self.nodes.get(self.node.name()).await;
+        let status = node
+            .map_err(|source| api_error(self.node.name(), source))?
+            .status
+            .unwrap_or_default();
+        let texts = |list: Option<BTreeMap<String, _>>| {
+            list.unwrap_or_default()
+                .into_iter()
+                .filter(|(name, _)| name != "ephemeral-storage")
+                .map(
+                    |(name, quantity): (
+                        String,
+                        k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+                    )| (name, quantity.0),
+                )
+                .collect()
+        };
+        Ok(Configuration {
+            name,
+            machine: self.node.machine().clone(),
+            settings: settings.clone(),
+            capacity: texts(status.capacity),
+            allocatable: texts(status.allocatable),
+            resources: ContainerView::of_allocatable(&self.client()?.allocatable().await?),
+        })
+    }
+
+    async fn sequence(
+        &mut self,
+        seed: u64,
+        settings: &KubeletSettings,
+        with_files: bool,
+    ) -> Result<Sequence, Error> {
+        let client = self.client()?;
+        let prefix = format!("{}-{seed}", self.node.name());
+        let mut steps = Vec::new();
+        let mut files = None;
+        self.alive.clear();
+        self.failed.clear();
+        for operation in random::operations(seed, self.node.machine(), settings, &prefix) {
+            let mut seen = Seen::default();
+            match &operation {
+                Operation::Create { name, pod } => {
+                    seen.refusal = self.create(name, pod).await?;
+                    self.alive.push(name.clone());
+                    if seen.refusal.is_some() {
+                        self.failed.insert(name.clone());
+                    } else if pod.critical {
+                        seen.failed = self.newly_failed(&client).await?;
+                    }
+                }
+                Operation::Delete { name } => {
+                    self.delete(std::slice::from_ref(name), &client).await?;
+                    self.alive.retain(|other| other != name);
+                }
+                Operation::Restart { probe } => {
+                    self.node.stop_kubelet().await?;
+                    self.node.start_kubelet().await?;
+                    self.settle(probe).await?;
+                    seen.failed = self.newly_failed(&client).await?;
+                }
+                Operation::Drain => {
+                    if with_files {
+                        files = Some(self.files()?);
+                    }
+                    self.delete(&self.alive, &client).await?;
+                }
+            }
+            self.look(&operation, &client, &mut seen).await?;
+            steps.push(Step { operation, seen });
+        }
+        Ok(Sequence { seed, steps, files })
+    }
+
+    /// Waits until a restarted kubelet has admitted again what it found, and knows that it has seen all. It may take the first
+    /// pod together with those; the second comes after them.
+    async fn settle(&mut self, prefix: &str) -> Result<(), Error> {
+        let client = self.client()?;
+        let probe = PodRecipe {
+            containers: vec![ContainerRecipe::default()],
+            ..PodRecipe::default()
+        };
+        for part in ["first", "second"] {
+            let name = format!("{}-{prefix}-{part}", self.node.name());
+            self.create(&name, &probe).await?;
+            self.delete(&[name], &client).await?;
+        }
+        client.list().await?;
+        Ok(())
+    }
+
+    /// Creates a pod and waits for its admission, or for its containers; why it was refused.
+    async fn create(&mut self, name: &str, recipe: &PodRecipe) -> Result<Option<Refusal>, Error> {
+        let pod = recipe.pod(NAMESPACE, name, self.node.name());
+        let made = self.pods.create(&PostParams::default(), &pod).await;
+        let made = made.map_err(|source| api_error(name, source))?;
+        self.uids
+            .insert(name.to_owned(), made.metadata.uid.unwrap_or_default());
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let status = self.status(name).await?;
+            match status.phase.as_deref() {
+                Some("Failed") => return Ok(Some(refusal(status))),
+                Some("Running") => return Ok(None),
+                // A refused pod has a start time too, for a moment before it is seen to have failed, but never containers.
+                _ if !recipe.runs && status.container_statuses.is_some() => return Ok(None),
+                _ => {}
+            }
+            late_after(deadline, name, "admission")?;
+        }
+    }
+
+    async fn status(&self, name: &str) -> Result<PodStatus, Error> {
+        let pod = self.pods.get(name).await;
+        let status = pod.map_err(|source| api_error(name, source))?.status;
+        Ok(status.unwrap_or_default())
+    }
+
+    /// Pods that the kubelet has ended or refused by itself since the last look, when the API knows of all.
+    async fn newly_failed(
+        &mut self,
+        client: &PodResources,
+    ) -> Result<BTreeMap<String, Refusal>, Error> {
+        let active: BTreeSet<String> = client
+            .list()
+            .await?
+            .pod_resources
+            .into_iter()
+            .map(|pod| pod.name)
+            .collect();
+        let gone: Vec<String> = self
+            .alive
+            .iter()
+            .filter(|name| !active.contains(*name) && !self.failed.contains(*name))
+            .cloned()
+            .collect();
+        let mut failed = BTreeMap::new();
+        let deadline = Instant::now() + LIMIT;
+        for name in gone {
+            let mut status = self.status(&name).await?;
+            while status.phase.as_deref() != Some("Failed") {
+                late_after(deadline, &name, "end")?;
+                tokio::time::sleep(LOOK).await;
+                status = self.status(&name).await?;
+            }
+            self.failed.insert(name.clone());
+            failed.insert(name, refusal(status));
+        }
+        Ok(failed)
+    }
+
+    /// Deletes pods by force and waits until the kubelet has nothing left of them.
+    async fn delete(&self, names: &[String], client: &PodResources) -> Result<(), Error> {
+        let now = DeleteParams::default().grace_period(0);
+        for name in names {
+            let deleted = self.pods.delete(name, &now).await;
+            deleted.map_err(|source| api_error(name, source))?;
+        }
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let active = client.list().await?.pod_resources;
+            let Some(left) = active.iter().find(|pod| names.contains(&pod.name)) else {
+                return Ok(());
+            };
+            late_after(deadline, &left.name, "deletion")?;
+            tokio::time::sleep(LOOK * 3).await;
+        }
+    }
+
+    /// Deletes every pod of the node by force, after something went wrong.
+    async fn remove_all(&self) -> Result<(), Error> {
+        let here = ListParams::default().fields(&format!("spec.nodeName={}", self.node.name()));
+        let now = DeleteParams::default().grace_period(0);
+        let deleted = self.pods.delete_collection(&now, &here).await;
+        deleted.map_err(|source| api_error(self.node.name(), source))?;
+        Ok(())
+    }
+
+    async fn look(
+        &self,
+        operation: &Operation,
+        client: &PodResources,
+        seen: &mut Seen,
+    ) -> Result<(), Error> {
+        // List first: it makes the device manager forget pods that are gone.
+        seen.list = client
+            .list()
+            .await?
+            .pod_resources
+            .iter()
+            .map(|pod| (pod.name.clone(), ContainerView::of_pod(pod)))
+            .collect();
+        if let Operation::Create { name, .. } = operation {
+            seen.get = match client.get(NAMESPACE, name).await {
+                Ok(answer) => answer.pod_resources.as_ref().map(ContainerView::of_pod),
+                // What the kubelet answers about a pod that it refused.
+                Err(podresources::client::Error::Answer { source, .. })
+                    if source.message().ends_with("not found") =>
+                {
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            };
+        }
+        seen.cpu = self.state(CPU)?;
+        seen.memory = self.state(MEMORY)?;
+        seen.devices = self.devices()?;
+        Ok(())
+    }
+
+    /// A state file; empty when there is none.
+    fn text(&self, file: &str) -> Result<String, Error> {
+        match self.node.state_file(file) {
+            Ok(text) => Ok(text),
+            Err(node_handle::Error::File { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                Ok(String::new())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn files(&self) -> Result<Files, Error> {
+        Ok(Files {
+            cpu: self.text(CPU)?,
+            memory: self.text(MEMORY)?,
+            devices: self.text(DEVICES)?,
+        })
+    }
+
+    /// A state file with pod names for UIDs and without its checksum; null when there is none.
+    fn state(&self, file: &str) -> Result<Value, Error> {
+        let mut text = self.text(file)?;
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        for (name, uid) in &self.uids {
+            text = text.replace(uid, name);
+        }
+        let mut value: Value = serde_json::from_str(&text)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("checksum");
+        }
+        Ok(value)
+    }
+
+    /// Entries of the device manager's checkpoint of pods of this configuration.
+    fn devices(&self) -> Result<Vec<DeviceEntry>, Error> {
+        let state = self.state(DEVICES)?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut entries = Vec::new();
+        for entry in state["Data"]["PodDeviceEntries"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let mut ids: BTreeMap<i64, Vec<String>> =
+                serde_json::from_value(entry["DeviceIDs"].clone())?;
+            for list in ids.values_mut() {
+                list.sort();
+            }
+            let pod = text(&entry["PodUID"]);
+            if self.uids.contains_key(&pod) {
+                entries.push(DeviceEntry {
+                    pod,
+                    container: text(&entry["ContainerName"]),
+                    resource: text(&entry["ResourceName"]),
+                    ids,
+                });
+            }
+        }
+        entries.sort();
+        Ok(entries)
+    }
+}
+
+fn is_complete(path: &Path, sequences: u64) -> bool {
+    corpus::read(path).is_ok_and(|(_, recorded)| recorded.len() as u64 >= sequences)
+}
+
+fn refusal(status: PodStatus) -> Refusal {
+    Refusal {
+        reason: status.reason.unwrap_or_default(),
+        message: status.message.unwrap_or_default(),
+    }
+}
