@@ -179,15 +179,24 @@ pub fn some(
     Ok(all)
 }
 
+/// Policy, scope, CPU manager options, topology manager options, name.
+type Round = (
+    TopologyPolicy,
+    TopologyScope,
+    &'static [&'static str],
+    &'static [(&'static str, &'static str)],
+    &'static str,
+);
+
 fn unusual(machine: &Machine) -> Named {
     use TopologyPolicy::{BestEffort, None as NoPolicy, Restricted, SingleNumaNode};
     use TopologyScope::{Container, Pod};
-    let closest: &[(&str, &str)] = &[("prefer-closest-numa-nodes", "true")];
-    let limited: &[(&str, &str)] = &[
+    let closest = &[("prefer-closest-numa-nodes", "true")];
+    let limited = &[
         ("max-allowable-numa-nodes", "9"),
         ("prefer-closest-numa-nodes", "true"),
     ];
-    let rounds: [(_, _, &[&str], &[(&str, &str)], &str); 8] = [
+    let rounds: [Round; 8] = [
         (
             SingleNumaNode,
             Container,

@@ -109,10 +109,7 @@ fn without<'a>(needs: &[Need], pods: impl Iterator<Item = &'a &'a Workload>) -> 
 }
 
 /// Pods until nothing is missing: each time the one that leaves least missing, of equals the smaller.
-fn nearest<'a>(
-    mut pods: Vec<&'a Workload>,
-    mut needs: Vec<Need>,
-) -> Result<Vec<&'a Workload>, Impossible> {
+fn nearest(mut pods: Vec<&Workload>, mut needs: Vec<Need>) -> Result<Vec<&Workload>, Impossible> {
     let mut chosen = Vec::new();
     while !needs.is_empty() {
         let mut best: Option<(f64, usize)> = None;
@@ -152,11 +149,11 @@ fn is_larger(one: &Workload, other: &Workload) -> bool {
 }
 
 fn show(needs: &[Need]) -> String {
-    let list: String = needs
+    let needs: Vec<String> = needs
         .iter()
         .map(|need| format!("(res: {}, q: {}), ", need.resource, need.amount))
         .collect();
-    format!("[{list}]")
+    format!("[{}]", needs.concat())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Whole clusters: what they do, and what they leave.
 
-mod harness;
+pub(crate) mod harness;
 mod outside;
 mod promises;
 

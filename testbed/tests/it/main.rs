@@ -6,5 +6,6 @@
 )]
 
 mod cluster;
+mod kubelet;
 mod node;
 mod node_programs;

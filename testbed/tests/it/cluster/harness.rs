@@ -9,12 +9,12 @@ use testbed::local::assets::{self, Places};
 use testbed::local::{ClusterSpec, LocalCluster};
 
 /// The helper program that this package builds.
-pub(super) const HELPER: &str = env!("CARGO_BIN_EXE_numaresources-testbed");
+pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_numaresources-testbed");
 /// Longest that a cluster may take for anything.
 const DEADLINE: Duration = Duration::from_mins(2);
 
 /// A state root of this test, which must be run by root.
-pub(super) fn place() -> tempfile::TempDir {
+pub(crate) fn place() -> tempfile::TempDir {
     assert!(
         nix::unistd::geteuid().is_root(),
         "this test makes namespaces and mounts: it must run as root"
