@@ -35,6 +35,7 @@ mod decode;
 mod defaults;
 mod discovery;
 mod failure;
+mod openapi;
 mod pods;
 mod quantity;
 mod registry;

@@ -88,6 +88,11 @@ impl Resource {
         Node::new(&self.schema)
     }
 
+    /// The schema as text: another text is another schema.
+    pub(crate) fn schema_text(&self) -> String {
+        self.schema.to_string()
+    }
+
     /// A subresource by name.
     pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| sub.name == name)

@@ -81,6 +81,11 @@ impl<'a> Node<'a> {
         self.name
     }
 
+    /// The schema as it was written, references and all.
+    pub(crate) fn raw(&self) -> &'a Value {
+        self.here
+    }
+
     /// Whether there is no schema at all.
     pub(crate) fn is_unknown(&self) -> bool {
         self.target == &ANYTHING

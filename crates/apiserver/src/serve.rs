@@ -21,7 +21,8 @@ use super::authn::{self, Identity};
 use super::authz::{self, Attributes, User};
 use super::discovery;
 use super::failure::{Failure, Subject};
-use super::registry::Resource;
+use super::openapi;
+use super::registry::{Resource, Table};
 use super::reviews;
 use super::verbs::{Answer, Request};
 use super::views::View;
@@ -296,6 +297,25 @@ fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<()
     }
 }
 
+/// OpenAPI documents, in JSON only.
+fn describe(table: &Table, path: &[&str], accept: &str) -> Result<Response<Body>, Failure> {
+    let reads_json = accept.is_empty()
+        || accept
+            .split(',')
+            .any(|clause| clause.contains("json") || clause.contains("*/*"));
+    if !reads_json {
+        return Err(Failure::not_acceptable());
+    }
+    let document = match path {
+        ["v2"] => Some(openapi::version_2(table)),
+        ["v3"] => Some(openapi::index(table)),
+        ["v3", part @ ..] => openapi::document(table, &part.join("/")),
+        _ => None,
+    };
+    let document = document.ok_or_else(Failure::no_resource)?;
+    Ok(json_response(200, &document, &[]))
+}
+
 /// What is no resource: health, version, discovery.
 fn plain(
     shared: &Shared,
@@ -323,6 +343,10 @@ fn plain(
         return Ok(json_response(200, &discovery::version(), &[]));
     }
     let table = shared.registry.table(&state);
+    drop(state);
+    if let ["openapi", rest @ ..] = segments {
+        return describe(&table, rest, accept);
+    }
     if let [part @ ("api" | "apis")] = segments
         && accept.contains("APIGroupDiscoveryList")
         && accept.contains("v=v2")
