@@ -378,6 +378,18 @@ impl Failure {
         failure
     }
 
+    /// 503.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", message)
+    }
+
+    /// 504.
+    pub(crate) fn timeout(message: &str) -> Self {
+        let mut failure = Self::new(504, "Timeout", format!("Timeout: {message}"));
+        failure.details = json!({});
+        failure
+    }
+
     /// The body.
     pub(crate) fn body(&self) -> Value {
         let mut body = json!({

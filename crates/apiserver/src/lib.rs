@@ -24,6 +24,7 @@ use self::registry::Registry;
 use self::store::{Key, Store};
 
 pub mod conversation;
+pub mod faults;
 
 mod accounts;
 mod admission;
@@ -112,6 +113,7 @@ struct Shared {
     tokens: HashMap<String, User>,
     accounts: Accounts,
     disabled_admission: Vec<String>,
+    faults: faults::State,
 }
 
 /// The embedded API server.
@@ -178,6 +180,11 @@ impl Running {
         .to_string()
     }
 
+    /// The server's faults.
+    pub fn faults(&self) -> faults::Faults {
+        faults::Faults::new(Arc::clone(&self.shared))
+    }
+
     /// Forgets the history, so that watches from earlier versions are refused as expired.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
@@ -220,6 +227,7 @@ impl Server {
             tokens,
             accounts: Accounts::new(options.issuer)?,
             disabled_admission: options.disabled_admission,
+            faults: faults::State::default(),
         });
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let accepting = tokio::spawn(serve::accept(listener, acceptor, Arc::clone(&shared)));

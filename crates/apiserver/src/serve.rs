@@ -1,6 +1,5 @@
 //! Connections, who asks, and which part answers.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,19 +20,28 @@ use super::authn::{self, Identity};
 use super::authz::{self, Attributes, User};
 use super::discovery;
 use super::failure::{Failure, Subject};
+use super::faults::{self, Effects, Met};
 use super::openapi;
 use super::registry::{Resource, Table};
 use super::reviews;
 use super::verbs::{Answer, Request};
 use super::views::View;
 
+mod faulty;
 mod target;
 mod watch;
 
-use self::target::{Target, parse_query, unescape_path};
+pub(crate) use self::target::{Target, is_watch, query};
+use self::target::{parse_query, unescape_path};
 use self::watch::watch;
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+type Body = UnsyncBoxBody<Bytes, BodyError>;
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The connection ends without the rest of an answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the connection was cut")]
+struct Cut;
 
 /// Largest body that is read, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
@@ -41,12 +49,22 @@ const LARGEST_BODY: usize = 3 * 1024 * 1024;
 const PASSES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Serves connections until it is aborted, which ends them as well.
-pub(super) async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
+pub(super) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
+            () = shared.faults.taken_down() => {
+                match faulty::outage(listener, &mut connections, &shared).await {
+                    Ok(again) => listener = again,
+                    Err(error) => {
+                        tracing::error!(%error, "Cannot listen again");
+                        return;
+                    }
+                }
+                continue;
+            }
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -86,30 +104,49 @@ pub(super) async fn accept(listener: TcpListener, acceptor: TlsAcceptor, shared:
 async fn answer(
     shared: &Arc<Shared>,
     certificate: Option<&User>,
-    request: HttpRequest<Incoming>,
-) -> Result<Response<Body>, Infallible> {
-    Ok(match respond(shared, certificate, request).await {
-        Ok(response) => response,
-        Err(failure) => {
-            let mut response = json_response(failure.code, &failure.body(), &[]);
-            if let Some(seconds) = failure.retry_after {
-                response
-                    .headers_mut()
-                    .insert(header::RETRY_AFTER, seconds.into());
-            }
-            response
-        }
-    })
+    mut request: HttpRequest<Incoming>,
+) -> Result<Response<Body>, Cut> {
+    let (parts, body) = request.into_parts();
+    let user = || {
+        authn::authenticate(shared, &parts.headers, certificate)
+            .map_or_else(|_| String::new(), |who| who.user.name)
+    };
+    let effects = match faults::meet(shared, &parts, user).await {
+        Met::Served(effects) => effects,
+        Met::Refused(failure) => return Ok(refusal(&failure)),
+        Met::Busy(seconds) => return Ok(faulty::busy(seconds)),
+        Met::Cut => return Err(Cut),
+    };
+    request = HttpRequest::from_parts(parts, body);
+    request.extensions_mut().insert(Arc::clone(&effects));
+    let response = respond(shared, certificate, request)
+        .await
+        .unwrap_or_else(|failure| refusal(&failure));
+    if effects.answer_lost {
+        return Err(Cut);
+    }
+    Ok(response)
+}
+
+fn refusal(failure: &Failure) -> Response<Body> {
+    let mut response = json_response(failure.code, &failure.body(), &[]);
+    if let Some(seconds) = failure.retry_after {
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn text_body(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 fn json_response(code: u16, body: &Value, warnings: &[String]) -> Response<Body> {
-    let text = Bytes::from(format!("{body}\n"));
-    respond_with(
-        code,
-        "application/json",
-        Full::new(text).boxed_unsync(),
-        warnings,
-    )
+    let text = text_body(format!("{body}\n"));
+    respond_with(code, "application/json", text, warnings)
 }
 
 fn respond_with(
@@ -141,6 +178,7 @@ async fn respond(
     request: HttpRequest<Incoming>,
 ) -> Result<Response<Body>, Failure> {
     let who = authn::authenticate(shared, request.headers(), certificate)?;
+    let effects = request.extensions().get::<Arc<Effects>>().cloned();
     let path = request.uri().path().to_owned();
     let query = parse_query(request.uri().query().unwrap_or_default());
     let segments: Vec<String> = path
@@ -149,6 +187,9 @@ async fn respond(
         .map(unescape_path)
         .collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    if let ["testing", rest @ ..] = segments.as_slice() {
+        return faulty::testing(shared, &who.user, request, rest).await;
+    }
     let Some(target) = Target::parse(&segments) else {
         let (parts, _) = request.into_parts();
         let accept = text_header(&parts, &header::ACCEPT);
@@ -183,6 +224,7 @@ async fn respond(
         body: &body,
         content_type,
         user_agent: text_header(&parts, &header::USER_AGENT),
+        effects: effects.as_deref(),
     };
     let include = query.get("includeObject").map_or("", String::as_str);
     let view = View::negotiate(text_header(&parts, &header::ACCEPT), include)
@@ -253,6 +295,7 @@ fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Fa
         return reviews::answer(shared, request);
     }
     let state = &mut shared.store.lock();
+    let past = request.past(state);
     match (request.subresource, verb) {
         ("scale", "get") => request.get_scale(state),
         ("scale", "update") => request.replace_scale(state),
@@ -261,8 +304,8 @@ fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Fa
         ("", "create") if request.resource.storage == "bindings" => request.bind(state),
         ("eviction", "create") => request.evict(state),
         ("token", "create") => request.token(state, &shared.accounts),
-        (_, "get") => request.get(state),
-        (_, "list") => request.list(state),
+        (_, "get") => request.get(past.as_ref().unwrap_or(state)),
+        (_, "list") => request.list(past.as_ref().unwrap_or(state)),
         ("", "create") => request.create(state),
         (_, "update") => request.replace(state),
         (_, "patch") => request.patch(state),
@@ -336,7 +379,7 @@ fn plain(
         return Err(Failure::forbidden_path(&asked.refusal(user)));
     }
     if let ["healthz" | "livez" | "readyz", ..] = segments {
-        let body = Full::new(Bytes::from_static(b"ok")).boxed_unsync();
+        let body = text_body("ok");
         return Ok(respond_with(200, "text/plain; charset=utf-8", body, &[]));
     }
     if segments == ["version"] {
@@ -351,8 +394,7 @@ fn plain(
         && accept.contains("APIGroupDiscoveryList")
         && accept.contains("v=v2")
     {
-        let body =
-            Full::new(Bytes::from(discovery::aggregated(&table, part).to_string())).boxed_unsync();
+        let body = text_body(discovery::aggregated(&table, part).to_string());
         return Ok(respond_with(
             200,
             "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",

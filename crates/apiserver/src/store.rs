@@ -140,6 +140,33 @@ impl State {
         Some(self.history.range(start..))
     }
 
+    /// One resource as it was at a version, or as far back as the history goes; nothing else is in it.
+    pub(crate) fn rewound(&self, resource: &str, version: u64) -> Self {
+        let version = version.clamp(self.compacted, self.version);
+        let mut objects: BTreeMap<Key, Arc<Value>> = self
+            .list(resource, "")
+            .map(|(key, object)| (key.clone(), Arc::clone(object)))
+            .collect();
+        let undone = self.history.iter().rev();
+        for change in undone.take_while(|change| change.version > version) {
+            if change.key.resource != resource {
+                continue;
+            }
+            match &change.before {
+                Some(before) => objects.insert(change.key.clone(), Arc::clone(before)),
+                None => objects.remove(&change.key),
+            };
+        }
+        Self {
+            objects,
+            version,
+            history: VecDeque::new(),
+            compacted: self.compacted,
+            keep: 0,
+            touched: BTreeMap::new(),
+        }
+    }
+
     /// Forgets all history.
     pub(crate) fn compact(&mut self) {
         self.history.clear();
@@ -237,6 +264,29 @@ mod tests {
             .map(|change| change.version)
             .collect();
         assert_eq!(versions, [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_resource_can_be_read_as_it_was() {
+        let store = Store::new(10);
+        let mut state = store.lock();
+        state.put(Key::new("pods", "a", "kept"), object("kept"));
+        state.put(Key::new("pods", "a", "gone"), object("gone"));
+        let then = state.version();
+        state.remove(&Key::new("pods", "a", "gone"));
+        state.put(Key::new("pods", "a", "new"), object("new"));
+        state.put(
+            Key::new("pods", "a", "kept"),
+            json!({"metadata": {"name": "kept"}, "changed": true}),
+        );
+        let past = state.rewound("pods", then);
+        assert_eq!(past.version(), then);
+        let names: Vec<&str> = past.list("pods", "").map(|(key, _)| &*key.name).collect();
+        assert_eq!(names, ["gone", "kept"]);
+        assert_eq!(
+            past.get("pods", "a", "kept").unwrap()["changed"],
+            Value::Null
+        );
     }
 
     #[test]

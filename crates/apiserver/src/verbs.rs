@@ -14,6 +14,7 @@ use super::authn::Identity;
 use super::decode::{Findings, decode};
 use super::defaults;
 use super::failure::{Cause, Failure, Subject};
+use super::faults::Effects;
 use super::registry::Resource;
 use super::store::{Key, State};
 
@@ -44,6 +45,8 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a [u8],
     pub(crate) content_type: &'a str,
     pub(crate) user_agent: &'a str,
+    /// What faults do to it.
+    pub(crate) effects: Option<&'a Effects>,
 }
 
 /// What is answered.
@@ -66,6 +69,11 @@ impl Answer {
 }
 
 impl Request<'_> {
+    /// The state that a fault makes it read instead of the present one.
+    pub(crate) fn past(&self, state: &State) -> Option<State> {
+        self.effects?.past(state, &self.resource.storage)
+    }
+
     fn parameter(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)
     }

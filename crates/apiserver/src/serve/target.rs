@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 
 use http::Method;
+use http::request::Parts;
 
 /// What a path of a resource names; parts that it does not name are empty.
-pub(super) struct Target<'a> {
-    pub(super) group: &'a str,
-    pub(super) version: &'a str,
-    pub(super) namespace: &'a str,
-    pub(super) plural: &'a str,
-    pub(super) name: &'a str,
-    pub(super) subresource: &'a str,
+pub(crate) struct Target<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) plural: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) subresource: &'a str,
 }
 
 impl<'a> Target<'a> {
-    pub(super) fn parse(segments: &[&'a str]) -> Option<Self> {
+    pub(crate) fn parse(segments: &[&'a str]) -> Option<Self> {
         let (group, version, rest) = match segments {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
@@ -43,7 +44,7 @@ impl<'a> Target<'a> {
         })
     }
 
-    pub(super) fn verb(&self, method: &Method, query: &HashMap<String, String>) -> &'static str {
+    pub(crate) fn verb(&self, method: &Method, query: &HashMap<String, String>) -> &'static str {
         let watching = query
             .get("watch")
             .is_some_and(|value| value == "true" || value == "1");
@@ -61,7 +62,28 @@ impl<'a> Target<'a> {
     }
 }
 
-pub(super) fn parse_query(text: &str) -> HashMap<String, String> {
+/// Whether a request is a watch.
+pub(crate) fn is_watch(parts: &Parts) -> bool {
+    let segments: Vec<&str> = parts
+        .uri
+        .path()
+        .split('/')
+        .filter(|s| !s.is_empty())
+        .collect();
+    parts
+        .uri
+        .query()
+        .is_some_and(|query| query.contains("watch="))
+        && Target::parse(&segments)
+            .is_some_and(|target| target.verb(&parts.method, &query(parts)) == "watch")
+}
+
+/// The query of a request.
+pub(crate) fn query(parts: &Parts) -> HashMap<String, String> {
+    parse_query(parts.uri.query().unwrap_or_default())
+}
+
+pub(crate) fn parse_query(text: &str) -> HashMap<String, String> {
     text.split('&')
         .filter(|pair| !pair.is_empty())
         .map(|pair| {

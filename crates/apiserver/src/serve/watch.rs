@@ -1,6 +1,5 @@
 //! Watches: the changes of a resource as one endless body.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +10,10 @@ use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Body, respond_with};
+use super::{Body, BodyError, Cut, respond_with};
 use crate::Shared;
 use crate::failure::Failure;
+use crate::faults::{Effects, Open, WatchEnd};
 use crate::registry::Resource;
 use crate::verbs::{Filter, Request};
 use crate::views::View;
@@ -39,6 +39,8 @@ struct Watch {
     told: bool,
     ends: Instant,
     over: bool,
+    /// What faults may do to it.
+    ticket: Option<Open>,
 }
 
 pub(super) fn watch(
@@ -49,7 +51,9 @@ pub(super) fn watch(
 ) -> Result<Response<Body>, Failure> {
     let filter = request.filter()?;
     let parameter = |name: &str| request.query.get(name).map_or("", String::as_str);
-    let state = shared.store.lock();
+    let present = shared.store.lock();
+    let past = request.past(&present);
+    let state = past.as_ref().unwrap_or(&present);
     let mut ready = std::collections::VecDeque::new();
     let bookmarks = parameter("allowWatchBookmarks") == "true";
     let streaming = parameter("sendInitialEvents") == "true";
@@ -81,9 +85,10 @@ pub(super) fn watch(
         .parse()
         .ok()
         .filter(|seconds| *seconds > 0);
+    let newest = shared.store.subscribe();
     let watch = Watch {
         shared: Arc::clone(shared),
-        newest: shared.store.subscribe(),
+        newest,
         namespace: request.namespace.to_owned(),
         resource,
         filter,
@@ -94,8 +99,9 @@ pub(super) fn watch(
         told: false,
         ends: Instant::now() + seconds.map_or(WATCH_FOR, Duration::from_secs),
         over: false,
+        ticket: request.effects.and_then(Effects::take_ticket),
     };
-    drop(state);
+    drop(present);
     let body = StreamBody::new(frames(watch)).boxed_unsync();
     Ok(respond_with(200, "application/json", body, &[]))
 }
@@ -107,12 +113,20 @@ fn bookmark(resource: &Resource, version: u64) -> Value {
     }})
 }
 
-fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> {
+fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, BodyError>> {
     stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
-        let event = watch.viewed(event);
-        Some((Ok(Frame::data(Bytes::from(format!("{event}\n")))), watch))
+        let frame = event.map(|event| {
+            let event = watch.viewed(event);
+            Frame::data(Bytes::from(format!("{event}\n")))
+        });
+        Some((frame, watch))
     })
+}
+
+fn expired(seen: u64, compacted: u64) -> Value {
+    let failure = Failure::expired(format!("too old resource version: {seen} ({compacted})"));
+    json!({"type": "ERROR", "object": failure.body()})
 }
 
 impl Watch {
@@ -126,46 +140,73 @@ impl Watch {
         event
     }
 
-    async fn next(&mut self) -> Option<Value> {
+    async fn next(&mut self) -> Option<Result<Value, BodyError>> {
         let mark = Instant::now() + BOOKMARK_EVERY;
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
-            }
             if self.over {
-                return None;
+                return self.ready.pop_front().map(Ok);
+            }
+            if let Some(how) = self.ticket.as_ref().and_then(Open::end) {
+                return self.end(how).await;
+            }
+            if let Some(event) = self.ready.pop_front() {
+                return match self.ticket.as_ref().and_then(Open::count) {
+                    Some(how) => self.end(how).await,
+                    None => Some(Ok(event)),
+                };
             }
             self.collect();
-            if !self.ready.is_empty() {
+            if self.over || !self.ready.is_empty() {
                 continue;
             }
+            if let Some(how) = self.ticket.as_ref().and_then(Open::exhausted) {
+                return self.end(how).await;
+            }
+            let faults_changed = async {
+                match &mut self.ticket {
+                    Some(ticket) => ticket.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 changed = self.newest.changed() => changed.ok()?,
+                () = faults_changed => {}
                 () = tokio::time::sleep_until(self.ends) => return None,
                 () = tokio::time::sleep_until(mark), if self.bookmarks => {
-                    return Some(bookmark(&self.resource, self.seen));
+                    return Some(Ok(bookmark(&self.resource, self.seen)));
                 }
             }
+        }
+    }
+
+    /// Ends before its time.
+    async fn end(&mut self, how: WatchEnd) -> Option<Result<Value, BodyError>> {
+        self.over = true;
+        self.ready.clear();
+        match how {
+            WatchEnd::Closed => None,
+            WatchEnd::Broken => {
+                // what was told before is sent while this has nothing to tell
+                tokio::task::yield_now().await;
+                Some(Err(Cut.into()))
+            }
+            WatchEnd::Expired => Some(Ok(expired(self.seen, self.seen + 1))),
         }
     }
 
     /// Takes over what happened since the last time.
     fn collect(&mut self) {
         self.newest.borrow_and_update();
+        let horizon = self.ticket.as_mut().and_then(Open::horizon);
         let shared = Arc::clone(&self.shared);
         let state = shared.store.lock();
         let Some(changes) = state.after(self.seen) else {
-            let failure = Failure::expired(format!(
-                "too old resource version: {} ({})",
-                self.seen,
-                state.compacted()
-            ));
-            self.ready
-                .push_back(json!({"type": "ERROR", "object": failure.body()}));
+            self.ready.push_back(expired(self.seen, state.compacted()));
             self.over = true;
             return;
         };
-        for change in changes {
+        let horizon = horizon.unwrap_or(u64::MAX);
+        for change in changes.take_while(|change| change.version <= horizon) {
             self.seen = self.seen.max(change.version);
             let here = change.key.resource == self.resource.storage
                 && (self.namespace.is_empty() || change.key.namespace == self.namespace);
@@ -189,6 +230,6 @@ impl Watch {
             self.ready
                 .push_back(json!({"type": kind, "object": object}));
         }
-        self.seen = self.seen.max(state.version());
+        self.seen = self.seen.max(state.version().min(horizon));
     }
 }

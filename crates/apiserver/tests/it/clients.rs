@@ -29,7 +29,7 @@ async fn start() -> Running {
     Server::start(options).await.unwrap()
 }
 
-async fn client(server: &Running, token: &str) -> Client {
+pub(crate) async fn client(server: &Running, token: &str) -> Client {
     let config = Kubeconfig::from_yaml(&server.kubeconfig(token)).unwrap();
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
@@ -37,7 +37,7 @@ async fn client(server: &Running, token: &str) -> Client {
     Client::try_from(config).unwrap()
 }
 
-fn config_map(name: &str) -> ConfigMap {
+pub(crate) fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(
         json!({"metadata": {"name": name, "labels": {"app": name}}, "data": {"a": "b"}}),
     )
@@ -45,7 +45,7 @@ fn config_map(name: &str) -> ConfigMap {
 }
 
 /// Code of a refusal, 0 of an error that is no answer of the API.
-fn code(error: &kube::Error) -> u16 {
+pub(crate) fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
         _ => 0,

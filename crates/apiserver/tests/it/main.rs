@@ -6,3 +6,4 @@
 )]
 
 mod clients;
+mod faults;

@@ -1,0 +1,236 @@
+//! Faults on demand: what a server, a load balancer or a network in between does to requests on bad days.
+//!
+//! A [`Rule`] says which requests it is about ([`Selector`]), which of them it strikes (the first ones passed, a number, a share drawn
+//! from a seed) and what happens to these ([`Fault`]). Rules are asked in the order in which they were added: delays add up, the first
+//! fault that decides the outcome ends the search. Beside the rules, open watches can be ended and the server be taken down at once.
+//!
+//! The same over HTTP, for members of `system:masters`, is below `/testing` (module `http`).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Shared;
+
+pub(crate) mod http;
+mod meet;
+mod rule;
+mod ticket;
+
+pub(crate) use self::meet::{Effects, Met, meet};
+use self::rule::Entry;
+pub use self::rule::{Fault, Rule, RuleId, RuleStatus, Selector, WatchEnd};
+pub(crate) use self::ticket::Open;
+use self::ticket::Ticket;
+
+/// What the server knows of its faults.
+#[derive(Debug)]
+pub(crate) struct State {
+    rules: Mutex<Rules>,
+    /// Number of rules, so that a server without any asks no lock.
+    count: AtomicUsize,
+    tickets: Mutex<Tickets>,
+    /// Counts changes of rules and of tickets: open watches and hanging requests look again when it rises.
+    generation: watch::Sender<u64>,
+    /// Counts requests that were struck.
+    strikes: watch::Sender<u64>,
+    /// Whether the server is to be down.
+    down: watch::Sender<bool>,
+    /// Whether it listens.
+    listening: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    newest: u64,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Tickets {
+    newest: u64,
+    open: BTreeMap<u64, Arc<Ticket>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            rules: Mutex::default(),
+            count: AtomicUsize::new(0),
+            tickets: Mutex::default(),
+            generation: watch::Sender::new(0),
+            strikes: watch::Sender::new(0),
+            down: watch::Sender::new(false),
+            listening: watch::Sender::new(true),
+        }
+    }
+}
+
+impl State {
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        // entries are replaced in whole values: a panic elsewhere leaves nothing half-done
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tickets(&self) -> MutexGuard<'_, Tickets> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+
+    /// Whether there is any rule.
+    fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits until the server is to be down.
+    pub(crate) async fn taken_down(&self) {
+        // the sender is a field of this: it cannot be gone
+        let _ = self.down.subscribe().wait_for(|down| *down).await;
+    }
+
+    /// Waits until the server is to be up.
+    pub(crate) async fn taken_up(&self) {
+        let _ = self.down.subscribe().wait_for(|down| !*down).await;
+    }
+
+    /// Tells whether the server listens.
+    pub(crate) fn listens(&self, listening: bool) {
+        self.listening.send_replace(listening);
+    }
+}
+
+/// The faults of a running server.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+impl Faults {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    fn state(&self) -> &State {
+        &self.shared.faults
+    }
+
+    /// Adds a rule. A rule that freezes reads does so at the present version.
+    pub fn add(&self, rule: Rule) -> RuleId {
+        let version = self.shared.store.lock().version();
+        let id = {
+            let mut rules = self.state().rules();
+            rules.newest += 1;
+            let id = RuleId(rules.newest);
+            rules.entries.push(Entry::new(id, rule, version));
+            self.state()
+                .count
+                .store(rules.entries.len(), Ordering::Release);
+            id
+        };
+        self.state().changed();
+        id
+    }
+
+    /// Removes a rule and returns what it did; requests that it holds are answered, reads that it froze go on.
+    pub fn remove(&self, id: RuleId) -> Option<RuleStatus> {
+        let removed = {
+            let mut rules = self.state().rules();
+            let place = rules.entries.iter().position(|entry| entry.id == id)?;
+            let removed = rules.entries.remove(place);
+            self.state()
+                .count
+                .store(rules.entries.len(), Ordering::Release);
+            removed
+        };
+        self.state().changed();
+        Some(removed.status())
+    }
+
+    /// Removes all rules.
+    pub fn clear(&self) {
+        self.state().rules().entries.clear();
+        self.state().count.store(0, Ordering::Release);
+        self.state().changed();
+    }
+
+    /// The rules and what they did so far, in the order in which they are asked.
+    pub fn rules(&self) -> Vec<RuleStatus> {
+        let rules = self.state().rules();
+        rules.entries.iter().map(Entry::status).collect()
+    }
+
+    /// How many requests a rule has struck; 0 for one that is gone.
+    pub fn hits(&self, id: RuleId) -> u64 {
+        let rules = self.state().rules();
+        let entry = rules.entries.iter().find(|entry| entry.id == id);
+        entry.map_or(0, |entry| entry.status().hits)
+    }
+
+    /// Waits until a rule has struck that many requests, or is gone.
+    pub async fn struck(&self, id: RuleId, hits: u64) {
+        let there = || self.state().rules().entries.iter().any(|e| e.id == id);
+        let mut strikes = self.state().strikes.subscribe();
+        let mut generation = self.state().generation.subscribe();
+        while there() && self.hits(id) < hits {
+            tokio::select! {
+                _ = strikes.changed() => {}
+                _ = generation.changed() => {}
+            }
+        }
+    }
+
+    /// Ends the open watches that a selector names, now; the answer is how many.
+    pub fn end_watches(&self, which: &Selector, how: WatchEnd) -> usize {
+        let ended = {
+            let tickets = self.state().tickets();
+            let those = tickets.open.values();
+            those
+                .filter(|ticket| which.matches(ticket.asked()) && ticket.end_now(how))
+                .count()
+        };
+        self.state().changed();
+        ended
+    }
+
+    /// How many watches are open that a selector names.
+    pub fn open_watches(&self, which: &Selector) -> usize {
+        let tickets = self.state().tickets();
+        let those = tickets.open.values();
+        those.filter(|ticket| which.matches(ticket.asked())).count()
+    }
+
+    /// Forgets the history: watches from earlier versions and lists that go on from them are refused as expired.
+    pub fn compact(&self) {
+        self.shared.store.lock().compact();
+    }
+
+    /// Takes the server down: all connections end, new ones are refused. The objects stay. Returns when it is so.
+    pub async fn down(&self) {
+        self.state().down.send_replace(true);
+        let _ = self.state().listening.subscribe().wait_for(|on| !*on).await;
+    }
+
+    /// Brings the server back, on the same port. Returns when it listens.
+    pub async fn up(&self) {
+        self.state().down.send_replace(false);
+        let _ = self.state().listening.subscribe().wait_for(|on| *on).await;
+    }
+
+    /// Whether the server listens.
+    pub fn is_up(&self) -> bool {
+        *self.state().listening.borrow()
+    }
+
+    /// Takes the server down for a while; returns when it is back.
+    pub async fn outage(&self, length: Duration) {
+        self.down().await;
+        tokio::time::sleep(length).await;
+        self.up().await;
+    }
+}

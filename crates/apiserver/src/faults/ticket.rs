@@ -1,0 +1,118 @@
+//! Open watches: what faults may end or hold back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use super::rule::{Asked, Entry, WatchEnd};
+use crate::Shared;
+
+/// An open watch, as faults know it.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    id: u64,
+    asked: Asked,
+    /// Events that are still told, and how it ends then.
+    limit: Option<(AtomicU64, WatchEnd)>,
+    ended: Mutex<Option<WatchEnd>>,
+}
+
+impl Ticket {
+    /// Opens one; it stays open until its [`Open`] is dropped.
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        asked: Asked,
+        limit: Option<(u64, WatchEnd)>,
+    ) -> Arc<Self> {
+        let mut tickets = shared.faults.tickets();
+        tickets.newest += 1;
+        let ticket = Arc::new(Self {
+            id: tickets.newest,
+            asked,
+            limit: limit.map(|(events, how)| (AtomicU64::new(events), how)),
+            ended: Mutex::default(),
+        });
+        tickets.open.insert(ticket.id, Arc::clone(&ticket));
+        ticket
+    }
+
+    pub(crate) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// Ends it; false when it was ended before.
+    pub(crate) fn end_now(&self, how: WatchEnd) -> bool {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = ended.is_none();
+        ended.get_or_insert(how);
+        first
+    }
+
+    /// How it has been ended.
+    fn end(&self) -> Option<WatchEnd> {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A watch's own side of its ticket.
+#[derive(Debug)]
+pub(crate) struct Open {
+    shared: Arc<Shared>,
+    ticket: Arc<Ticket>,
+    generation: watch::Receiver<u64>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.shared.faults.tickets().open.remove(&self.ticket.id);
+    }
+}
+
+impl Open {
+    pub(crate) fn new(shared: &Arc<Shared>, ticket: Arc<Ticket>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            ticket,
+            generation: shared.faults.generation.subscribe(),
+        }
+    }
+
+    /// How the watch has to end now, whatever it still has to tell.
+    pub(crate) fn end(&self) -> Option<WatchEnd> {
+        self.ticket.end()
+    }
+
+    /// Counts an event that is about to be told; `Some` when it is not to be told any more.
+    pub(crate) fn count(&self) -> Option<WatchEnd> {
+        let (left, how) = self.ticket.limit.as_ref()?;
+        left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
+            left.checked_sub(1)
+        })
+        .err()
+        .map(|_| *how)
+    }
+
+    /// How the watch has to end when all events that it may tell are told, although there is none to tell now.
+    pub(crate) fn exhausted(&self) -> Option<WatchEnd> {
+        let (left, how) = self.ticket.limit.as_ref()?;
+        (left.load(Ordering::Acquire) == 0).then_some(*how)
+    }
+
+    /// The version beyond which the watch sees nothing at present.
+    pub(crate) fn horizon(&mut self) -> Option<u64> {
+        self.generation.borrow_and_update();
+        let faults = &self.shared.faults;
+        if !faults.any() {
+            return None;
+        }
+        let horizon = |entry: &Entry| entry.horizon(&self.ticket.asked);
+        faults.rules().entries.iter().filter_map(horizon).min()
+    }
+
+    /// Waits until rules or tickets have changed.
+    pub(crate) async fn changed(&mut self) {
+        // the sender lives as long as the server's shared state, of which this holds a part
+        let _ = self.generation.changed().await;
+    }
+}
