@@ -170,6 +170,9 @@ struct Written {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Variables of all conversations of the file, mostly paths.
+    #[serde(default)]
+    words: Map<String, Value>,
     #[serde(default)]
     tables: Tables,
     #[serde(default)]
@@ -222,7 +225,7 @@ pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
         for written in &file.conversations {
             let id = format!("{subject}/{}", written.name);
             let Some(table) = &written.each else {
-                all.push(conversation(id, &written.steps, &Map::new())?);
+                all.push(conversation(id, &written.steps, &file.words)?);
                 continue;
             };
             let rows = file.tables.get(table).or_else(|| shared.get(table));
@@ -231,7 +234,9 @@ pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
                 table: table.clone(),
             })? {
                 let id = format!("{id}/{}", row["id"].as_str().unwrap_or_default());
-                all.push(conversation(id, &written.steps, row)?);
+                let mut variables = file.words.clone();
+                variables.extend(row.clone());
+                all.push(conversation(id, &written.steps, &variables)?);
             }
         }
     }

@@ -32,7 +32,7 @@ static CURRENT: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"(current: |too old resource version: \d+ \()\d+"));
 /// Versions of objects in messages.
 static OBJECTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    pattern(r"(ResourceVersion in object meta: |ResourceVersion in precondition: )(\d+)")
+    pattern(r"(ResourceVersion in (?:object meta: |precondition: |record \())(\d+)")
 });
 /// Names of volumes that admission adds.
 static VOLUMES: LazyLock<Option<Regex>> =
@@ -122,6 +122,7 @@ impl Normaliser {
                     format!("<version {}>", number(&mut self.versions, text))
                 };
             }
+            "serverAddress" => return "<address>".into(),
             "continue" if !text.is_empty() => return "<continue>".into(),
             _ => {}
         }

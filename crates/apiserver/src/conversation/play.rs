@@ -154,6 +154,20 @@ impl Caller {
     }
 }
 
+/// A path in which what may not stand there as it is does not.
+fn escape(path: &str) -> String {
+    let mut escaped = String::new();
+    for letter in path.chars() {
+        match letter {
+            ' ' | '<' | '>' | '"' | '\\' | '^' | '`' | '{' | '}' | '|' => {
+                escaped.push_str(&format!("%{:02X}", u32::from(letter)));
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
 struct Held<'a> {
     caller: &'a Caller,
     sender: Option<SendRequest<Full<Bytes>>>,
@@ -232,7 +246,7 @@ impl Held<'_> {
         };
         let mut request = Request::builder()
             .method(method)
-            .uri(path.replace(' ', "%20"))
+            .uri(escape(path))
             .header("user-agent", "judge/1.0")
             .header(
                 "accept",
