@@ -154,6 +154,13 @@ impl Caller {
     }
 }
 
+/// The value of a body that is YAML: as text it would hold what differs from run to run.
+fn as_yaml(content_type: &Value, body: &[u8]) -> Option<Value> {
+    (content_type == "application/yaml")
+        .then(|| serde_yaml::from_slice(body).ok())
+        .flatten()
+}
+
 /// A path in which what may not stand there as it is does not.
 fn escape(path: &str) -> String {
     let mut escaped = String::new();
@@ -318,7 +325,10 @@ impl Held<'_> {
         shown["body"] = if body.is_empty() {
             Value::Null
         } else {
-            serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body)))
+            serde_json::from_slice(&body)
+                .ok()
+                .or_else(|| as_yaml(&shown["headers"]["content-type"], &body))
+                .unwrap_or_else(|| json!(String::from_utf8_lossy(&body)))
         };
         self.sender = Some(sender);
         for (name, path) in &step.keep {
