@@ -38,6 +38,7 @@ mod discovery;
 mod failure;
 mod openapi;
 mod pods;
+mod protobuf;
 mod quantity;
 mod registry;
 mod reviews;

@@ -22,6 +22,7 @@ use super::discovery;
 use super::failure::{Failure, Subject};
 use super::faults::{self, Effects, Met};
 use super::openapi;
+use super::protobuf;
 use super::registry::{Resource, Table};
 use super::reviews;
 use super::verbs::{Answer, Request};
@@ -208,6 +209,12 @@ async fn respond(
         "" => "application/json",
         text => text.split(';').next().unwrap_or_default().trim(),
     };
+    let (content_type, body) = match content_type {
+        "application/vnd.kubernetes.protobuf" if resource.custom.is_none() => {
+            ("application/json", read_protobuf(body)?)
+        }
+        other => (other, body),
+    };
     let request = Request {
         who: &who,
         disabled: &shared.disabled_admission,
@@ -313,6 +320,16 @@ fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Fa
         (_, "deletecollection") => request.delete_collection(state),
         _ => Err(Failure::method_not_allowed()),
     }
+}
+
+/// A body in protobuf as JSON.
+fn read_protobuf(body: Bytes) -> Result<Bytes, Failure> {
+    if body.is_empty() {
+        return Ok(body);
+    }
+    let object =
+        protobuf::decode(&body).map_err(|error| Failure::bad_request(error.to_string()))?;
+    Ok(Bytes::from(object.to_string()))
 }
 
 fn text_header<'a>(parts: &'a http::request::Parts, name: &header::HeaderName) -> &'a str {

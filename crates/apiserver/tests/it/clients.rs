@@ -315,7 +315,7 @@ async fn a_namespace_has_to_exist() {
 async fn a_body_in_a_format_that_is_not_read_is_refused() {
     let server = start().await;
     let request = http::Request::post("/api/v1/namespaces")
-        .header("content-type", "application/vnd.kubernetes.protobuf")
+        .header("content-type", "application/cbor")
         .body(b"k8s".to_vec())
         .unwrap();
     let admin = client(&server, &server.admin_token).await;
