@@ -7,9 +7,14 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose,
 };
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
+use tokio_rustls::rustls::{
+    self, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme, crypto,
+};
 
 use super::Error;
 
@@ -67,6 +72,29 @@ impl Authority {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
+    /// How this server calls kubelets: it shows a certificate of this authority and takes any.
+    pub(crate) fn calling(&self) -> Result<ClientConfig, Error> {
+        let provider = Arc::new(crypto::ring::default_provider());
+        let mut client = CertificateParams::default();
+        client
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver-kubelet-client");
+        client
+            .distinguished_name
+            .push(DnType::OrganizationName, "system:masters");
+        client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let certificate = client.signed_by(&key, &self.issuer)?;
+        Ok(ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Trusting(provider)))
+            .with_client_auth_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+            )?)
+    }
+
     /// How the server at an address serves; clients may show certificates of this authority.
     pub(crate) fn serving(
         &self,
@@ -108,5 +136,46 @@ impl Authority {
             )?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
+    }
+}
+
+/// Takes any certificate of a kubelet, as a real server does unless it is told an authority.
+#[derive(Debug)]
+struct Trusting(Arc<crypto::CryptoProvider>);
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        crypto::verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        crypto::verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

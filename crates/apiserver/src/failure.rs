@@ -363,6 +363,50 @@ impl Failure {
         Self::new(500, "", message)
     }
 
+    /// 503 of what should have been reached for the client.
+    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", message)
+    }
+
+    /// What somebody behind this server refused, with his text as the cause.
+    pub(crate) fn of_backend(code: u16, subject: &Subject<'_>, text: &str) -> Self {
+        let (reason, message) = match code {
+            401 => (
+                "Unauthorized",
+                "the server has asked for the client to provide credentials",
+            ),
+            403 => (
+                "Forbidden",
+                "the server does not allow access to the requested resource",
+            ),
+            404 => (
+                "NotFound",
+                "the server could not find the requested resource",
+            ),
+            405 => (
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            ),
+            503 => (
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request",
+            ),
+            504 => (
+                "Timeout",
+                "the server was unable to return a response in the time allotted, but may still be processing the request",
+            ),
+            _ => (
+                "",
+                "the server responded with a status code that is not known",
+            ),
+        };
+        let message = format!("{message} ({} {})", subject.qualified(), subject.name);
+        let mut failure = Self::new(code, reason, message).about(subject);
+        failure.details["causes"] =
+            json!([{"reason": "UnexpectedServerResponse", "message": text}]);
+        failure
+    }
+
     /// 504 for a resource version of the future.
     pub(crate) fn future_version(requested: u64, current: u64) -> Self {
         let mut failure = Self::new(

@@ -115,6 +115,7 @@ struct Shared {
     accounts: Accounts,
     disabled_admission: Vec<String>,
     faults: faults::State,
+    kubelet_client: Arc<rustls::ClientConfig>,
 }
 
 /// The embedded API server.
@@ -229,6 +230,7 @@ impl Server {
             accounts: Accounts::new(options.issuer)?,
             disabled_admission: options.disabled_admission,
             faults: faults::State::default(),
+            kubelet_client: Arc::new(authority.calling()?),
         });
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let accepting = tokio::spawn(serve::accept(listener, acceptor, Arc::clone(&shared)));

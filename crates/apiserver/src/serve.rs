@@ -29,6 +29,7 @@ use super::verbs::{Answer, Request};
 use super::views::View;
 
 mod faulty;
+mod kubelet;
 mod target;
 mod watch;
 
@@ -199,6 +200,9 @@ async fn respond(
     let verb = target.verb(request.method(), &query);
     let resource = find(shared, &who, &target, verb)?;
     check_verb(&resource, &target, verb)?;
+    if kubelet::answers(&target) {
+        return kubelet::pass(shared, request, &target).await;
+    }
     let (parts, body) = request.into_parts();
     let body = Limited::new(body, LARGEST_BODY)
         .collect()

@@ -17,7 +17,7 @@ use serde_json::json;
 
 const NOBODY: &str = "nobody-token";
 
-async fn start() -> Running {
+pub(crate) async fn start() -> Running {
     let user = User {
         name: "nobody".into(),
         groups: Vec::new(),
@@ -34,6 +34,16 @@ pub(crate) async fn client(server: &Running, token: &str) -> Client {
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
         .unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// A client that does not try again: refusals are what is looked at.
+pub(crate) async fn impatient(server: &Running, token: &str) -> Client {
+    let config = Kubeconfig::from_yaml(&server.kubeconfig(token)).unwrap();
+    let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    config.default_retry = false;
     Client::try_from(config).unwrap()
 }
 

@@ -7,3 +7,5 @@
 
 mod clients;
 mod faults;
+mod proxy;
+mod writes;

@@ -1,0 +1,548 @@
+//! What kubelets answer: the proxy of a node, logs of containers, and the streams of exec, attach and port-forward. The kubelet is found
+//! as a real server finds it, by the address and the port in the status of its node; its certificate is not verified. Upgraded
+//! connections are passed through in both directions.
+
+use std::sync::Arc;
+
+use form_urlencoded::Serializer;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Request as HttpRequest, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::Body;
+use super::target::Target;
+use crate::Shared;
+use crate::failure::{Failure, Subject};
+use crate::store::State;
+
+/// Port of a kubelet that does not say one.
+const KUBELET_PORT: u64 = 10250;
+/// Largest refusal of a kubelet that is read, in bytes.
+const LARGEST_REFUSAL: usize = 10_000;
+
+/// Whether a kubelet, or the pod itself, answers this.
+pub(super) fn answers(target: &Target<'_>) -> bool {
+    target.group.is_empty()
+        && match target.plural {
+            "nodes" => target.subresource == "proxy",
+            "pods" => {
+                ["log", "exec", "attach", "portforward", "proxy"].contains(&target.subresource)
+            }
+            "services" => target.subresource == "proxy",
+            _ => false,
+        }
+}
+
+/// Where something answers.
+#[derive(Debug, PartialEq)]
+struct Location {
+    secure: bool,
+    host: String,
+    port: u64,
+    /// Path and query.
+    path: String,
+}
+
+impl Location {
+    fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
+/// Passes a request on.
+pub(super) async fn pass(
+    shared: &Shared,
+    request: HttpRequest<Incoming>,
+    target: &Target<'_>,
+) -> Result<Response<Body>, Failure> {
+    let found = {
+        let state = shared.store.lock();
+        locate(&state, request.uri(), target)?
+    };
+    let Some(location) = found else {
+        // nobody has said anything yet
+        return Ok(Response::new(empty()));
+    };
+    let proxied = target.subresource == "proxy";
+    if proxied && location.path.is_empty() {
+        return Ok(to_directory(request.uri()));
+    }
+    let upgrades = request.headers().contains_key(header::UPGRADE);
+    let response = if location.secure {
+        let stream = connect(&location, proxied).await?;
+        let name = ServerName::try_from(location.host.clone())
+            .map_err(|error| unreachable_service(&location, &error))?;
+        let stream = TlsConnector::from(Arc::clone(&shared.kubelet_client))
+            .connect(name, stream)
+            .await
+            .map_err(|error| unreachable_service(&location, &error))?;
+        forward(stream, request, &location).await?
+    } else {
+        let stream = connect(&location, proxied).await?;
+        forward(stream, request, &location).await?
+    };
+    let refused = !response.status().is_success() && !response.status().is_redirection();
+    if !proxied && refused && response.status() != StatusCode::SWITCHING_PROTOCOLS && !upgrades {
+        return Err(refusal(target, response).await);
+    }
+    Ok(passed_back(response))
+}
+
+/// The path of a proxy is a directory.
+fn to_directory(uri: &Uri) -> Response<Body> {
+    let query = uri
+        .query()
+        .map(|query| format!("?{query}"))
+        .unwrap_or_default();
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(place) = HeaderValue::from_str(&format!("{}/{query}", uri.path())) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    response
+}
+
+fn unreachable_service(location: &Location, error: &dyn std::fmt::Display) -> Failure {
+    Failure::unreachable(format!(
+        "error trying to reach service: {error} ({})",
+        location.authority()
+    ))
+}
+
+async fn connect(location: &Location, proxied: bool) -> Result<TcpStream, Failure> {
+    TcpStream::connect(location.authority())
+        .await
+        .map_err(|error| {
+            let why = if error.kind() == std::io::ErrorKind::ConnectionRefused {
+                "connect: connection refused".to_owned()
+            } else {
+                error.to_string()
+            };
+            let why = format!("dial tcp {}: {why}", location.authority());
+            if proxied {
+                Failure::unreachable(format!("error trying to reach service: {why}"))
+            } else {
+                let scheme = if location.secure { "https" } else { "http" };
+                Failure::internal(format!(
+                    "Get {:?}: {why}",
+                    format!("{scheme}://{}{}", location.authority(), location.path)
+                ))
+            }
+        })
+}
+
+/// Sends the request over a connection of its own; upgraded ones are joined.
+async fn forward<S>(
+    stream: S,
+    mut request: HttpRequest<Incoming>,
+    location: &Location,
+) -> Result<Response<Incoming>, Failure>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let broken = |error: hyper::Error| unreachable_service(location, &error);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "Connection to a kubelet ended");
+        }
+    });
+    let client = request
+        .headers()
+        .contains_key(header::UPGRADE)
+        .then(|| hyper::upgrade::on(&mut request));
+    *request.uri_mut() = location
+        .path
+        .parse()
+        .map_err(|error| unreachable_service(location, &error))?;
+    clean(request.headers_mut(), &location.authority());
+    let mut response = sender.send_request(request).await.map_err(broken)?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(client) = client
+    {
+        let kubelet = hyper::upgrade::on(&mut response);
+        tokio::spawn(async move {
+            let (client, kubelet) = match tokio::try_join!(client, kubelet) {
+                Ok(both) => both,
+                Err(error) => {
+                    tracing::debug!(%error, "Connection not upgraded");
+                    return;
+                }
+            };
+            let copied = tokio::io::copy_bidirectional(
+                &mut TokioIo::new(client),
+                &mut TokioIo::new(kubelet),
+            )
+            .await;
+            if let Err(error) = copied {
+                tracing::debug!(%error, "Upgraded connection ended");
+            }
+        });
+    }
+    Ok(response)
+}
+
+/// The kubelet is not told how the client said who it is.
+fn clean(headers: &mut HeaderMap, authority: &str) {
+    headers.remove(header::AUTHORIZATION);
+    let impersonation: Vec<header::HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("impersonate-"))
+        .cloned()
+        .collect();
+    for name in impersonation {
+        headers.remove(name);
+    }
+    if let Ok(host) = HeaderValue::from_str(authority) {
+        headers.insert(header::HOST, host);
+    }
+}
+
+fn passed_back(response: Response<Incoming>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Response::from_parts(parts, empty());
+    }
+    parts.headers.remove(header::CONNECTION);
+    parts.headers.remove(header::TRANSFER_ENCODING);
+    Response::from_parts(parts, body.map_err(Into::into).boxed_unsync())
+}
+
+fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// What a kubelet's refusal becomes.
+async fn refusal(target: &Target<'_>, response: Response<Incoming>) -> Failure {
+    let status = response.status();
+    let body = http_body_util::Limited::new(response.into_body(), LARGEST_REFUSAL)
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    match status.as_u16() {
+        400 => Failure::bad_request(text),
+        500 => Failure::internal(text),
+        code => Failure::of_backend(
+            code,
+            &Subject {
+                group: "",
+                resource: "pods/log",
+                name: target.name,
+            },
+            &text,
+        ),
+    }
+}
+
+fn locate(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Location>, Failure> {
+    let rest = || {
+        let path = uri.path();
+        let marker = format!("/{}", target.subresource);
+        let after = path
+            .find(&marker)
+            .map_or("", |start| &path[start + marker.len()..]);
+        match uri.query() {
+            Some(query) if !after.is_empty() => format!("{after}?{query}"),
+            _ => after.to_owned(),
+        }
+    };
+    match (target.plural, target.subresource) {
+        ("nodes", _) => {
+            let (scheme, name, port) = split(target.name);
+            let mut location = kubelet(state, name)?;
+            if let Some(port) = port
+                && port != location.port
+            {
+                location.port = port;
+                location.secure = scheme == "https";
+            }
+            location.path = rest();
+            Ok(Some(location))
+        }
+        ("pods", "proxy") => pod_itself(state, target, rest()).map(Some),
+        ("services", _) => service(state, target, rest()).map(Some),
+        _ => of_pod(state, uri, target),
+    }
+}
+
+/// `scheme:name:port`, of which only the name must be there.
+fn split(text: &str) -> (&str, &str, Option<u64>) {
+    let parts: Vec<&str> = text.split(':').collect();
+    match parts.as_slice() {
+        [scheme, name, port] => (scheme, name, port.parse().ok()),
+        [name, port] => ("", name, port.parse().ok()),
+        _ => ("", text, None),
+    }
+}
+
+/// The address of a node's kubelet.
+fn kubelet(state: &State, name: &str) -> Result<Location, Failure> {
+    let node = state.get("nodes", "", name).ok_or_else(|| {
+        Failure::not_found(&Subject {
+            group: "",
+            resource: "nodes",
+            name,
+        })
+    })?;
+    let addresses = node["status"]["addresses"].as_array();
+    let host = addresses
+        .into_iter()
+        .flatten()
+        .find(|address| address["type"] == "InternalIP")
+        .and_then(|address| address["address"].as_str())
+        .ok_or_else(|| {
+            let known: Vec<String> = addresses
+                .into_iter()
+                .flatten()
+                .map(|address| {
+                    format!(
+                        "{{{} {}}}",
+                        address["type"].as_str().unwrap_or_default(),
+                        address["address"].as_str().unwrap_or_default()
+                    )
+                })
+                .collect();
+            Failure::internal(format!(
+                "no preferred addresses found; known addresses: [{}]",
+                known.join(" ")
+            ))
+        })?;
+    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        .as_u64()
+        .filter(|port| *port > 0)
+        .unwrap_or(KUBELET_PORT);
+    Ok(Location {
+        secure: true,
+        host: host.to_owned(),
+        port,
+        path: String::new(),
+    })
+}
+
+fn find_pod<'s>(state: &'s State, target: &Target<'_>, name: &str) -> Result<&'s Value, Failure> {
+    state
+        .get("pods", target.namespace, name)
+        .map(|pod| &**pod)
+        .ok_or_else(|| {
+            Failure::not_found(&Subject {
+                group: "",
+                resource: "pods",
+                name,
+            })
+        })
+}
+
+/// The container that is meant, by name or because there is only one.
+fn container(pod: &Value, asked: &str) -> Result<String, Failure> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let names = |list: &str| -> Vec<String> {
+        let list = pod["spec"][list].as_array().into_iter().flatten();
+        list.filter_map(|container| container["name"].as_str())
+            .map(str::to_owned)
+            .collect()
+    };
+    let (main, first, later) = (
+        names("containers"),
+        names("initContainers"),
+        names("ephemeralContainers"),
+    );
+    if asked.is_empty() {
+        return match main.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => Err(Failure::bad_request(format!(
+                "a container name must be specified for pod {name}"
+            ))),
+            many => {
+                let mut text = format!(
+                    "a container name must be specified for pod {name}, choose one of: [{}]",
+                    many.join(" ")
+                );
+                for (kind, list) in [("init", first), ("ephemeral", later)] {
+                    if !list.is_empty() {
+                        text += &format!(" or one of the {kind} containers: [{}]", list.join(" "));
+                    }
+                }
+                Err(Failure::bad_request(text))
+            }
+        };
+    }
+    if [main, first, later]
+        .iter()
+        .any(|list| list.iter().any(|known| known == asked))
+    {
+        return Ok(asked.to_owned());
+    }
+    Err(Failure::bad_request(format!(
+        "container {asked} is not valid for pod {name}"
+    )))
+}
+
+/// Where the kubelet of a pod answers for it; `None` for the log of a pod that runs nowhere yet.
+fn of_pod(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Location>, Failure> {
+    let pairs: Vec<(String, String)> =
+        form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+            .into_owned()
+            .collect();
+    let value = |name: &str| {
+        let found = pairs.iter().find(|(key, _)| key == name);
+        found.map_or("", |(_, value)| value.as_str())
+    };
+    let is_true = |name: &str| matches!(value(name), "true" | "1");
+    let pod = find_pod(state, target, target.name)?;
+    let forwards = target.subresource == "portforward";
+    let container = if forwards {
+        String::new()
+    } else {
+        container(pod, value("container"))?
+    };
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        if target.subresource == "log" {
+            return Ok(None);
+        }
+        return Err(Failure::bad_request(format!(
+            "pod {} does not have a host assigned",
+            target.name
+        )));
+    }
+    let mut location = kubelet(state, node)?;
+    let mut query = Serializer::new(String::new());
+    let path = match target.subresource {
+        "log" => {
+            for name in ["follow", "previous", "timestamps"] {
+                if is_true(name) {
+                    query.append_pair(name, "true");
+                }
+            }
+            for name in ["sinceSeconds", "sinceTime", "tailLines", "limitBytes"] {
+                if !value(name).is_empty() {
+                    query.append_pair(name, value(name));
+                }
+            }
+            "containerLogs"
+        }
+        "portforward" => {
+            let ports: Vec<&str> = pairs
+                .iter()
+                .filter(|(key, _)| key == "ports")
+                .map(|(_, value)| value.as_str())
+                .collect();
+            if !ports.is_empty() {
+                query.append_pair("port", &ports.join(","));
+            }
+            "portForward"
+        }
+        other => {
+            for (name, sent) in [
+                ("stdin", "input"),
+                ("stdout", "output"),
+                ("stderr", "error"),
+                ("tty", "tty"),
+            ] {
+                if is_true(name) {
+                    query.append_pair(sent, "1");
+                }
+            }
+            for (_, word) in pairs.iter().filter(|(key, _)| key == "command") {
+                query.append_pair("command", word);
+            }
+            other
+        }
+    };
+    let query = query.finish();
+    location.path = format!("/{path}/{}/{}", target.namespace, target.name);
+    if !forwards {
+        location.path.push('/');
+        location.path.push_str(&container);
+    }
+    if !query.is_empty() {
+        location.path.push('?');
+        location.path.push_str(&query);
+    }
+    Ok(Some(location))
+}
+
+/// A pod's own port.
+fn pod_itself(state: &State, target: &Target<'_>, path: String) -> Result<Location, Failure> {
+    let (scheme, name, port) = split(target.name);
+    let pod = find_pod(state, target, name)?;
+    let own = pod["spec"]["containers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|container| container["ports"].as_array().into_iter().flatten())
+        .find_map(|port| port["containerPort"].as_u64());
+    let address = pod["status"]["podIP"].as_str().unwrap_or_default();
+    if address.is_empty() {
+        return Err(Failure::bad_request("address not allowed"));
+    }
+    Ok(Location {
+        secure: scheme == "https",
+        host: address.to_owned(),
+        port: port
+            .or(own)
+            .unwrap_or(if scheme == "https" { 443 } else { 80 }),
+        path,
+    })
+}
+
+/// One of the endpoints of a service.
+fn service(state: &State, target: &Target<'_>, path: String) -> Result<Location, Failure> {
+    let parts: Vec<&str> = target.name.split(':').collect();
+    let (scheme, name, port) = match parts.as_slice() {
+        [scheme, name, port] => (*scheme, *name, *port),
+        [name, port] => ("", *name, *port),
+        _ => ("", target.name, ""),
+    };
+    let subject = Subject {
+        group: "",
+        resource: "services",
+        name,
+    };
+    let service = state
+        .get("services", target.namespace, name)
+        .ok_or_else(|| Failure::not_found(&subject))?;
+    let wanted = service["spec"]["ports"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|entry| {
+            port.is_empty()
+                || entry["name"] == port
+                || port.parse::<u64>().is_ok_and(|port| entry["port"] == port)
+        });
+    let none = || Failure::unreachable(format!("no endpoints available for service {name:?}"));
+    let wanted = wanted.ok_or_else(none)?;
+    state
+        .list("endpointslices.discovery.k8s.io", target.namespace)
+        .filter(|(_, slice)| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name)
+        .find_map(|(_, slice)| {
+            let name = wanted["name"].as_str().unwrap_or_default();
+            let port = slice["ports"]
+                .as_array()?
+                .iter()
+                .find(|port| port["name"].as_str().unwrap_or_default() == name)?["port"]
+                .as_u64()?;
+            let endpoint = slice["endpoints"]
+                .as_array()?
+                .iter()
+                .find(|endpoint| endpoint["conditions"]["ready"] != false)?;
+            Some(Location {
+                secure: scheme == "https",
+                host: endpoint["addresses"][0].as_str()?.to_owned(),
+                port,
+                path: path.clone(),
+            })
+        })
+        .ok_or_else(none)
+}
