@@ -134,8 +134,8 @@ pub enum Error {
     Late {
         /// Pod.
         name: String,
-        /// What was waited for.
-        what: &'static str,
+        /// What was waited for, and what there is instead.
+        what: String,
     },
     /// A task of ours died.
     #[error("a recording task ended")]
@@ -211,11 +211,11 @@ fn api_error(name: &str, source: kube::Error) -> Error {
     }
 }
 
-fn late_after(deadline: Instant, name: &str, what: &'static str) -> Result<(), Error> {
+fn late_after(deadline: Instant, name: &str, what: impl FnOnce() -> String) -> Result<(), Error> {
     if Instant::now() > deadline {
         return Err(Error::Late {
             name: name.to_owned(),
-            what,
+            what: what(),
         });
     }
     Ok(())

@@ -79,7 +79,7 @@ impl Recorder {
         let mut outcome = Outcome::default();
         // The cluster was brought up with the first.
         let mut running = list.first().map(|(_, settings)| settings.clone());
-        for (index, (name, settings)) in list.into_iter().enumerate() {
+        for (name, settings) in list {
             let path = plan
                 .out
                 .as_ref()
@@ -91,7 +91,7 @@ impl Recorder {
                 outcome.kept += 1;
                 continue;
             }
-            let first = plan.seed + 1_000_000 * index as u64;
+            let first = plan.seed + offset(&name);
             let seeds = first..first + plan.sequences;
             for attempt in [1, 2] {
                 if self.is_over() {
@@ -286,13 +286,13 @@ impl Recorder {
             tokio::time::sleep(LOOK).await;
             let status = self.status(name).await?;
             match status.phase.as_deref() {
-                Some("Failed") => return Ok(Some(refusal(status))),
+                Some("Failed") => return Ok(Some(refusal(&status))),
                 Some("Running") => return Ok(None),
                 // A refused pod has a start time too, for a moment before it is seen to have failed, but never containers.
                 _ if !recipe.runs && status.container_statuses.is_some() => return Ok(None),
                 _ => {}
             }
-            late_after(deadline, name, "admission")?;
+            late_after(deadline, name, || format!("admission ({status:?})"))?;
         }
     }
 
@@ -325,12 +325,12 @@ impl Recorder {
         for name in gone {
             let mut status = self.status(&name).await?;
             while status.phase.as_deref() != Some("Failed") {
-                late_after(deadline, &name, "end")?;
+                late_after(deadline, &name, || format!("end ({status:?})"))?;
                 tokio::time::sleep(LOOK).await;
                 status = self.status(&name).await?;
             }
             self.failed.insert(name.clone());
-            failed.insert(name, refusal(status));
+            failed.insert(name, refusal(&status));
         }
         Ok(failed)
     }
@@ -348,7 +348,7 @@ impl Recorder {
             let Some(left) = active.iter().find(|pod| names.contains(&pod.name)) else {
                 return Ok(());
             };
-            late_after(deadline, &left.name, "deletion")?;
+            late_after(deadline, &left.name, || "deletion".to_owned())?;
             tokio::time::sleep(LOOK * 3).await;
         }
     }
@@ -461,13 +461,21 @@ impl Recorder {
     }
 }
 
+/// Distance of the seeds of a configuration from those of others: the same whatever else is recorded.
+fn offset(name: &str) -> u64 {
+    let sum = name.bytes().fold(7_u64, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+    });
+    sum % 900 * 1_000_000
+}
+
 fn is_complete(path: &Path, sequences: u64) -> bool {
     corpus::read(path).is_ok_and(|(_, recorded)| recorded.len() as u64 >= sequences)
 }
 
-fn refusal(status: PodStatus) -> Refusal {
+fn refusal(status: &PodStatus) -> Refusal {
     Refusal {
-        reason: status.reason.unwrap_or_default(),
-        message: status.message.unwrap_or_default(),
+        reason: status.reason.clone().unwrap_or_default(),
+        message: status.message.clone().unwrap_or_default(),
     }
 }
