@@ -15,6 +15,10 @@ pub(crate) struct Failure {
     pub(crate) details: Value,
     /// Seconds of a `Retry-After` header.
     pub(crate) retry_after: Option<u64>,
+    /// Whether it is told as plain text and not as a status: what no API answers.
+    pub(crate) is_text: bool,
+    /// Token with which a list can go on nevertheless.
+    pub(crate) go_on: Option<String>,
     /// Whether the server itself should try again for a moment before it refuses.
     pub(crate) may_pass_soon: bool,
 }
@@ -171,6 +175,8 @@ impl Failure {
             message: message.into(),
             details: Value::Null,
             retry_after: None,
+            is_text: false,
+            go_on: None,
             may_pass_soon: false,
         }
     }
@@ -228,6 +234,26 @@ impl Failure {
         failure
     }
 
+    /// 404 for a path that no API answers.
+    pub(crate) fn no_page() -> Self {
+        Self {
+            is_text: true,
+            ..Self::new(404, "NotFound", "404 page not found")
+        }
+    }
+
+    /// 405 for a subresource of a custom resource; the subject's name is not told.
+    pub(crate) fn not_supported(subject: &Subject<'_>, verb: &str) -> Self {
+        let message = format!(
+            "{verb} is not supported on resources of kind {:?}",
+            subject.qualified()
+        );
+        Self::new(405, "MethodNotAllowed", message).about(&Subject {
+            name: "",
+            ..*subject
+        })
+    }
+
     /// 405.
     pub(crate) fn method_not_allowed() -> Self {
         let mut failure = Self::new(
@@ -248,6 +274,18 @@ impl Failure {
         );
         failure.details = json!({});
         failure
+    }
+
+    /// 406 of those who read the forms, not only the types, that are asked for.
+    pub(crate) fn only_accepted() -> Self {
+        Self::not_of_form(
+            "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )
+    }
+
+    /// 406 for a form that the answer does not have.
+    pub(crate) fn not_of_form(message: &str) -> Self {
+        Self::new(406, "NotAcceptable", message)
     }
 
     /// 409 for a name that is taken.
@@ -299,6 +337,21 @@ impl Failure {
     /// 410.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
+    }
+
+    /// 410 for a page of a version that is forgotten; the token leads on, at the newest version.
+    pub(crate) fn expired_page(go_on: String) -> Self {
+        Self {
+            go_on: Some(go_on),
+            ..Self::expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+            )
+        }
+    }
+
+    /// 500 without a reason: what a server did not expect to fail.
+    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
     }
 
     /// 413.
@@ -412,7 +465,7 @@ impl Failure {
         let mut failure = Self::new(
             504,
             "Timeout",
-            format!("Too large resource version: {requested}, current: {current}"),
+            format!("Timeout: Too large resource version: {requested}, current: {current}"),
         );
         failure.details = json!({
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
@@ -449,6 +502,9 @@ impl Failure {
         }
         if !self.details.is_null() {
             body["details"] = self.details.clone();
+        }
+        if let Some(token) = &self.go_on {
+            body["metadata"]["continue"] = json!(token);
         }
         body
     }

@@ -36,6 +36,7 @@ mod decode;
 mod defaults;
 mod discovery;
 mod failure;
+mod names;
 mod openapi;
 mod pods;
 mod protobuf;

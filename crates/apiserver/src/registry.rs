@@ -148,6 +148,12 @@ impl Table {
             .find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
+    /// Whether the server itself has a group, and not a definition of custom resources.
+    pub(crate) fn is_built_in(&self, group: &str) -> bool {
+        let mut all = self.ordered.iter();
+        all.any(|resource| resource.group == group && resource.custom.is_none())
+    }
+
     fn add(&mut self, resource: Resource) {
         let resource = Arc::new(resource);
         let path = (

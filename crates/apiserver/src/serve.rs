@@ -25,6 +25,7 @@ use super::openapi;
 use super::protobuf;
 use super::registry::{Resource, Table};
 use super::reviews;
+use super::selectors::named;
 use super::verbs::{Answer, Request};
 use super::views::View;
 
@@ -131,6 +132,10 @@ async fn answer(
 }
 
 fn refusal(failure: &Failure) -> Response<Body> {
+    if failure.is_text {
+        let body = text_body(format!("{}\n", failure.message));
+        return respond_with(failure.code, "text/plain; charset=utf-8", body, &[]);
+    }
     let mut response = json_response(failure.code, &failure.body(), &[]);
     if let Some(seconds) = failure.retry_after {
         response
@@ -198,7 +203,8 @@ async fn respond(
         return plain(shared, &who.user, &parts.method, &path, &segments, accept);
     };
     let verb = target.verb(request.method(), &query);
-    let resource = find(shared, &who, &target, verb)?;
+    let named = query.get("fieldSelector").and_then(|text| named(text));
+    let resource = find(shared, &who, &target, verb, named)?;
     check_verb(&resource, &target, verb)?;
     if kubelet::answers(&target) {
         return kubelet::pass(shared, request, &target).await;
@@ -238,8 +244,8 @@ async fn respond(
         effects: effects.as_deref(),
     };
     let include = query.get("includeObject").map_or("", String::as_str);
-    let view = View::negotiate(text_header(&parts, &header::ACCEPT), include)
-        .ok_or_else(Failure::not_acceptable)?;
+    let accept = text_header(&parts, &header::ACCEPT);
+    let view = negotiate(accept, include, &resource, verb)?;
     if verb == "watch" {
         return watch(shared, &request, Arc::clone(&resource), view);
     }
@@ -248,7 +254,66 @@ async fn respond(
         body,
         warnings,
     } = perform(shared, verb, &request).await?;
-    Ok(json_response(code, &view.of(&resource, body), &warnings))
+    let body = view.of(&resource, body);
+    if wants_yaml(accept)
+        && let Ok(text) = serde_yaml::to_string(&body)
+    {
+        return Ok(respond_with(
+            code,
+            "application/yaml",
+            text_body(text),
+            &warnings,
+        ));
+    }
+    Ok(json_response(code, &body, &warnings))
+}
+
+/// Whether YAML is the first form that a client accepts.
+fn wants_yaml(accept: &str) -> bool {
+    let first = accept.split(',').find(|clause| {
+        ["application/json", "application/yaml", "*/*"]
+            .iter()
+            .any(|known| clause.trim().starts_with(known))
+    });
+    first.is_some_and(|clause| clause.trim().starts_with("application/yaml"))
+}
+
+/// The view that a request asks for.
+fn negotiate(
+    accept: &str,
+    include: &str,
+    resource: &Resource,
+    verb: &str,
+) -> Result<View, Failure> {
+    let is_custom = resource.custom.is_some();
+    let view = View::negotiate(accept, include).filter(|_| is_custom || accept != "application/*");
+    let Some(view) = view else {
+        // the outer layer of built-in kinds looks at the type alone
+        return Err(if is_custom || accept.contains("json") {
+            Failure::only_accepted()
+        } else {
+            Failure::not_acceptable()
+        });
+    };
+    if view == View::Metadata && !accept.contains(',') {
+        let of_list = accept.contains("PartialObjectMetadataList");
+        if verb == "list" && !of_list {
+            let (package, kind) = if is_custom {
+                ("unstructured", "UnstructuredList")
+            } else {
+                let group = resource.group.split('.').next().unwrap_or_default();
+                let package = if group.is_empty() { "core" } else { group };
+                (package, resource.list_kind.as_str())
+            };
+            return Err(Failure::not_of_form(&format!(
+                "you requested PartialObjectMetadata, but the requested object is a list (*{package}.{kind})"
+            )));
+        }
+        if verb == "get" && of_list {
+            return Err(Failure::unexpected("content is not a list"));
+        }
+    }
+    Ok(view)
 }
 
 /// The resource that is asked for, when it may be.
@@ -257,6 +322,7 @@ fn find(
     who: &Identity,
     target: &Target<'_>,
     verb: &str,
+    named: Option<&str>,
 ) -> Result<Arc<Resource>, Failure> {
     let state = shared.store.lock();
     let table = shared.registry.table(&state);
@@ -266,21 +332,33 @@ fn find(
         resource: target.plural,
         subresource: target.subresource,
         namespace: target.namespace,
-        name: target.name,
+        // a list by name is one object for those who may read it alone
+        name: match named {
+            Some(name) if target.name.is_empty() => name,
+            _ => target.name,
+        },
         path: "",
     };
     if !authz::allows(&state, &who.user, &asked) {
         let subject = Subject {
             group: target.group,
             resource: target.plural,
-            name: target.name,
+            name: asked.name,
         };
         return Err(Failure::forbidden(&subject, &asked.refusal(&who.user)));
     }
-    table
+    let found = table
         .find(target.group, target.version, target.plural)
-        .cloned()
-        .ok_or_else(Failure::no_resource)
+        .filter(|resource| {
+            resource.namespaced || target.namespace.is_empty() || resource.plural == "namespaces"
+        });
+    found.cloned().ok_or_else(|| {
+        if table.is_built_in(target.group) {
+            Failure::no_resource()
+        } else {
+            Failure::no_page()
+        }
+    })
 }
 
 /// Does it in one transaction; what may pass soon is tried again whenever something changed.
@@ -345,17 +423,35 @@ fn text_header<'a>(parts: &'a http::request::Parts, name: &header::HeaderName) -
 
 /// Whether the resource has the verb, and the server the subresource.
 fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<(), Failure> {
+    let is_custom = resource.custom.is_some();
+    let subject = Subject {
+        group: target.group,
+        resource: target.plural,
+        name: target.name,
+    };
     let verbs = match target.subresource {
         "" => &resource.verbs,
-        name => {
-            &resource
-                .subresource(name)
-                .ok_or_else(Failure::no_resource)?
-                .verbs
-        }
+        name => match resource.subresource(name) {
+            Some(subresource) => &subresource.verbs,
+            None if is_custom => return Err(Failure::not_found(&subject)),
+            None => return Err(Failure::no_resource()),
+        },
     };
-    if verbs.iter().any(|known| known == verb) {
+    let is_everywhere = resource.namespaced && target.namespace.is_empty();
+    let has_path = match verb {
+        "list" | "watch" => true,
+        // what is created has no name in the path, all else has
+        "create" => {
+            !is_everywhere
+                && (is_custom || target.name.is_empty() || !target.subresource.is_empty())
+        }
+        "deletecollection" => !is_everywhere,
+        _ => !is_everywhere && !target.name.is_empty(),
+    };
+    if verbs.iter().any(|known| known == verb) && has_path {
         Ok(())
+    } else if is_custom && !target.subresource.is_empty() {
+        Err(Failure::not_supported(&subject, verb))
     } else {
         Err(Failure::method_not_allowed())
     }
@@ -423,6 +519,6 @@ fn plain(
             &[],
         ));
     }
-    let document = discovery::legacy(&table, segments).ok_or_else(Failure::no_resource)?;
+    let document = discovery::legacy(&table, segments).ok_or_else(Failure::no_page)?;
     Ok(json_response(200, &document, &[]))
 }

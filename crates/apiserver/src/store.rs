@@ -3,14 +3,17 @@
 //! Everything is in memory behind one lock: a request reads, decides and writes in one transaction, so a write can never be based on
 //! an older state than the one it replaces.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-/// Where an object is kept. The order is that of lists: by namespace, then name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+use super::registry::DEFINITIONS;
+
+/// Where an object is kept. The order is that of lists: that of the paths `namespace/name`, so `a-b/x` is before `a/x`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     /// Resource and group: `pods`, `deployments.apps`.
     pub(crate) resource: String,
@@ -28,6 +31,29 @@ impl Key {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        fn path(key: &Key) -> impl Iterator<Item = u8> + '_ {
+            let slash = (!key.namespace.is_empty()).then_some(b'/');
+            let name = key.name.bytes();
+            key.namespace.bytes().chain(slash).chain(name)
+        }
+        self.resource.cmp(&other.resource).then_with(|| {
+            if self.namespace == other.namespace {
+                self.name.cmp(&other.name)
+            } else {
+                path(self).cmp(path(other))
+            }
+        })
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -56,6 +82,8 @@ pub(crate) struct State {
     keep: usize,
     /// Highest version at which anything of a kind of definition changed; see [`State::version_of`].
     touched: BTreeMap<String, u64>,
+    /// Versions at which the definitions of custom resources came.
+    defined: BTreeMap<String, u64>,
 }
 
 impl State {
@@ -67,6 +95,11 @@ impl State {
     /// The version at which a resource changed last, 0 when never.
     pub(crate) fn version_of(&self, resource: &str) -> u64 {
         self.touched.get(resource).copied().unwrap_or(0)
+    }
+
+    /// The version before which a resource has no history: that of its definition, 0 for those that are built in.
+    pub(crate) fn began(&self, resource: &str) -> u64 {
+        self.defined.get(resource).copied().unwrap_or(0)
     }
 
     /// Versions up to this one can no longer be watched from.
@@ -98,6 +131,9 @@ impl State {
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
+        if before.is_none() && key.resource == DEFINITIONS {
+            self.defined.insert(key.name.clone(), self.version);
+        }
         self.record(key, Arc::clone(&object), before, false);
         object
     }
@@ -164,6 +200,7 @@ impl State {
             compacted: self.compacted,
             keep: 0,
             touched: BTreeMap::new(),
+            defined: BTreeMap::new(),
         }
     }
 
@@ -193,6 +230,7 @@ impl Store {
                 compacted: 0,
                 keep,
                 touched: BTreeMap::new(),
+                defined: BTreeMap::new(),
             }),
             newest: watch::Sender::new(1),
         }
@@ -301,6 +339,20 @@ mod tests {
         state.compact();
         assert!(state.after(2).is_none());
         assert_eq!(state.after(4).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn lists_are_in_the_order_of_paths() {
+        let store = Store::new(10);
+        let mut state = store.lock();
+        for (namespace, name) in [("a", "x"), ("a-b", "x"), ("a", "x.y"), ("a", "x-y")] {
+            state.put(Key::new("pods", namespace, name), object(name));
+        }
+        let paths: Vec<String> = state
+            .list("pods", "")
+            .map(|(key, _)| format!("{}/{}", key.namespace, key.name))
+            .collect();
+        assert_eq!(paths, ["a-b/x", "a/x", "a/x-y", "a/x.y"]);
     }
 
     #[test]

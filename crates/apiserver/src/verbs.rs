@@ -19,7 +19,7 @@ use super::registry::Resource;
 use super::store::{Key, State};
 
 pub(crate) use self::create::suffix;
-pub(crate) use self::read::Filter;
+pub(crate) use self::read::{Filter, is_true};
 
 mod binding;
 mod create;

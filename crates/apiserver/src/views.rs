@@ -78,9 +78,16 @@ impl View {
             Self::Whole => body,
             Self::Metadata if is_list => {
                 let items = body["items"].as_array().into_iter().flatten();
+                let items: Vec<Value> = items.map(metadata).collect();
+                // an empty list of these is none, other than elsewhere
+                let items = if items.is_empty() {
+                    Value::Null
+                } else {
+                    Value::Array(items)
+                };
                 json!({
                     "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": body["metadata"], "items": items.map(metadata).collect::<Vec<_>>(),
+                    "metadata": list_metadata(&body), "items": items,
                 })
             }
             Self::Metadata => metadata(&body),
@@ -91,7 +98,7 @@ impl View {
                     vec![&body]
                 };
                 let list_metadata = if is_list {
-                    body["metadata"].clone()
+                    list_metadata(&body)
                 } else {
                     json!({"resourceVersion": body["metadata"]["resourceVersion"]})
                 };
@@ -115,6 +122,17 @@ impl View {
         }
         view
     }
+}
+
+/// Metadata of a list. That of custom objects as they are has always a token, if an empty one.
+fn list_metadata(list: &Value) -> Value {
+    let mut metadata = list["metadata"].clone();
+    if metadata["continue"] == ""
+        && let Some(fields) = metadata.as_object_mut()
+    {
+        fields.remove("continue");
+    }
+    metadata
 }
 
 fn metadata(object: &Value) -> Value {

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use http::Method;
 use http::request::Parts;
 
+use crate::verbs::is_true;
+
 /// What a path of a resource names; parts that it does not name are empty.
 pub(crate) struct Target<'a> {
     pub(crate) group: &'a str,
@@ -13,6 +15,8 @@ pub(crate) struct Target<'a> {
     pub(crate) plural: &'a str,
     pub(crate) name: &'a str,
     pub(crate) subresource: &'a str,
+    /// Whether it is the older path of watches, `/api/v1/watch/pods`.
+    pub(crate) old_watch: bool,
 }
 
 impl<'a> Target<'a> {
@@ -21,6 +25,10 @@ impl<'a> Target<'a> {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return None,
+        };
+        let (old_watch, rest) = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+            _ => (false, rest),
         };
         let (namespace, rest) = match rest {
             ["namespaces", name, "status" | "finalize"] => (*name, rest),
@@ -41,14 +49,14 @@ impl<'a> Target<'a> {
             plural,
             name,
             subresource,
+            old_watch,
         })
     }
 
     pub(crate) fn verb(&self, method: &Method, query: &HashMap<String, String>) -> &'static str {
-        let watching = query
-            .get("watch")
-            .is_some_and(|value| value == "true" || value == "1");
+        let watching = query.get("watch").is_some_and(|value| is_true(value));
         match (method.as_str(), self.name.is_empty()) {
+            ("GET", _) if self.old_watch => "watch",
             ("GET", true) if watching => "watch",
             ("GET", true) => "list",
             ("GET", false) => "get",
@@ -70,10 +78,11 @@ pub(crate) fn is_watch(parts: &Parts) -> bool {
         .split('/')
         .filter(|s| !s.is_empty())
         .collect();
-    parts
-        .uri
-        .query()
-        .is_some_and(|query| query.contains("watch="))
+    let query_watches = || {
+        let query = parts.uri.query();
+        query.is_some_and(|query| query.contains("watch="))
+    };
+    (segments.contains(&"watch") || query_watches())
         && Target::parse(&segments)
             .is_some_and(|target| target.verb(&parts.method, &query(parts)) == "watch")
 }
@@ -84,13 +93,15 @@ pub(crate) fn query(parts: &Parts) -> HashMap<String, String> {
 }
 
 pub(crate) fn parse_query(text: &str) -> HashMap<String, String> {
-    text.split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescape(key), unescape(value))
-        })
-        .collect()
+    let mut query = HashMap::new();
+    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        // of several values the first counts
+        query
+            .entry(unescape(key))
+            .or_insert_with(|| unescape(value));
+    }
+    query
 }
 
 /// A part of a path as it is meant.

@@ -1,5 +1,6 @@
 //! Watches: the changes of a resource as one endless body.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +16,17 @@ use crate::Shared;
 use crate::failure::Failure;
 use crate::faults::{Effects, Open, WatchEnd};
 use crate::registry::Resource;
-use crate::verbs::{Filter, Request};
+use crate::verbs::{Filter, Request, is_true};
 use crate::views::View;
 
 /// How long a watch stays open when the client sets no limit.
 const WATCH_FOR: Duration = Duration::from_mins(30);
 /// Time between bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+
+/// Most events that wait to be sent: a watch whose client is slower reads on in the history, and once that is forgotten it has
+/// expired. Nothing is kept for it.
+const MOST_READY: usize = 256;
 
 /// An open watch.
 struct Watch {
@@ -32,7 +37,7 @@ struct Watch {
     filter: Filter,
     /// Version up to which everything was told.
     seen: u64,
-    ready: std::collections::VecDeque<Value>,
+    ready: VecDeque<Value>,
     bookmarks: bool,
     view: View,
     /// Whether an event was told already.
@@ -50,22 +55,26 @@ pub(super) fn watch(
     view: View,
 ) -> Result<Response<Body>, Failure> {
     let filter = request.filter()?;
+    request.check_options(true)?;
     let parameter = |name: &str| request.query.get(name).map_or("", String::as_str);
+    let from = request.version()?;
     let present = shared.store.lock();
     let past = request.past(&present);
     let state = past.as_ref().unwrap_or(&present);
-    let mut ready = std::collections::VecDeque::new();
-    let bookmarks = parameter("allowWatchBookmarks") == "true";
-    let streaming = parameter("sendInitialEvents") == "true";
-    let from: u64 = match parameter("resourceVersion") {
-        "" => 0,
-        text => text.parse().map_err(|_| {
-            Failure::bad_request(format!(
-                "resourceVersion: Invalid value: {text:?}: invalid resource version"
-            ))
-        })?,
-    };
-    let seen = if from == 0 || streaming {
+    let mut ready = VecDeque::new();
+    let bookmarks = is_true(parameter("allowWatchBookmarks"));
+    let streaming = is_true(parameter("sendInitialEvents"));
+    let leaves_out = !parameter("sendInitialEvents").is_empty() && !streaming;
+    let began = present.began(&resource.storage);
+    let mut over = false;
+    let seen = if from > 0 && from < began && !streaming {
+        // the resource is younger than that
+        ready.push_back(expired(from, began));
+        over = true;
+        from
+    } else if leaves_out && from == 0 {
+        state.version()
+    } else if from == 0 || streaming {
         for (_, object) in state.list(&resource.storage, request.namespace) {
             if filter.matches(object) {
                 ready.push_back(json!({"type": "ADDED", "object": request.present(object)}));
@@ -98,7 +107,7 @@ pub(super) fn watch(
         view,
         told: false,
         ends: Instant::now() + seconds.map_or(WATCH_FOR, Duration::from_secs),
-        over: false,
+        over,
         ticket: request.effects.and_then(Effects::take_ticket),
     };
     drop(present);
@@ -229,6 +238,9 @@ impl Watch {
             object["kind"] = json!(self.resource.kind);
             self.ready
                 .push_back(json!({"type": kind, "object": object}));
+            if self.ready.len() >= MOST_READY {
+                return;
+            }
         }
         self.seen = self.seen.max(state.version().min(horizon));
     }

@@ -1,47 +1,16 @@
 //! Reading: one object, pages of lists, and what selectors leave of them.
 
-use std::sync::Arc;
-
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::{Answer, Request};
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure, Subject};
 use crate::selectors::{FieldSelector, LabelSelector};
 use crate::store::{Key, State};
 
-/// Fields by which built-in kinds can be selected, beside their names.
-const SELECTABLE: &[(&str, &[&str])] = &[
-    (
-        "pods",
-        &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
-        ],
-    ),
-    ("nodes", &["spec.unschedulable"]),
-    (
-        "events",
-        &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-    ),
-    ("namespaces", &["status.phase"]),
-    ("secrets", &["type"]),
-    ("jobs.batch", &["status.successful"]),
-];
+/// Version of continue tokens.
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// The objects that a list or a watch is about.
 #[derive(Clone, Debug)]
@@ -58,78 +27,174 @@ impl Filter {
             && self.labels.matches(object)
             && self.fields.matches(object)
     }
+
+    fn is_empty(&self) -> bool {
+        self.name.is_empty() && self.labels.is_empty() && self.fields.is_empty()
+    }
+}
+
+/// Where a page begins.
+struct Position {
+    /// The version that all pages show; `None` for the newest.
+    version: Option<u64>,
+    /// Pages go on after this key, as far as the list's own prefix is not part of it.
+    start: String,
+}
+
+/// What a list shows.
+struct Snapshot {
+    /// The state at a version that is not the newest.
+    past: Option<State>,
+    version: u64,
+    start: String,
+}
+
+fn is_set(text: &str) -> bool {
+    !text.is_empty()
+}
+
+/// A boolean of a query as servers read it: anything but a clear no is a yes.
+pub(crate) fn is_true(text: &str) -> bool {
+    is_set(text) && text != "0" && !text.eq_ignore_ascii_case("false")
+}
+
+fn unparsable(text: &str) -> String {
+    format!(
+        "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+    )
 }
 
 impl Request<'_> {
     /// The selectors of the query.
     pub(crate) fn filter(&self) -> Result<Filter, Failure> {
-        let mut fields: Vec<&str> = SELECTABLE
-            .iter()
-            .filter(|(storage, _)| *storage == self.resource.storage)
-            .flat_map(|(_, fields)| fields.iter().copied())
-            .collect();
-        if let Some(custom) = &self.resource.custom {
-            fields.extend(custom.selectable.iter().map(String::as_str));
-        }
         Ok(Filter {
             labels: LabelSelector::parse(self.parameter("labelSelector"))?,
-            fields: FieldSelector::parse(
-                self.parameter("fieldSelector"),
-                &fields,
-                self.resource.namespaced,
-            )?,
+            fields: FieldSelector::parse(self.parameter("fieldSelector"), self.resource)?,
             name: self.name.to_owned(),
         })
     }
 
+    /// Whether the options of a list or a watch go together.
+    pub(crate) fn check_options(&self, watching: bool) -> Result<(), Failure> {
+        for number in ["limit", "timeoutSeconds"] {
+            let text = self.parameter(number);
+            if is_set(text) && text.parse::<i64>().is_err() {
+                return Err(Failure::bad_request(format!(
+                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                )));
+            }
+        }
+        let forbidden = |field: &str, why: &str| Cause::forbidden(field, why);
+        let field = "resourceVersionMatch";
+        let wanted = self.parameter(field);
+        let initial = is_set(self.parameter("sendInitialEvents"));
+        let mut causes = Vec::new();
+        if watching {
+            if initial && wanted != "NotOlderThan" {
+                causes.push(forbidden(
+                    field,
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                ));
+            }
+            if is_set(wanted) && !initial {
+                causes.push(forbidden(
+                    field,
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                ));
+            }
+        } else if is_set(wanted) && !is_set(self.parameter("resourceVersion")) {
+            causes.push(forbidden(
+                field,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
+        let continues = is_set(wanted) && is_set(self.parameter("continue"));
+        if continues && !watching {
+            causes.push(forbidden(
+                field,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
+        }
+        let allowed: &[&str] = if watching {
+            &["NotOlderThan"]
+        } else {
+            &["Exact", "NotOlderThan", ""]
+        };
+        if is_set(wanted) && !allowed.contains(&wanted) {
+            let allowed: Vec<String> = allowed.iter().map(|&text| text.to_owned()).collect();
+            causes.push(Cause::unsupported(field, &json!(wanted), &allowed));
+        }
+        if continues && watching {
+            causes.push(forbidden(
+                field,
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
+        }
+        if !watching && wanted == "Exact" && self.parameter("resourceVersion") == "0" {
+            causes.push(forbidden(
+                field,
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            ));
+        }
+        if !watching && initial {
+            causes.push(forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let subject = Subject {
+            group: "meta.k8s.io",
+            resource: "ListOptions",
+            name: "",
+        };
+        Err(Failure::invalid(&subject, &causes))
+    }
+
+    /// The version of the query, 0 for none. One that is no number is a failure that nobody expected.
+    pub(crate) fn version(&self) -> Result<u64, Failure> {
+        match self.parameter("resourceVersion") {
+            "" => Ok(0),
+            text => text
+                .parse()
+                .map_err(|_| Failure::unexpected(unparsable(text))),
+        }
+    }
+
     /// One object.
     pub(crate) fn get(&self, state: &State) -> Result<Answer, Failure> {
+        let wanted = self.version()?;
+        if wanted > state.version() {
+            return Err(Failure::future_version(wanted, state.version()));
+        }
         Ok(Answer::ok(self.present(self.existing(state)?)))
     }
 
     /// A page of a list.
     pub(crate) fn list(&self, state: &State) -> Result<Answer, Failure> {
         let filter = self.filter()?;
-        if let Ok(wanted) = self.parameter("resourceVersion").parse::<u64>()
-            && wanted > state.version()
-        {
-            return Err(Failure::future_version(wanted, state.version()));
-        }
+        self.check_options(false)?;
         let limit: usize = self.parameter("limit").parse().unwrap_or(0);
-        let (start, version) = match self.parameter("continue") {
-            "" => (None, state.version()),
-            token => {
-                let (version, key) = parse_continue(token).ok_or_else(|| {
-                    Failure::bad_request("continue key is not valid: the token cannot be read")
-                })?;
-                // pages are read from the newest state, so a list may go on only while nothing of it changed
-                if state.version_of(&self.resource.storage) > version || version < state.compacted()
-                {
-                    return Err(Failure::expired(
-                        "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
-                    ));
-                }
-                (Some(key), version)
-            }
-        };
-        let rest: Vec<(&Key, &Arc<Value>)> = state
+        let snapshot = self.snapshot(state, limit > 0)?;
+        let shown = snapshot.past.as_ref().unwrap_or(state);
+        let mut rest = shown
             .list(&self.resource.storage, self.namespace)
-            .filter(|(key, _)| {
-                start
-                    .as_ref()
-                    .is_none_or(|(namespace, name)| (&key.namespace, &key.name) > (namespace, name))
-            })
-            .filter(|(_, object)| filter.matches(object))
-            .collect();
-        let taken = if limit == 0 {
-            rest.len()
-        } else {
-            limit.min(rest.len())
-        };
-        let mut items: Vec<Value> = rest[..taken]
-            .iter()
-            .map(|(_, object)| self.present(object))
-            .collect();
+            .filter(|(key, _)| snapshot.start.is_empty() || self.position(key) >= snapshot.start);
+        let mut items = Vec::new();
+        let mut last = None;
+        for (key, object) in rest.by_ref() {
+            if !filter.matches(object) {
+                continue;
+            }
+            items.push(self.present(object));
+            if items.len() == limit {
+                last = Some(self.position(key));
+                break;
+            }
+        }
+        let left = rest.count();
         if self.resource.custom.is_none() {
             // built-in lists name the kind once
             for item in items.iter_mut().filter_map(Value::as_object_mut) {
@@ -137,25 +202,150 @@ impl Request<'_> {
                 item.remove("kind");
             }
         }
-        let mut metadata = json!({"resourceVersion": version.to_string()});
-        if taken < rest.len() && taken > 0 {
-            let last = rest[taken - 1].0;
-            metadata["continue"] = json!(format!("{version}:{}/{}", last.namespace, last.name));
-            metadata["remainingItemCount"] = json!(rest.len() - taken);
+        let mut metadata = json!({"resourceVersion": snapshot.version.to_string()});
+        if self.resource.custom.is_some() {
+            metadata["continue"] = json!("");
+        }
+        if let Some(last) = last
+            && left > 0
+        {
+            metadata["continue"] = json!(token(snapshot.version as i64, &format!("{last}\0")));
+            // what is left was not looked at: how much of it is selected is not known
+            if filter.is_empty() {
+                metadata["remainingItemCount"] = json!(left);
+            }
         }
         Ok(Answer::ok(json!({
             "kind": self.resource.list_kind, "apiVersion": self.resource.api_version(),
             "metadata": metadata, "items": items,
         })))
     }
+
+    /// Where an object stands in a list: its key without what all of the list have in common.
+    fn position(&self, key: &Key) -> String {
+        if self.namespace.is_empty() && !key.namespace.is_empty() {
+            format!("{}/{}", key.namespace, key.name)
+        } else {
+            key.name.clone()
+        }
+    }
+
+    /// The state that the query asks for.
+    fn snapshot(&self, state: &State, in_pages: bool) -> Result<Snapshot, Failure> {
+        let newest = state.version();
+        let at = |version: u64, start: String| Snapshot {
+            past: (version < newest).then(|| state.rewound(&self.resource.storage, version)),
+            version,
+            start,
+        };
+        let text = self.parameter("resourceVersion");
+        let go_on = self.parameter("continue");
+        if is_set(go_on) {
+            if is_set(text) && text != "0" {
+                return Err(Failure::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let position = parse_token(go_on)
+                .map_err(|why| Failure::bad_request(format!("invalid continue token: {why}")))?;
+            let version = position.version.unwrap_or(newest);
+            if version < state.compacted() {
+                return Err(Failure::expired_page(token(-1, &position.start)));
+            }
+            return Ok(at(version.min(newest), position.start));
+        }
+        let wanted: u64 = if is_set(text) {
+            text.parse().map_err(|_| {
+                Failure::bad_request(format!("invalid resource version: {}", unparsable(text)))
+            })?
+        } else {
+            0
+        };
+        if wanted > newest {
+            return Err(Failure::future_version(wanted, newest));
+        }
+        let exact = match self.parameter("resourceVersionMatch") {
+            "Exact" => true,
+            "" => in_pages && wanted > 0,
+            _ => false,
+        };
+        if !exact {
+            return Ok(at(newest, String::new()));
+        }
+        if wanted < state.compacted() {
+            return Err(Failure::expired(
+                "The resourceVersion for the provided list is too old.",
+            ));
+        }
+        Ok(at(wanted, String::new()))
+    }
 }
 
-/// The position that a continue token stands for: version, namespace, name.
-fn parse_continue(token: &str) -> Option<(u64, (String, String))> {
-    let (version, key) = token.split_once(':')?;
-    let (namespace, name) = key.split_once('/')?;
-    Some((
-        version.parse().ok()?,
-        (namespace.to_owned(), name.to_owned()),
-    ))
+/// A continue token as a real server makes it.
+fn token(version: i64, start: &str) -> String {
+    let text = json!({"v": TOKEN_VERSION, "rv": version, "start": start}).to_string();
+    URL_SAFE_NO_PAD.encode(text)
+}
+
+/// The position that a continue token stands for.
+fn parse_token(token: &str) -> Result<Position, String> {
+    const INVALID: &str = "continue key is not valid";
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _)
+            | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            _ => token.len(),
+        };
+        format!("{INVALID}: illegal base64 data at input byte {at}")
+    })?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|_| {
+        let first = bytes.first().copied().map_or(' ', char::from);
+        format!("{INVALID}: invalid character {first:?} looking for beginning of value")
+    })?;
+    if value["v"] != TOKEN_VERSION {
+        let version = value["v"].as_str().unwrap_or_default();
+        return Err(format!(
+            "{INVALID}: server does not recognize this encoded version {version}"
+        ));
+    }
+    let version = match value["rv"].as_i64().unwrap_or(0) {
+        0 => {
+            return Err(format!(
+                "{INVALID}: incorrect encoded start resourceVersion (version {TOKEN_VERSION})"
+            ));
+        }
+        version => u64::try_from(version).ok(),
+    };
+    match value["start"].as_str().unwrap_or_default() {
+        "" => Err(format!(
+            "{INVALID}: encoded start key empty (version {TOKEN_VERSION})"
+        )),
+        start => Ok(Position {
+            version,
+            start: start.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_read_as_they_are_written() {
+        let position = parse_token(&token(7, "a/b\0")).ok().unwrap();
+        assert_eq!(
+            (position.version, position.start.as_str()),
+            (Some(7), "a/b\0")
+        );
+        let newest = parse_token(&token(-1, "a")).ok().unwrap();
+        assert_eq!(newest.version, None);
+    }
+
+    #[test]
+    fn only_a_clear_no_is_no() {
+        let no = ["", "0", "false", "False"].map(is_true);
+        assert_eq!(no, [false; 4]);
+        assert_eq!(["1", "true", "maybe"].map(is_true), [true; 3]);
+    }
 }
