@@ -3,9 +3,11 @@
 //! The API server is `apiserver`; everything else is a client of it over loopback, as in a real cluster. The stack's programs are
 //! plain child processes.
 //!
-//! Reading order: [`cluster`] (what callers use, and the order of things), [`hold`] (a cluster that outlives who asked for it).
+//! Reading order: [`cluster`] (what callers use, and the order of things), [`hold`] (a cluster that outlives who asked for it),
+//! [`node`] (simulated kubelets and the processes of their pods).
 
 pub mod cluster;
 pub mod hold;
+pub mod node;
 
 pub use cluster::{EmbeddedCluster, EmbeddedSpec};

@@ -31,6 +31,9 @@ enum Command {
     /// Run a program in the namespaces of another process.
     #[command(hide = true)]
     Join(enter::JoinArgs),
+    /// Become a program of a container in an embedded cluster.
+    #[command(hide = true)]
+    Tied(embedded::node::tied::TiedArgs),
     /// What runs inside a node.
     #[command(flatten)]
     Node(node::cli::Command),
@@ -62,6 +65,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Hold(args) => supervise::hold(&args),
         Command::Enter(args) => enter::enter(&args),
         Command::Join(args) => enter::join(&args),
+        Command::Tied(args) => embedded::node::tied::run(&args),
         Command::Node(command) => command.run(),
     }
 }

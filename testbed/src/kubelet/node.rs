@@ -80,10 +80,13 @@ impl From<cpu::Error> for Failure {
 }
 
 impl Node {
-    /// An empty node whose machine's devices have been announced.
-    pub fn new(machine: &Machine, settings: &KubeletSettings) -> Result<Self, settings::Error> {
+    /// An empty node to which no device plugin has come yet.
+    pub fn without_devices(
+        machine: &Machine,
+        settings: &KubeletSettings,
+    ) -> Result<Self, settings::Error> {
         let start = settings::start(machine, settings)?;
-        let mut node = Self {
+        Ok(Self {
             devices: device::Manager::new(start.zones.clone()),
             start,
             active: BTreeMap::new(),
@@ -91,7 +94,12 @@ impl Node {
             preempted: Vec::new(),
             place: Place::default(),
             is_settled: true,
-        };
+        })
+    }
+
+    /// An empty node whose machine's devices have been announced.
+    pub fn new(machine: &Machine, settings: &KubeletSettings) -> Result<Self, settings::Error> {
+        let mut node = Self::without_devices(machine, settings)?;
         node.announce(machine);
         Ok(node)
     }

@@ -196,7 +196,7 @@ impl Kubelet<'_> {
     }
 
     /// The whole `KubeletConfiguration` (local-cluster.md, "A real kubelet on pretend NUMA hardware").
-    fn config(&self, settings: &KubeletSettings, machine: &Machine) -> Value {
+    pub(crate) fn config(&self, settings: &KubeletSettings, machine: &Machine) -> Value {
         let endpoint = format!("unix://{}", self.cri_socket.display());
         let zones = machine.zones().len() as u64;
         let reserved = settings.reserved_memory_per_zone * zones;

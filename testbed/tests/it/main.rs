@@ -6,6 +6,7 @@
 )]
 
 mod cluster;
+mod embedded_node;
 mod kubelet;
 mod node;
 mod node_programs;

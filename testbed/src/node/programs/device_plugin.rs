@@ -88,19 +88,24 @@ impl From<DeviceArg> for Device {
     }
 }
 
-/// Serves until `SIGTERM` or `SIGINT`.
+/// A plugin with these devices.
 ///
 /// A container that gets devices sees their ids in an environment variable named after the resource: for
 /// `example.com/deviceA` that is `TESTBED_DEVICES_EXAMPLE_COM_DEVICEA`.
-pub async fn run(args: Args) -> anyhow::Result<()> {
-    let variable = variable(&args.resource);
-    let devices = args.devices.into_iter().map(Device::from).collect();
-    let plugin = Plugin::new(args.resource, devices, move |ids: &[String]| {
+pub fn plugin(resource: String, devices: impl IntoIterator<Item = DeviceArg>) -> Plugin {
+    let variable = variable(&resource);
+    let devices = devices.into_iter().map(Device::from).collect();
+    Plugin::new(resource, devices, move |ids: &[String]| {
         Ok(ContainerAllocateResponse {
             envs: [(variable.clone(), ids.join(","))].into(),
             ..Default::default()
         })
-    });
+    })
+}
+
+/// Serves until `SIGTERM` or `SIGINT`.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let plugin = plugin(args.resource, args.devices);
     let stop = stop::signalled().context("cannot watch signals")?;
     plugin.run(&args.plugin_dir, stop).await?;
     Ok(())

@@ -25,6 +25,7 @@ const FLAGS: &[(&str, Kind)] = &[
     ("sysfs", Kind::Value),
     ("discover", Kind::Switch),
     ("render", Kind::Switch),
+    ("plugin-dir", Kind::Value),
 ];
 
 /// What the arguments ask for.
@@ -34,6 +35,8 @@ pub struct Options {
     pub devices: u32,
     /// Root of the sysfs to find the cells in.
     pub sysfs: PathBuf,
+    /// Directory of the kubelet's socket, where the plugins' own sockets go as well.
+    pub plugin_dir: PathBuf,
     /// What to do with what was found.
     pub action: Action,
 }
@@ -81,6 +84,10 @@ impl Options {
         Ok(Self {
             devices,
             sysfs: flags.get("sysfs").map_or("/sys", String::as_str).into(),
+            plugin_dir: flags
+                .get("plugin-dir")
+                .map_or(DEVICE_PLUGIN_DIR, String::as_str)
+                .into(),
             action: if is_set("discover") {
                 Action::Discover
             } else if is_set("render") {
@@ -165,7 +172,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         .map(|id| Cell::new(id, options.devices))
         .collect();
     match options.action {
-        Action::Serve => serve(&cells).await,
+        Action::Serve => serve(&cells, &options.plugin_dir).await,
         Action::Discover => {
             let ids: Vec<u32> = cells.iter().map(|cell| cell.id).collect();
             serde_json::to_writer(std::io::stdout(), &ids).context("cannot print the cells")
@@ -175,11 +182,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     }
 }
 
-async fn serve(cells: &[Cell]) -> anyhow::Result<()> {
+async fn serve(cells: &[Cell], dir: &Path) -> anyhow::Result<()> {
     let (stopping, stopped) = watch::channel(());
     let signalled = stop::signalled().context("cannot watch signals")?;
     let plugins: Vec<Plugin> = cells.iter().map(Cell::plugin).collect();
-    let dir = Path::new(DEVICE_PLUGIN_DIR);
     let runs = plugins.iter().map(|plugin| {
         let mut stopped = stopped.clone();
         plugin.run(dir, async move {
@@ -220,6 +226,7 @@ mod tests {
         let expected = Options {
             devices,
             sysfs: sysfs.into(),
+            plugin_dir: DEVICE_PLUGIN_DIR.into(),
             action,
         };
         assert_eq!(Options::parse(arguments.iter().copied()), Ok(expected));

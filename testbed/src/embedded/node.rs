@@ -1,0 +1,501 @@
+//! Simulated nodes: a kubelet in this process, real processes for the containers of its pods.
+//!
+//! A node is a directory (`root` is what pods see as the node's files), an address of the loopback network, and a few tasks. Its
+//! resource managers are the model [`crate::kubelet`]; all else is here: registration and lease, the life of pods, volumes,
+//! probes, the sockets of PodResources and device plugins, and the HTTPS endpoint.
+//!
+//! Nothing needs privileges. There are no namespaces: paths in the arguments and variables of a container are replaced by those
+//! on this machine ([`rewrite`]), programs of the stack are told to listen on the address of their pod ([`images`]), and CPU sets
+//! are recorded and reported, never applied.
+//!
+//! Reading order: [`SimulatedNode`], `kubelet` (which pods), `worker` (one pod), `status` (what is said of it), `managers`.
+
+pub mod addresses;
+mod endpoint;
+mod environment;
+mod events;
+mod images;
+mod kubelet;
+mod launcher;
+mod layout;
+mod managers;
+mod probes;
+mod refresh;
+mod registration;
+mod rewrite;
+mod status;
+pub mod tied;
+mod tls;
+mod volumes;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fixtures::machines::{Machine, format_cpu_list};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use nix::sys::signal::Signal as Number;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+pub use self::addresses::{Block, NodeAddresses};
+use self::events::Recorder;
+use self::kubelet::{ApiServer, Kubelet, Parts};
+use self::launcher::Launcher;
+use self::layout::Layout;
+pub use self::managers::Error as ManagersError;
+use self::managers::Managers;
+use self::status::Run;
+pub use self::tls::ServingError;
+use self::worker::Seen;
+use crate::local::{KubeletSettings, NodePlan};
+use crate::node::control::{ContainerFacts, ExecOutput, Signal, State, Target};
+use crate::node::programs::device_plugin::{self, DeviceArg};
+
+/// Time for a node to report itself ready with all devices.
+const READY: Duration = Duration::from_secs(30);
+/// Port of URLs that name none.
+const HTTPS: u16 = 443;
+
+/// A node to start.
+#[derive(Clone)]
+pub struct NodeOptions {
+    /// How the node reaches the API server: with the identity `system:node:NAME`.
+    pub config: kube::Config,
+    /// A client that may label nodes as an administrator does.
+    pub administrator: kube::Client,
+    /// Machine, kubelet settings, labels and taints.
+    pub plan: NodePlan,
+    /// Directory of the node; made when missing.
+    pub dir: PathBuf,
+    /// Directory of the pretend hardware; made when missing, and shared by nodes with the same machine.
+    pub hardware: PathBuf,
+    /// Directory with the programs of the stack and `numaresources-testbed`.
+    pub bin_dir: PathBuf,
+    /// The node's part of the cluster's addresses.
+    pub addresses: NodeAddresses,
+    /// Directories of the node that volumes get in place of others; used by faults.
+    pub host_path_overrides: BTreeMap<PathBuf, PathBuf>,
+}
+
+/// Why an operation on a node failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of the node.
+    #[error("cannot use a file of the node")]
+    File(#[from] std::io::Error),
+    /// The resource managers do not start with these settings.
+    #[error("the kubelet does not start")]
+    Managers(#[from] ManagersError),
+    /// No certificate for the node.
+    #[error("the kubelet cannot serve")]
+    Serving(#[from] ServingError),
+    /// The API server.
+    #[error("cannot ask the API server about the node")]
+    Api(#[from] Box<kube::Error>),
+    /// The node was not ready in time.
+    #[error("node {0} was not ready in time: {1}")]
+    NotReady(String, String),
+    /// There is no such running container.
+    #[error("container {0} is not running")]
+    NotRunning(Target),
+    /// A command could not be run.
+    #[error("cannot run a command: {0}")]
+    Exec(String),
+}
+
+/// A simulated node. Dropping it ends its processes at once; its objects stay in the API.
+pub struct SimulatedNode {
+    kubelet: Arc<Kubelet>,
+    plan: NodePlan,
+    dir: PathBuf,
+    administrator: kube::Client,
+    settings: Mutex<KubeletSettings>,
+    boot: String,
+    /// Tasks that live as long as the node.
+    lasting: Vec<JoinHandle<()>>,
+    /// Tasks that live as long as its kubelet runs.
+    running: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for NodeOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeOptions")
+            .field("plan", &self.plan)
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for SimulatedNode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimulatedNode")
+            .field("name", &self.plan.name)
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for SimulatedNode {
+    fn drop(&mut self) {
+        self.abort_running();
+        for task in &self.lasting {
+            task.abort();
+        }
+        self.kubelet.abandon();
+        self.kubelet.launcher.kill_all();
+    }
+}
+
+impl SimulatedNode {
+    /// Starts a node: its Node object exists and is labelled when this returns. See [`Self::ready`].
+    pub async fn start(options: NodeOptions) -> Result<Self, Error> {
+        let NodeOptions {
+            config,
+            administrator,
+            plan,
+            dir,
+            hardware,
+            bin_dir,
+            addresses,
+            host_path_overrides,
+        } = options;
+        let url = config.cluster_url.clone();
+        let server = ApiServer {
+            url: url.to_string().trim_end_matches('/').to_owned(),
+            host: url.host().unwrap_or("localhost").to_owned(),
+            port: url.port_u16().unwrap_or(HTTPS),
+        };
+        let client = kube::Client::try_from(config).map_err(Box::new)?;
+        let layout = Arc::new(Layout::prepare(&dir, &plan.machine, &hardware)?);
+        let managers = Managers::new(Arc::clone(&layout), &plan.machine, &plan.kubelet)?;
+        let (events, recording) = Recorder::start(client.clone(), plan.name.clone());
+        let kubelet = Kubelet::new(Parts {
+            name: plan.name.clone(),
+            client,
+            layout,
+            addresses,
+            images: images::images(&bin_dir),
+            launcher: Launcher::start(bin_dir.join("numaresources-testbed"))?,
+            events,
+            managers,
+            overrides: host_path_overrides,
+            server,
+        });
+        let settings = plan.kubelet.clone();
+        let mut node = Self {
+            kubelet,
+            plan,
+            dir,
+            administrator,
+            settings: Mutex::new(settings),
+            boot: uuid::Uuid::new_v4().to_string(),
+            lasting: vec![recording],
+            running: Mutex::default(),
+        };
+        node.run().await?;
+        let kubelet = &node.kubelet;
+        node.lasting
+            .push(tokio::spawn(Arc::clone(kubelet).follow_pods()));
+        node.lasting
+            .push(tokio::spawn(Arc::clone(kubelet).follow_node()));
+        for plugin in node.plugins() {
+            let directory = kubelet.layout.kubelet("device-plugins");
+            node.lasting.push(tokio::spawn(async move {
+                if let Err(error) = plugin.run(&directory, std::future::pending()).await {
+                    tracing::warn!(%error, "A device plugin ended");
+                }
+            }));
+        }
+        Ok(node)
+    }
+
+    /// Registers the node and serves what it serves; then the kubelet is awake.
+    async fn run(&self) -> Result<(), Error> {
+        let kubelet = &self.kubelet;
+        let mut tasks = kubelet.managers.serve().await?;
+        let listener = endpoint::listen(kubelet).await?;
+        let facts = registration::Facts {
+            taints: self.plan.taints.clone(),
+            port: endpoint::port(&listener)?,
+            boot: self.boot.clone(),
+        };
+        let tls = tls::serving(&kubelet.name, kubelet.addresses.node())?;
+        let told = Arc::new(endpoint::Facts {
+            settings: self.kubelet_settings(),
+            machine: self.plan.machine.clone(),
+        });
+        tasks.push(tokio::spawn(endpoint::serve(
+            Arc::clone(kubelet),
+            listener,
+            tls,
+            told,
+        )));
+        let mut node = registration::register(kubelet, &facts).await;
+        if let Some(labelled) = self.label(&node).await? {
+            node = labelled;
+        }
+        kubelet.note_node(node.clone());
+        kubelet.wake(true);
+        registration::greet(kubelet);
+        tasks.push(tokio::spawn(registration::report(
+            Arc::clone(kubelet),
+            facts,
+        )));
+        tasks.push(tokio::spawn(registration::renew(Arc::clone(kubelet), node)));
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
+        Ok(())
+    }
+
+    /// Gives the node the labels that an administrator gives it.
+    async fn label(&self, node: &Node) -> Result<Option<Node>, Error> {
+        let present = node.metadata.labels.clone().unwrap_or_default();
+        let missing: BTreeMap<&str, &str> = self
+            .plan
+            .labels
+            .iter()
+            .filter(|label| !present.contains_key(*label))
+            .map(|label| (label.as_str(), ""))
+            .collect();
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let patch = json!({ "metadata": { "labels": missing } });
+        let api: Api<Node> = Api::all(self.administrator.clone());
+        let patched = api
+            .patch(self.name(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .map_err(Box::new)?;
+        Ok(Some(patched))
+    }
+
+    fn plugins(&self) -> Vec<podresources::device_plugin::Plugin> {
+        let devices = self.pretend_devices();
+        devices
+            .map(|(resource, devices)| {
+                let devices = devices.iter().map(|device| DeviceArg {
+                    id: device.id.clone(),
+                    numa: vec![device.zone as i64],
+                });
+                device_plugin::plugin(resource.clone(), devices)
+            })
+            .collect()
+    }
+
+    /// Devices of the machine; control plane nodes have none.
+    fn pretend_devices(&self) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
+        let worker = self.plan.taints.is_empty();
+        self.plan.machine.devices().iter().filter(move |_| worker)
+    }
+
+    fn abort_running(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        for task in running.drain(..) {
+            task.abort();
+        }
+    }
+
+    /// Waits until the API server has the node as ready, with all devices of its machine.
+    pub async fn ready(&self) -> Result<(), Error> {
+        let api: Api<Node> = Api::all(self.administrator.clone());
+        let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name()));
+        let mut nodes = Box::pin(watcher(api, mine).default_backoff().applied_objects());
+        let deadline = Instant::now() + READY;
+        let mut problem = "it has not reported yet".to_owned();
+        loop {
+            let next = futures::StreamExt::next(&mut nodes);
+            match tokio::time::timeout_at(deadline.into(), next).await {
+                Ok(Some(Ok(node))) => match self.unreadiness(&node) {
+                    None => return Ok(()),
+                    Some(text) => problem = text,
+                },
+                Ok(Some(Err(error))) => problem = error.to_string(),
+                Ok(None) | Err(_) => {
+                    return Err(Error::NotReady(self.name().to_owned(), problem));
+                }
+            }
+        }
+    }
+
+    /// What a Node object lacks to be this node, ready.
+    fn unreadiness(&self, node: &Node) -> Option<String> {
+        let Some(status) = &node.status else {
+            return Some("it has not reported yet".to_owned());
+        };
+        let is_ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        if !is_ready {
+            return Some("it is not ready".to_owned());
+        }
+        let missing = self.pretend_devices().find(|(resource, devices)| {
+            let allocatable = status
+                .allocatable
+                .as_ref()
+                .and_then(|list| list.get(*resource))
+                .and_then(|quantity| quantity.0.parse::<usize>().ok());
+            allocatable != Some(devices.len())
+        });
+        missing.map(|(resource, _)| format!("it does not report all of {resource}"))
+    }
+
+    /// Name of the Kubernetes Node.
+    pub fn name(&self) -> &str {
+        &self.plan.name
+    }
+
+    /// Its pretend hardware.
+    pub fn machine(&self) -> &Machine {
+        &self.plan.machine
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Ipv4Addr {
+        self.kubelet.addresses.node()
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where a path of the node lies on this machine.
+    pub fn host_path(&self, path: &Path) -> PathBuf {
+        self.kubelet.layout.host(path)
+    }
+
+    /// Content of a file that the kubelet keeps below its root directory (`cpu_manager_state`, `memory_manager_state`,
+    /// `device-plugins/kubelet_internal_checkpoint`).
+    pub fn state_file(&self, name: &str) -> Result<String, Error> {
+        Ok(fs_err::read_to_string(self.kubelet.layout.kubelet(name))?)
+    }
+
+    /// The settings that the kubelet was started with last.
+    pub fn kubelet_settings(&self) -> KubeletSettings {
+        self.settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Stops the kubelet: the node goes silent, its containers live on.
+    pub fn stop_kubelet(&self) {
+        self.kubelet.wake(false);
+        self.abort_running();
+        self.kubelet.managers.forget_plugins();
+    }
+
+    /// Starts the stopped kubelet with the settings that it had last; returns when the node is ready again.
+    pub async fn start_kubelet(&self) -> Result<(), Error> {
+        self.run().await?;
+        self.ready().await
+    }
+
+    /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers is
+    /// removed: drain the node before, or its pods are admitted anew.
+    ///
+    /// Returns when the kubelet reports the node ready with all devices. Containers live on.
+    pub async fn restart_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
+        self.stop_kubelet();
+        self.kubelet.managers.remove_state()?;
+        self.kubelet.managers.reset(&self.plan.machine, settings)?;
+        settings.clone_into(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
+        self.start_kubelet().await?;
+        self.kubelet.admit_again().await;
+        Ok(())
+    }
+
+    fn running(&self, target: &Target) -> Result<Seen, Error> {
+        let snapshots = self.kubelet.snapshots();
+        let mut pods = snapshots.into_iter().filter(|snapshot| {
+            let metadata = &snapshot.pod.metadata;
+            metadata.namespace.as_ref() == Some(&target.namespace)
+                && metadata.name.as_ref() == Some(&target.pod)
+                && !snapshot.is_over
+        });
+        pods.find_map(|snapshot| {
+            let mut containers = snapshot.containers.into_iter();
+            containers.find(|seen| seen.name == target.container && seen.process.is_some())
+        })
+        .ok_or_else(|| Error::NotRunning(target.clone()))
+    }
+
+    /// Sends a signal to a running container, `STOP` and `CONT` to each of its processes.
+    pub fn signal(&self, target: &Target, signal: Signal) -> Result<(), Error> {
+        let not_running = || Error::NotRunning(target.clone());
+        let process = self.running(target)?.process.ok_or_else(not_running)?;
+        match signal {
+            Signal::Stop => process.signal_all(Number::SIGSTOP),
+            Signal::Cont => process.signal_all(Number::SIGCONT),
+            Signal::Kill => process.signal_all(Number::SIGKILL),
+            Signal::Term => {
+                process.signal(Number::SIGTERM);
+                Ok(())
+            }
+        }
+        .map_err(|_| not_running())
+    }
+
+    /// Runs a command in a running container.
+    pub async fn exec(
+        &self,
+        target: &Target,
+        command: &[&str],
+        limit: Duration,
+    ) -> Result<ExecOutput, Error> {
+        let seen = self.running(target)?;
+        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        let output = self.kubelet.exec(&seen.env, &command, limit).await;
+        let output = output.map_err(Error::Exec)?;
+        Ok(ExecOutput {
+            exit_code: output.code,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Every container of the pods that the node knows, with the CPU sets that it would have been given.
+    pub fn containers(&self) -> Vec<ContainerFacts> {
+        let mut facts = Vec::new();
+        for snapshot in self.kubelet.snapshots() {
+            let metadata = &snapshot.pod.metadata;
+            let namespace = metadata.namespace.as_deref().unwrap_or_default();
+            let pod = metadata.name.as_deref().unwrap_or_default();
+            for seen in &snapshot.containers {
+                let Some(id) = &seen.id else { continue };
+                let (cpus, mems) = self.kubelet.managers.sets(namespace, pod, &seen.name);
+                let list = |ids: Vec<i64>| {
+                    let ids: Vec<u32> = ids
+                        .into_iter()
+                        .filter_map(|id| u32::try_from(id).ok())
+                        .collect();
+                    format_cpu_list(&ids)
+                };
+                let (state, exit_code) = match &seen.run {
+                    Run::Waiting { .. } => (State::Created, None),
+                    Run::Running { .. } => (State::Running, None),
+                    Run::Exited(end) => (State::Exited, Some(end.exit_code)),
+                };
+                facts.push(ContainerFacts {
+                    target: Target::new(namespace, pod, &seen.name),
+                    pod_uid: metadata.uid.clone().unwrap_or_default(),
+                    id: id.clone(),
+                    attempt: u32::try_from(seen.attempt).unwrap_or_default(),
+                    state,
+                    pid: seen.process.as_ref().map(launcher::Process::pid),
+                    exit_code,
+                    cpus: list(cpus),
+                    mems: list(mems),
+                });
+            }
+        }
+        facts
+    }
+}

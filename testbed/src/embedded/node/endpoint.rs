@@ -1,0 +1,155 @@
+//! What a node serves over HTTPS: its configuration, its pods, the logs of its containers (kubelet-node.md 3).
+
+mod configz;
+mod container_logs;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fixtures::machines::Machine;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::kubelet::Kubelet;
+use crate::local::KubeletSettings;
+
+/// The port that kubelets have; another one where that is taken.
+const PORT: u16 = 10250;
+
+/// Body of an answer.
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// What the endpoint tells beside the pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) settings: KubeletSettings,
+    pub(crate) machine: Machine,
+}
+
+/// Listens on the node's address.
+pub(crate) async fn listen(kubelet: &Kubelet) -> std::io::Result<TcpListener> {
+    let address = kubelet.addresses.node();
+    match TcpListener::bind((address, PORT)).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => TcpListener::bind((address, 0)).await,
+    }
+}
+
+/// Serves until the task is aborted.
+pub(crate) async fn serve(
+    kubelet: Arc<Kubelet>,
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    facts: Arc<Facts>,
+) {
+    let acceptor = TlsAcceptor::from(tls);
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Ok((stream, _peer)) = accepted else {
+            // Out of file descriptors, most likely: some will be free again soon.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (kubelet, facts, acceptor) =
+            (Arc::clone(&kubelet), Arc::clone(&facts), acceptor.clone());
+        connections.spawn(async move {
+            let Ok(stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let service = service_fn(move |request| {
+                let (kubelet, facts) = (Arc::clone(&kubelet), Arc::clone(&facts));
+                async move { Ok::<_, Infallible>(answer(&kubelet, &facts, &request).await) }
+            });
+            let serving = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service);
+            // A client that hangs up is no news.
+            let _ = serving.await;
+        });
+    }
+}
+
+/// The address that a listener has.
+pub(crate) fn port(listener: &TcpListener) -> std::io::Result<u16> {
+    listener
+        .local_addr()
+        .map(|address: SocketAddr| address.port())
+}
+
+async fn answer(kubelet: &Kubelet, facts: &Facts, request: &Request<Incoming>) -> Response<Body> {
+    let parts: Vec<&str> = request
+        .uri()
+        .path()
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .collect();
+    if request.method() != Method::GET {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+    }
+    match parts.as_slice() {
+        ["healthz" | "livez" | "readyz"] => text(StatusCode::OK, "ok"),
+        ["configz"] => json_answer(&configz::configz(kubelet, facts)),
+        ["pods"] => json_answer(&pods(kubelet, false)),
+        ["runningpods"] => json_answer(&pods(kubelet, true)),
+        ["metrics"] => text(StatusCode::OK, &metrics(kubelet)),
+        ["containerLogs", namespace, pod, container] => {
+            let query = request.uri().query().unwrap_or_default();
+            container_logs::answer(kubelet, [namespace, pod, container], query).await
+        }
+        _ => text(StatusCode::NOT_FOUND, "404 page not found"),
+    }
+}
+
+fn pods(kubelet: &Kubelet, running: bool) -> Value {
+    let items: Vec<Value> = kubelet
+        .snapshots()
+        .into_iter()
+        .filter(|snapshot| !running || !snapshot.is_over)
+        .filter_map(|snapshot| serde_json::to_value(snapshot.pod).ok())
+        .collect();
+    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
+}
+
+fn metrics(kubelet: &Kubelet) -> String {
+    let pods = kubelet
+        .snapshots()
+        .iter()
+        .filter(|snapshot| !snapshot.is_over)
+        .count();
+    format!(
+        "# HELP kubelet_running_pods [ALPHA] Number of pods that have a running pod sandbox\n\
+         # TYPE kubelet_running_pods gauge\nkubelet_running_pods {pods}\n"
+    )
+}
+
+fn json_answer(value: &Value) -> Response<Body> {
+    let mut answer = text(StatusCode::OK, &value.to_string());
+    let kind = hyper::header::HeaderValue::from_static("application/json");
+    answer
+        .headers_mut()
+        .insert(hyper::header::CONTENT_TYPE, kind);
+    answer
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Body> {
+    let mut answer = Response::new(Full::new(Bytes::from(text.to_owned())).boxed_unsync());
+    *answer.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; charset=utf-8");
+    answer
+        .headers_mut()
+        .insert(hyper::header::CONTENT_TYPE, kind);
+    answer
+}

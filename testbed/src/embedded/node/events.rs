@@ -1,0 +1,180 @@
+//! Events, as a kubelet tells them: repeated ones are counted.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+/// Most different events that are remembered.
+const REMEMBERED: usize = 4096;
+
+/// What kind of news an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// As it should be.
+    Normal,
+    /// Somebody should look at it.
+    Warning,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+struct News {
+    about: ObjectReference,
+    kind: Kind,
+    reason: String,
+    message: String,
+    at: Timestamp,
+}
+
+/// Tells events; clones tell through the same task.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    news: mpsc::UnboundedSender<News>,
+}
+
+impl Recorder {
+    /// Starts the task that writes events for a node.
+    pub(crate) fn start(client: kube::Client, node: String) -> (Self, tokio::task::JoinHandle<()>) {
+        let (news, incoming) = mpsc::unbounded_channel();
+        let task = tokio::spawn(write_all(client, node, incoming));
+        (Self { news }, task)
+    }
+
+    /// Tells about a pod.
+    pub(crate) fn pod(&self, pod: &Pod, kind: Kind, reason: &str, message: impl Into<String>) {
+        self.tell(reference(pod, None), kind, reason, message.into());
+    }
+
+    /// Tells about a container of a pod; `field` is its place in the pod, e.g. `spec.containers{c}`.
+    pub(crate) fn container(
+        &self,
+        pod: &Pod,
+        field: &str,
+        kind: Kind,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        self.tell(
+            reference(pod, Some(field.to_owned())),
+            kind,
+            reason,
+            message.into(),
+        );
+    }
+
+    /// Tells about the node.
+    pub(crate) fn node(&self, name: &str, kind: Kind, reason: &str, message: impl Into<String>) {
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.tell(about, kind, reason, message.into());
+    }
+
+    fn tell(&self, about: ObjectReference, kind: Kind, reason: &str, message: String) {
+        let news = News {
+            about,
+            kind,
+            reason: reason.to_owned(),
+            message,
+            at: Timestamp::now(),
+        };
+        // Nobody listens any more when the node is going down.
+        let _ = self.news.send(news);
+    }
+}
+
+fn reference(pod: &Pod, field_path: Option<String>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: pod.metadata.name.clone(),
+        namespace: pod.metadata.namespace.clone(),
+        uid: pod.metadata.uid.clone(),
+        resource_version: pod.metadata.resource_version.clone(),
+        field_path,
+    }
+}
+
+type Key = (Option<String>, Option<String>, Kind, String, String);
+
+async fn write_all(
+    client: kube::Client,
+    node: String,
+    mut incoming: mpsc::UnboundedReceiver<News>,
+) {
+    let mut known: BTreeMap<Key, (String, i32)> = BTreeMap::new();
+    while let Some(news) = incoming.recv().await {
+        let key = (
+            news.about.uid.clone().or_else(|| news.about.name.clone()),
+            news.about.field_path.clone(),
+            news.kind,
+            news.reason.clone(),
+            news.message.clone(),
+        );
+        if known.len() > REMEMBERED {
+            known.clear();
+        }
+        let namespace = news.about.namespace.clone();
+        let namespace = namespace.as_deref().unwrap_or("default");
+        let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+        if let Some((name, count)) = known.get_mut(&key) {
+            *count += 1;
+            let patch = json!({ "count": *count, "lastTimestamp": Time(news.at) });
+            let patched = api
+                .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await;
+            if patched.is_ok() {
+                continue;
+            }
+        }
+        let event = event(&news, &node, namespace);
+        let name = event.metadata.name.clone().unwrap_or_default();
+        match api.create(&PostParams::default(), &event).await {
+            Ok(_) => {
+                known.insert(key, (name, 1));
+            }
+            // A namespace that is going away takes no events, as on a real node.
+            Err(error) => tracing::debug!(%error, reason = news.reason, "Event was not taken"),
+        }
+    }
+}
+
+fn event(news: &News, node: &str, namespace: &str) -> Event {
+    let name = news.about.name.as_deref().unwrap_or_default();
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}.{:x}", news.at.as_nanosecond())),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: news.about.clone(),
+        type_: Some(news.kind.as_str().to_owned()),
+        reason: Some(news.reason.clone()),
+        message: Some(news.message.clone()),
+        count: Some(1),
+        first_timestamp: Some(Time(news.at)),
+        last_timestamp: Some(Time(news.at)),
+        source: Some(EventSource {
+            component: Some("kubelet".to_owned()),
+            host: Some(node.to_owned()),
+        }),
+        reporting_component: Some("kubelet".to_owned()),
+        reporting_instance: Some(node.to_owned()),
+        ..Event::default()
+    }
+}

@@ -1,0 +1,229 @@
+//! The image of the stack, and what its programs need to be told where a real container would have a root of its own.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use super::rewrite::Paths;
+use crate::node::images::Images;
+use crate::node::spec::Image;
+
+/// Where the exporter looks for its configuration, and for certificates.
+const RTE_CONFIG: &str = "/etc/resource-topology-exporter";
+const RTE_CERTIFICATES: &str = "/etc/secrets/rte";
+/// Place of the exporter's configuration below the home of its user (its list of allowed places).
+const RTE_HOME: &str = ".rte";
+
+/// The images of an embedded node: the stack's, made of the programs that are in a directory.
+pub(crate) fn images(bin_dir: &Path) -> Images {
+    let built = |name: &str| bin_dir.join(name);
+    let programs = [
+        (
+            "/bin/numaresources-operator",
+            built("numaresources-operator"),
+        ),
+        (
+            "/bin/resource-topology-exporter",
+            built("numaresources-operator"),
+        ),
+        ("/bin/kube-scheduler", built("numaresources-scheduler")),
+        ("/pause", built("numaresources-testbed")),
+        ("/bin/sleep", built("numaresources-testbed")),
+        ("/bin/numacell", built("numaresources-testbed")),
+        ("/bin/deviceplugin", built("numaresources-testbed")),
+    ];
+    let image = Image {
+        programs: programs
+            .into_iter()
+            .filter(|(_, program)| program.is_file())
+            .map(|(path, program)| (PathBuf::from(path), program))
+            .collect(),
+        user: None,
+        entrypoint: vec!["/pause".to_owned()],
+    };
+    Images::new(BTreeMap::from([(
+        api::names::STACK_REPOSITORY.to_owned(),
+        image,
+    )]))
+}
+
+/// What the programs of a container are to be told.
+pub(crate) struct Place<'a> {
+    /// The pod's address.
+    pub(crate) address: Ipv4Addr,
+    /// Directories of the container.
+    pub(crate) paths: &'a Paths,
+    /// Home directory of the container's user.
+    pub(crate) home: &'a Path,
+    /// The node's sysfs.
+    pub(crate) sysfs: &'a Path,
+    /// The node's device plugin directory.
+    pub(crate) device_plugins: &'a Path,
+}
+
+/// Arguments of a program with those added that make it listen on the pod's address and look into the pod's directories.
+/// What was given stays, but for listening on every address.
+pub(crate) fn adapt(argv: Vec<String>, place: &Place<'_>) -> Vec<String> {
+    let name = argv
+        .first()
+        .and_then(|program| Path::new(program).file_name())
+        .and_then(|name| name.to_str())
+        .unwrap_or_default()
+        .to_owned();
+    let mut flags = Flags { argv };
+    let address = place.address;
+    match name.as_str() {
+        "numaresources-operator" if !flags.is_given("handle-lifecycle-event") => {
+            flags.listen("metrics-bind-address", ":8080", address);
+            flags.listen("health-probe-bind-address", ":8081", address);
+        }
+        "resource-topology-exporter" => {
+            flags.replace_or_add("metrics-ip", &address.to_string());
+            flags.add_unless_given("sysfs", &place.sysfs.to_string_lossy());
+            if place.paths.find(RTE_CONFIG).is_some() {
+                let config = place.home.join(RTE_HOME).join("config.yaml");
+                flags.add_unless_given("config", &config.to_string_lossy());
+            }
+            if let Some(certificates) = place.paths.find(RTE_CERTIFICATES) {
+                flags.add_unless_given("metrics-certs-dir", &certificates.to_string_lossy());
+            }
+        }
+        "kube-scheduler" | "numaresources-scheduler" => {
+            flags.replace_or_add("bind-address", &address.to_string());
+        }
+        "numacell" => {
+            flags.add_unless_given("sysfs", &place.sysfs.to_string_lossy());
+            flags.add_unless_given("plugin-dir", &place.device_plugins.to_string_lossy());
+        }
+        "deviceplugin" => {
+            flags.add_unless_given("plugin-dir", &place.device_plugins.to_string_lossy());
+        }
+        _ => {}
+    }
+    flags.argv
+}
+
+/// Links that a program expects in its home, for what it only reads from known places.
+pub(crate) fn links(paths: &Paths) -> Vec<(&'static str, PathBuf)> {
+    let config = paths.find(RTE_CONFIG).map(|path| (RTE_HOME, path));
+    config.into_iter().collect()
+}
+
+/// A command that does the same as a shell that does nothing for ever, for machines without a shell.
+pub(crate) fn without_shell(argv: &[String]) -> Option<Vec<String>> {
+    let shell = argv.first()?;
+    let script = argv.last()?;
+    let is_idle = shell == "/bin/sh" && script.starts_with("while true; do sleep ");
+    is_idle.then(|| vec!["/bin/sleep".to_owned(), "infinity".to_owned()])
+}
+
+/// A command line in the syntax of Go's flags. Added flags come first: the last of a flag wins, and words end the flags.
+struct Flags {
+    argv: Vec<String>,
+}
+
+impl Flags {
+    /// The position of a flag, and whether its value is in the same word.
+    fn find(&self, flag: &str) -> Option<(usize, bool)> {
+        self.argv.iter().enumerate().skip(1).find_map(|(at, word)| {
+            let body = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+            match body.split_once('=') {
+                Some((name, _)) if name == flag => Some((at, true)),
+                None if body == flag => Some((at, false)),
+                _ => None,
+            }
+        })
+    }
+
+    fn is_given(&self, flag: &str) -> bool {
+        self.find(flag).is_some()
+    }
+
+    fn value(&self, flag: &str) -> Option<String> {
+        match self.find(flag)? {
+            (at, true) => self.argv[at]
+                .split_once('=')
+                .map(|(_, value)| value.to_owned()),
+            (at, false) => self.argv.get(at + 1).cloned(),
+        }
+    }
+
+    fn add_unless_given(&mut self, flag: &str, value: &str) {
+        if !self.is_given(flag) {
+            let at = self.argv.len().min(1);
+            self.argv.insert(at, format!("--{flag}={value}"));
+        }
+    }
+
+    fn replace_or_add(&mut self, flag: &str, value: &str) {
+        match self.find(flag) {
+            Some((at, true)) => self.argv[at] = format!("--{flag}={value}"),
+            Some((at, false)) if at + 1 < self.argv.len() => {
+                value.clone_into(&mut self.argv[at + 1])
+            }
+            _ => self.add_unless_given(flag, value),
+        }
+    }
+
+    /// Makes a listener without an address listen on the given one.
+    fn listen(&mut self, flag: &str, default: &str, address: Ipv4Addr) {
+        let given = self.value(flag);
+        let given = given.as_deref().unwrap_or(default);
+        let port = given
+            .strip_prefix(':')
+            .or_else(|| given.strip_prefix("0.0.0.0:"));
+        if let Some(port) = port {
+            self.replace_or_add(flag, &format!("{address}:{port}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::operator(
+        "/bin/numaresources-operator -v=4",
+        "/bin/numaresources-operator --health-probe-bind-address=127.9.1.2:8081 --metrics-bind-address=127.9.1.2:8080 -v=4"
+    )]
+    #[case::given_ports(
+        "/bin/numaresources-operator --metrics-bind-address=:9 -health-probe-bind-address 1.2.3.4:5",
+        "/bin/numaresources-operator --metrics-bind-address=127.9.1.2:9 -health-probe-bind-address 1.2.3.4:5"
+    )]
+    #[case::switched_off(
+        "/bin/numaresources-operator --metrics-bind-address=0 --health-probe-bind-address=0",
+        "/bin/numaresources-operator --metrics-bind-address=0 --health-probe-bind-address=0"
+    )]
+    #[case::hook(
+        "/bin/numaresources-operator -handle-lifecycle-event preStop",
+        "/bin/numaresources-operator -handle-lifecycle-event preStop"
+    )]
+    #[case::exporter(
+        "/bin/resource-topology-exporter --sysfs=/n/sys",
+        "/bin/resource-topology-exporter --config=/h/.rte/config.yaml --metrics-ip=127.9.1.2 --sysfs=/n/sys"
+    )]
+    #[case::scheduler(
+        "/bin/kube-scheduler --config=/c",
+        "/bin/kube-scheduler --bind-address=127.9.1.2 --config=/c"
+    )]
+    #[case::other("/bin/sleep 5", "/bin/sleep 5")]
+    fn programs_listen_on_the_pods_address_and_find_their_files(
+        #[case] given: &str,
+        #[case] expected: &str,
+    ) {
+        let mut paths = Paths::default();
+        paths.add(RTE_CONFIG, "/volumes/config");
+        let place = Place {
+            address: Ipv4Addr::new(127, 9, 1, 2),
+            paths: &paths,
+            home: Path::new("/h"),
+            sysfs: Path::new("/n/sys"),
+            device_plugins: Path::new("/n/dp"),
+        };
+        let argv = given.split(' ').map(str::to_owned).collect();
+        assert_eq!(adapt(argv, &place).join(" "), expected);
+    }
+}

@@ -1,0 +1,473 @@
+//! The kubelet of a simulated node: it follows the pods that are bound to it and gives each a worker.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::runtime::watcher::{self, watcher};
+use tokio::sync::{mpsc, watch};
+use topology::request::Qos;
+
+use super::addresses::NodeAddresses;
+use super::events::{Kind, Recorder};
+use super::launcher::{Launcher, Output};
+use super::layout::Layout;
+use super::managers::Managers;
+use super::status;
+use super::volumes;
+use super::worker::{Prepared, Signal, Snapshot, Worker, is_finished, publish};
+use crate::kubelet::corpus::Refusal;
+use crate::kubelet::workload::Workload;
+use crate::node::images::Images;
+
+/// What every refusal's message starts with; the event has the rest.
+const REJECTED: &str = "Pod was rejected: ";
+/// Tries of telling a refusal, and the time between them.
+const TRIES: u32 = 30;
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Where the API server is, as pods see it.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiServer {
+    pub(crate) url: String,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl ApiServer {
+    /// The variables that every container has.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let (host, port) = (&self.host, self.port);
+        let variables = [
+            ("KUBERNETES_SERVICE_HOST", host.clone()),
+            ("KUBERNETES_SERVICE_PORT", port.to_string()),
+            ("KUBERNETES_SERVICE_PORT_HTTPS", port.to_string()),
+            ("KUBERNETES_PORT", format!("tcp://{host}:{port}")),
+        ];
+        variables
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+}
+
+/// A pod that the kubelet knows.
+#[derive(Debug)]
+struct Known {
+    sender: mpsc::UnboundedSender<Signal>,
+    shared: Arc<Mutex<Snapshot>>,
+    task: tokio::task::AbortHandle,
+}
+
+/// What the parts of a node share.
+pub(crate) struct Kubelet {
+    pub(crate) name: String,
+    pub(crate) client: kube::Client,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) addresses: NodeAddresses,
+    pub(crate) images: Images,
+    pub(crate) launcher: Launcher,
+    pub(crate) events: Recorder,
+    pub(crate) managers: Arc<Managers>,
+    pub(crate) overrides: BTreeMap<PathBuf, PathBuf>,
+    pub(crate) server: ApiServer,
+    awake: watch::Sender<bool>,
+    pods: Mutex<BTreeMap<String, Known>>,
+    taints: Mutex<Vec<Taint>>,
+}
+
+impl std::fmt::Debug for Kubelet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kubelet")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a kubelet is made of.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) client: kube::Client,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) addresses: NodeAddresses,
+    pub(crate) images: Images,
+    pub(crate) launcher: Launcher,
+    pub(crate) events: Recorder,
+    pub(crate) managers: Arc<Managers>,
+    pub(crate) overrides: BTreeMap<PathBuf, PathBuf>,
+    pub(crate) server: ApiServer,
+}
+
+impl Kubelet {
+    /// A kubelet that sleeps as yet.
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let Parts {
+            name,
+            client,
+            layout,
+            addresses,
+            images,
+            launcher,
+            events,
+            managers,
+            overrides,
+            server,
+        } = parts;
+        Arc::new(Self {
+            name,
+            client,
+            layout,
+            addresses,
+            images,
+            launcher,
+            events,
+            managers,
+            overrides,
+            server,
+            awake: watch::Sender::new(false),
+            pods: Mutex::default(),
+            taints: Mutex::default(),
+        })
+    }
+
+    /// Ready when the kubelet is running; it does nothing while it is stopped.
+    pub(crate) async fn awake(&self) {
+        let mut awake = self.awake.subscribe();
+        // The sender is part of this value.
+        let _ = awake.wait_for(|awake| *awake).await;
+    }
+
+    /// Ready when the kubelet is stopped.
+    pub(crate) async fn asleep(&self) {
+        let mut awake = self.awake.subscribe();
+        let _ = awake.wait_for(|awake| !*awake).await;
+    }
+
+    /// Starts or stops it.
+    pub(crate) fn wake(&self, awake: bool) {
+        self.awake.send_replace(awake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What volumes of this node are made with.
+    pub(crate) fn volume_context(&self) -> volumes::Context<'_> {
+        volumes::Context {
+            client: &self.client,
+            layout: &self.layout,
+            overrides: &self.overrides,
+        }
+    }
+
+    /// The worker of a pod has nothing left to do.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// What is to be seen of all pods.
+    pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
+        let shared: Vec<_> = self
+            .lock()
+            .values()
+            .map(|known| Arc::clone(&known.shared))
+            .collect();
+        shared
+            .iter()
+            .map(|shared| {
+                shared
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .clone()
+            })
+            .collect()
+    }
+
+    /// Ends all workers at once.
+    pub(crate) fn abandon(&self) {
+        for (_, known) in std::mem::take(&mut *self.lock()) {
+            known.task.abort();
+        }
+    }
+
+    /// Runs a command in a container; an error when it does not end well.
+    pub(crate) async fn run_in(
+        &self,
+        prepared: &Prepared,
+        command: &[String],
+        limit: Duration,
+    ) -> Result<(), String> {
+        let output = self.exec(prepared, command, limit).await?;
+        if output.code == 0 {
+            return Ok(());
+        }
+        let text = if output.stderr.is_empty() {
+            output.stdout
+        } else {
+            output.stderr
+        };
+        Err(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Runs a command in a container.
+    pub(crate) async fn exec(
+        &self,
+        prepared: &Prepared,
+        command: &[String],
+        limit: Duration,
+    ) -> Result<Output, String> {
+        let launch = prepared
+            .launch(command)
+            .map_err(|error| error.to_string())?;
+        let run = self.launcher.run(&launch, limit).await;
+        run.map_err(|error| error.to_string())
+    }
+
+    /// Follows the pods of the node for ever.
+    pub(crate) async fn follow_pods(self: Arc<Self>) {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.name));
+        loop {
+            self.awake().await;
+            let mut events = watcher(api.clone(), mine.clone()).boxed();
+            let mut listed = Vec::new();
+            loop {
+                let event = tokio::select! {
+                    event = events.next() => event,
+                    () = self.asleep() => break,
+                };
+                match event {
+                    None => break,
+                    Some(Err(error)) => {
+                        tracing::debug!(%error, node = self.name, "Pods are not followed for a moment");
+                        // The watcher asks anew at once.
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
+                    Some(Ok(watcher::Event::Init)) => listed.clear(),
+                    Some(Ok(watcher::Event::InitApply(pod))) => listed.push(pod),
+                    Some(Ok(watcher::Event::InitDone)) => {
+                        self.take_list(std::mem::take(&mut listed)).await;
+                    }
+                    Some(Ok(watcher::Event::Apply(pod))) => self.take(pod).await,
+                    Some(Ok(watcher::Event::Delete(pod))) => {
+                        self.gone(pod.metadata.uid.as_deref().unwrap_or_default());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Follows the own node: its labels and taints decide about pods.
+    pub(crate) async fn follow_node(self: Arc<Self>) {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut events = watcher(api, mine).boxed();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => {
+                    self.note_node(node);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, node = self.name, "The node is not followed for a moment");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
+    /// Takes labels and taints over.
+    pub(crate) fn note_node(&self, node: Node) {
+        self.managers
+            .set_labels(node.metadata.labels.unwrap_or_default());
+        let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        *self.taints.lock().unwrap_or_else(PoisonError::into_inner) = taints;
+    }
+
+    async fn take_list(self: &Arc<Self>, mut pods: Vec<Pod>) {
+        let present: BTreeSet<String> = pods
+            .iter()
+            .filter_map(|pod| pod.metadata.uid.clone())
+            .collect();
+        let gone: Vec<String> = {
+            let known = self.lock();
+            let gone = known.keys().filter(|uid| !present.contains(*uid));
+            gone.cloned().collect()
+        };
+        for uid in gone {
+            self.gone(&uid);
+        }
+        let created = |pod: &Pod| {
+            let time = pod.metadata.creation_timestamp.as_ref();
+            time.map_or(Timestamp::MIN, |time| time.0)
+        };
+        pods.sort_by_key(created);
+        for pod in pods {
+            self.take(pod).await;
+        }
+    }
+
+    fn gone(&self, uid: &str) {
+        if let Some(known) = self.lock().get(uid) {
+            // A worker that has ended needs no news.
+            let _ = known.sender.send(Signal::Gone);
+        }
+    }
+
+    /// A pod is there, or changed.
+    async fn take(self: &Arc<Self>, pod: Pod) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if let Some(known) = self.lock().get(&uid) {
+            let _ = known.sender.send(Signal::Changed(Box::new(pod)));
+            return;
+        }
+        if is_finished(&pod) {
+            return;
+        }
+        let is_ending = pod.metadata.deletion_timestamp.is_some();
+        if !is_ending && let Err(refusal) = self.admit(&pod).await {
+            self.refuse(pod, refusal);
+            return;
+        }
+        let (sender, signals) = mpsc::unbounded_channel();
+        let qos = qos(&pod);
+        let (worker, shared) = Worker::new(Arc::clone(self), pod, qos, sender.clone(), signals);
+        // The worker may end before it is noted: it forgets itself only with the list in hand.
+        let mut pods = self.lock();
+        let task = tokio::spawn(worker.run()).abort_handle();
+        let known = Known {
+            sender,
+            shared,
+            task,
+        };
+        pods.insert(uid, known);
+    }
+
+    /// Admits all living pods anew, as a kubelet does that starts without the state of its managers.
+    pub(crate) async fn admit_again(&self) {
+        let mut living: Vec<Pod> = self
+            .snapshots()
+            .into_iter()
+            .filter(|snapshot| !snapshot.is_over)
+            .map(|snapshot| snapshot.pod)
+            .collect();
+        living.sort_by_key(|pod| {
+            let time = pod.metadata.creation_timestamp.as_ref();
+            time.map_or(Timestamp::MIN, |time| time.0)
+        });
+        for pod in living {
+            if let Err(refusal) = self.admit(&pod).await {
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                if let Some(known) = self.lock().get(uid) {
+                    let end = Signal::Evicted(refusal.reason, refusal.message);
+                    let _ = known.sender.send(end);
+                }
+            }
+        }
+    }
+
+    async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
+        self.managers.admit(pod).await?;
+        let refusal = self.others_refuse(pod);
+        if let Some((reason, text)) = refusal {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            self.managers.stopped(uid);
+            return Err(Refusal {
+                reason: reason.to_owned(),
+                message: format!("{REJECTED}{text}"),
+            });
+        }
+        Ok(())
+    }
+
+    /// What is looked at after the resource managers and the node's amounts.
+    fn others_refuse(&self, pod: &Pod) -> Option<(&'static str, String)> {
+        let spec = pod.spec.as_ref()?;
+        let ports = |pod: &Pod| -> BTreeSet<(i32, String)> {
+            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            containers
+                .flat_map(|container| container.ports.iter().flatten())
+                .filter_map(|port| {
+                    let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+                    Some((port.host_port.filter(|port| *port > 0)?, protocol))
+                })
+                .collect()
+        };
+        let wanted = ports(pod);
+        let uid = &pod.metadata.uid;
+        let is_taken = !wanted.is_empty()
+            && self.snapshots().iter().any(|other| {
+                !other.is_over
+                    && other.pod.metadata.uid != *uid
+                    && !ports(&other.pod).is_disjoint(&wanted)
+            });
+        if is_taken {
+            let text = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+            return Some(("NodePorts", text.to_owned()));
+        }
+        let taints = self.taints.lock().unwrap_or_else(PoisonError::into_inner);
+        let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+        let taint = taints.iter().find(|taint| {
+            taint.effect == "NoExecute"
+                && !tolerations
+                    .iter()
+                    .any(|toleration| tolerates(toleration, taint))
+        })?;
+        let value = taint.value.as_deref().unwrap_or_default();
+        let text = format!(
+            "Predicate TaintToleration failed: node(s) had untolerated taint {{{}: {value}}}",
+            taint.key
+        );
+        Some(("TaintToleration", text))
+    }
+
+    /// Tells a refusal: an event, and the end of the pod.
+    fn refuse(self: &Arc<Self>, pod: Pod, refusal: Refusal) {
+        let text = refusal.message.strip_prefix(REJECTED);
+        let text = text.unwrap_or(&refusal.message).to_owned();
+        let events = &self.events;
+        events.pod(&pod, Kind::Warning, &refusal.reason, text);
+        let kubelet = Arc::clone(self);
+        tokio::spawn(async move {
+            let (reason, message) = (&refusal.reason, &refusal.message);
+            let status = status::refused(&pod, reason, message, qos(&pod), Timestamp::now());
+            for _ in 0..TRIES {
+                match publish::write(&kubelet.client, &pod, &status).await {
+                    Ok(_) => return,
+                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
+                    Err(error) => {
+                        tracing::debug!(%error, "A refusal is not told yet");
+                        tokio::time::sleep(BETWEEN).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    let key = toleration.key.as_deref().unwrap_or_default();
+    let value = toleration.value.as_deref().unwrap_or_default();
+    (effect.is_empty() || effect == taint.effect)
+        && (key.is_empty() || key == taint.key)
+        && match toleration.operator.as_deref().unwrap_or("Equal") {
+            "Exists" => true,
+            _ => !key.is_empty() && value == taint.value.as_deref().unwrap_or_default(),
+        }
+}
+
+/// Class of quality of service of a pod.
+fn qos(pod: &Pod) -> &'static str {
+    match Workload::new(pod).map(|workload| workload.qos) {
+        Ok(Qos::Guaranteed) => "Guaranteed",
+        Ok(Qos::Burstable) => "Burstable",
+        Ok(Qos::BestEffort) | Err(_) => "BestEffort",
+    }
+}

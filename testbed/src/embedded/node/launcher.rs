@@ -1,0 +1,263 @@
+//! Processes of containers: plain children of this process, each the leader of a process group.
+//!
+//! A process dies with the thread that started it (see [`super::tied`]), so one thread that lives as long as the node starts all
+//! of them.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, Command};
+use tokio::sync::{oneshot, watch};
+
+use crate::node::logs::{LogFile, Stream};
+
+/// How long output is waited for after its process ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Longest output of a command that is kept, in bytes.
+const OUTPUT_LIMIT: u64 = 1 << 20;
+
+/// A process to start.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    /// Program of this machine.
+    pub(crate) program: PathBuf,
+    /// Its arguments, its own name first.
+    pub(crate) argv: Vec<String>,
+    /// Its whole environment.
+    pub(crate) env: Vec<(String, String)>,
+    /// Working directory.
+    pub(crate) directory: PathBuf,
+}
+
+/// The end of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    /// Exit code, 128 and the number of a signal.
+    pub(crate) code: i32,
+    /// When it was noticed.
+    pub(crate) at: Timestamp,
+}
+
+/// What a command did.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    /// Exit code, 128 and the number of a signal.
+    pub(crate) code: i32,
+    /// Standard output.
+    pub(crate) stdout: Vec<u8>,
+    /// Standard error.
+    pub(crate) stderr: Vec<u8>,
+}
+
+/// A process that was started.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pid: Pid,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+impl Process {
+    /// Its id.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    /// Sends a signal to the process alone; it may have ended.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.exit.borrow().is_none() {
+            let _ = kill(self.pid, signal);
+        }
+    }
+
+    /// Sends a signal to the process and those that it started.
+    pub(crate) fn signal_all(&self, signal: Signal) -> Result<(), Errno> {
+        if self.exit.borrow().is_some() {
+            return Err(Errno::ESRCH);
+        }
+        killpg(self.pid, signal)
+    }
+
+    /// Its end.
+    pub(crate) async fn ended(&self) -> Exit {
+        let mut exit = self.exit.clone();
+        let ended = exit
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|end| *end);
+        // Nobody waits for it any more: it was killed with its node.
+        ended.unwrap_or_else(|| Exit {
+            code: 128 + Signal::SIGKILL as i32,
+            at: Timestamp::now(),
+        })
+    }
+}
+
+/// A request to the thread.
+struct Order {
+    command: Command,
+    done: oneshot::Sender<io::Result<Child>>,
+}
+
+/// Starts processes and knows all that live; clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Launcher {
+    helper: PathBuf,
+    orders: mpsc::Sender<Order>,
+    living: Arc<Mutex<BTreeSet<i32>>>,
+}
+
+impl Launcher {
+    /// Starts the thread. `helper` is the testbed's program.
+    pub(crate) fn start(helper: PathBuf) -> io::Result<Self> {
+        let runtime = tokio::runtime::Handle::current();
+        let (orders, incoming) = mpsc::channel::<Order>();
+        std::thread::Builder::new()
+            .name("launcher".to_owned())
+            .spawn(move || {
+                let _entered = runtime.enter();
+                for mut order in incoming {
+                    // Whoever asked may be gone; the process is then an orphan that ends with this thread.
+                    let _ = order.done.send(order.command.spawn());
+                }
+            })?;
+        Ok(Self {
+            helper,
+            orders,
+            living: Arc::default(),
+        })
+    }
+
+    async fn spawn(&self, launch: &Launch) -> io::Result<Child> {
+        let mut command = Command::new(&self.helper);
+        command
+            .arg("tied")
+            .arg("--owner")
+            .arg(std::process::id().to_string())
+            .arg("--program")
+            .arg(&launch.program)
+            .arg("--")
+            .args(&launch.argv)
+            .env_clear()
+            .envs(launch.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(&launch.directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let (done, outcome) = oneshot::channel();
+        let gone = || io::Error::other("the thread that starts processes is gone");
+        self.orders
+            .send(Order { command, done })
+            .map_err(|_| gone())?;
+        outcome.await.map_err(|_| gone())?
+    }
+
+    /// Starts a process that writes to a log.
+    pub(crate) async fn start_logged(
+        &self,
+        launch: &Launch,
+        log: Arc<LogFile>,
+    ) -> io::Result<Process> {
+        let mut child = self.spawn(launch).await?;
+        let pid = self.register(&child)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let copying = tokio::spawn(async move {
+            let out = async {
+                if let Some(stdout) = stdout {
+                    log.copy(Stream::Stdout, stdout).await;
+                }
+            };
+            let err = async {
+                if let Some(stderr) = stderr {
+                    log.copy(Stream::Stderr, stderr).await;
+                }
+            };
+            tokio::join!(out, err);
+        });
+        let (sender, exit) = watch::channel(None);
+        let launcher = self.clone();
+        tokio::spawn(async move {
+            let code = launcher.reap(&mut child, pid).await;
+            let at = Timestamp::now();
+            // What it wrote last is in its log when its end is known, unless something else holds the pipe.
+            let _ = tokio::time::timeout(LAST_WORDS, copying).await;
+            sender.send_replace(Some(Exit { code, at }));
+        });
+        Ok(Process { pid, exit })
+    }
+
+    /// Runs a command to its end.
+    pub(crate) async fn run(&self, launch: &Launch, limit: Duration) -> io::Result<Output> {
+        let mut child = self.spawn(launch).await?;
+        let pid = self.register(&child)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let whole = async {
+            tokio::join!(
+                self.reap(&mut child, pid),
+                read_all(stdout),
+                read_all(stderr)
+            )
+        };
+        match tokio::time::timeout(limit, whole).await {
+            Ok((code, stdout, stderr)) => Ok(Output {
+                code,
+                stdout,
+                stderr,
+            }),
+            Err(_) => {
+                let _ = killpg(pid, Signal::SIGKILL);
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+    }
+
+    fn register(&self, child: &Child) -> io::Result<Pid> {
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        let id = id.ok_or_else(|| io::Error::other("the process has no id"))?;
+        self.lock().insert(id);
+        Ok(Pid::from_raw(id))
+    }
+
+    /// Waits for a process and ends those that it leaves.
+    async fn reap(&self, child: &mut Child, pid: Pid) -> i32 {
+        let status = child.wait().await;
+        let _ = killpg(pid, Signal::SIGKILL);
+        self.lock().remove(&pid.as_raw());
+        status.map_or(-1, |status| {
+            status
+                .code()
+                .unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+        })
+    }
+
+    /// Kills every process at once.
+    pub(crate) fn kill_all(&self) {
+        for pid in self.lock().iter() {
+            let _ = killpg(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<i32>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn read_all(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        // A pipe that cannot be read has ended as well.
+        let _ = pipe.take(OUTPUT_LIMIT).read_to_end(&mut bytes).await;
+    }
+    bytes
+}

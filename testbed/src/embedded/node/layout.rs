@@ -1,0 +1,132 @@
+//! Where the files of a node are.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fixtures::machines::Machine;
+use fs_err::os::unix::fs::symlink;
+
+use crate::local::sysfs;
+
+/// Longest path of a unix socket in bytes.
+const MAX_SOCKET: usize = 107;
+/// A socket in a node with a name as long as any that is to be expected.
+const LONGEST_SOCKET: &str =
+    "/var/lib/kubelet/device-plugins/a_resource_with_a_rather_long_name.sock";
+/// The kubelet's directory in a node.
+pub(crate) const KUBELET: &str = "/var/lib/kubelet";
+
+/// The directories of one node.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// The directory by a path that is short enough for the sockets below it.
+    dir: PathBuf,
+    /// A link to it that goes with this value.
+    link: Option<PathBuf>,
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            // What is left is a dead link among temporary files.
+            let _ = std::fs::remove_file(link);
+        }
+    }
+}
+
+impl Layout {
+    /// Makes the directories of a node on a machine. `hardware` is written unless it is there; nodes share it.
+    pub(crate) fn prepare(dir: &Path, machine: &Machine, hardware: &Path) -> io::Result<Self> {
+        fs_err::create_dir_all(dir)?;
+        let layout = Self::short(dir)?;
+        for path in [
+            "/var/lib/kubelet/device-plugins",
+            "/var/lib/kubelet/pod-resources",
+            "/var/lib/kubelet/pods",
+            "/var/log/pods",
+            "/run",
+            "/etc/kubernetes/manifests",
+            "/tmp",
+        ] {
+            fs_err::create_dir_all(layout.host(path))?;
+        }
+        write_hardware(machine, hardware)?;
+        for (part, path) in sysfs::PARTS {
+            let link = layout.host(path);
+            if let Some(parent) = link.parent() {
+                fs_err::create_dir_all(parent)?;
+            }
+            if !link.is_symlink() {
+                symlink(hardware.join(part), link)?;
+            }
+        }
+        Ok(layout)
+    }
+
+    /// The directory, through a link among temporary files where its own path is too long for sockets.
+    fn short(dir: &Path) -> io::Result<Self> {
+        let mut layout = Self {
+            dir: dir.to_owned(),
+            link: None,
+        };
+        if layout.host(LONGEST_SOCKET).as_os_str().len() > MAX_SOCKET {
+            let name = format!("nr-{:.8}", uuid::Uuid::new_v4().simple());
+            let link = std::env::temp_dir().join(name);
+            symlink(std::path::absolute(dir)?, &link)?;
+            layout.dir.clone_from(&link);
+            layout.link = Some(link);
+        }
+        Ok(layout)
+    }
+
+    /// Where a path of the node lies.
+    pub(crate) fn host(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.dir
+            .join("root")
+            .join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// A file below the kubelet's directory.
+    pub(crate) fn kubelet(&self, name: &str) -> PathBuf {
+        self.host(KUBELET).join(name)
+    }
+
+    /// Directory of a pod.
+    pub(crate) fn pod(&self, uid: &str) -> PathBuf {
+        self.kubelet("pods").join(uid)
+    }
+
+    /// What a container has for itself.
+    pub(crate) fn container(&self, uid: &str, name: &str) -> PathBuf {
+        self.dir.join("containers").join(uid).join(name)
+    }
+
+    /// What all containers of a pod have for themselves.
+    pub(crate) fn containers(&self, uid: &str) -> PathBuf {
+        self.dir.join("containers").join(uid)
+    }
+
+    /// Directory of a pod's logs.
+    pub(crate) fn pod_logs(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.host("/var/log/pods")
+            .join(format!("{namespace}_{name}_{uid}"))
+    }
+}
+
+/// Writes the pretend hardware for all nodes that share it; several may do so at once.
+fn write_hardware(machine: &Machine, dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().unwrap_or(Path::new("/"));
+    fs_err::create_dir_all(parent)?;
+    let draft = tempfile::tempdir_in(parent)?;
+    let tree = draft.path().join("tree");
+    sysfs::write_tree(machine, &tree)?;
+    match fs_err::rename(&tree, dir) {
+        // Another node was faster.
+        Err(_) if dir.is_dir() => Ok(()),
+        outcome => outcome,
+    }
+}

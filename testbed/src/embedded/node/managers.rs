@@ -1,0 +1,396 @@
+//! The resource managers of a node: the model, its files, its sockets, and the plugins that it talks to.
+
+mod plugins;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fixtures::machines::Machine;
+use k8s_openapi::api::core::v1::Pod;
+use podresources::deviceplugin::v1beta1::ContainerAllocateResponse;
+use podresources::server::Listener;
+use podresources::socket::Socket;
+use podresources::v1;
+use podresources::v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use self::plugins::Plugins;
+use super::layout::Layout;
+use crate::kubelet::corpus::Refusal;
+use crate::kubelet::node::Node;
+use crate::kubelet::settings;
+use crate::kubelet::workload::Amounts;
+use crate::local::KubeletSettings;
+
+/// Reason of a refusal for what goes wrong in a manager.
+const UNEXPECTED: &str = "UnexpectedAdmissionError";
+/// State of the managers below the kubelet's directory.
+const CPU_STATE: &str = "cpu_manager_state";
+const MEMORY_STATE: &str = "memory_manager_state";
+const DEVICE_STATE: &str = "device-plugins/kubelet_internal_checkpoint";
+
+/// Why the managers do not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The settings.
+    #[error(transparent)]
+    Settings(#[from] settings::Error),
+    /// A path that no socket can have.
+    #[error("unusable socket path")]
+    Socket(#[from] podresources::socket::Error),
+    /// A socket that cannot be served.
+    #[error("cannot serve a socket of the node")]
+    Serve(#[from] podresources::server::Error),
+    /// A file.
+    #[error("cannot use a file of the node")]
+    File(#[from] io::Error),
+}
+
+/// The managers of one node.
+#[derive(Debug)]
+pub(crate) struct Managers {
+    layout: Arc<Layout>,
+    model: Mutex<Model>,
+    plugins: Plugins,
+    /// Counts changes of what the node has.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Model {
+    node: Node,
+    /// What plugins answered for a container, by pod and container.
+    answers: BTreeMap<(String, String), Vec<ContainerAllocateResponse>>,
+    /// Files as they were written last.
+    written: BTreeMap<&'static str, String>,
+}
+
+impl Managers {
+    /// Managers of an empty node.
+    pub(crate) fn new(
+        layout: Arc<Layout>,
+        machine: &Machine,
+        settings: &KubeletSettings,
+    ) -> Result<Arc<Self>, Error> {
+        let model = Model {
+            node: Node::without_devices(machine, settings)?,
+            answers: BTreeMap::new(),
+            written: BTreeMap::new(),
+        };
+        Ok(Arc::new(Self {
+            layout,
+            model: Mutex::new(model),
+            plugins: Plugins::default(),
+            changes: watch::Sender::new(0),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts over with other settings: nothing is allocated, and no plugin has come yet.
+    pub(crate) fn reset(&self, machine: &Machine, settings: &KubeletSettings) -> Result<(), Error> {
+        let node = Node::without_devices(machine, settings)?;
+        let mut model = self.lock();
+        model.node = node;
+        model.answers.clear();
+        Ok(())
+    }
+
+    /// Changes of capacity and allocatable.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Capacity and allocatable of the node: CPU in thousandths, all else in units.
+    pub(crate) fn amounts(&self) -> (Amounts, Amounts) {
+        let model = self.lock();
+        (model.node.capacity(), model.node.allocatable())
+    }
+
+    /// The node's labels, which pods select it by.
+    pub(crate) fn set_labels(&self, labels: BTreeMap<String, String>) {
+        self.lock().node.set_labels(labels);
+    }
+
+    /// Admits a pod and gives its containers what they need.
+    pub(crate) async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let held = {
+            let mut model = self.lock();
+            let outcome = model.node.admit(pod).unwrap_or_else(|error| {
+                Err(Refusal {
+                    reason: UNEXPECTED.to_owned(),
+                    message: format!("Pod was rejected: {error}"),
+                })
+            });
+            if let Err(refusal) = outcome {
+                self.write(&mut model);
+                return Err(refusal);
+            }
+            held(&mut model.node, pod, &uid)
+        };
+        for (container, resource, ids) in held {
+            match self.plugins.allocate(&resource, ids).await {
+                Ok(answer) => {
+                    let key = (uid.clone(), container);
+                    self.lock().answers.entry(key).or_default().extend(answer);
+                }
+                Err(status) => {
+                    self.release(&uid);
+                    return Err(Refusal {
+                        reason: UNEXPECTED.to_owned(),
+                        message: format!(
+                            "Pod was rejected: Allocate failed due to rpc error: code = {:?} desc = {}, which is unexpected",
+                            status.code(),
+                            status.message()
+                        ),
+                    });
+                }
+            }
+        }
+        self.write(&mut self.lock());
+        Ok(())
+    }
+
+    /// What plugins want a container to have.
+    pub(crate) fn answers(&self, uid: &str, container: &str) -> Vec<ContainerAllocateResponse> {
+        let key = (uid.to_owned(), container.to_owned());
+        self.lock().answers.get(&key).cloned().unwrap_or_default()
+    }
+
+    /// A container has been started.
+    pub(crate) fn started(&self, uid: &str, container: &str) {
+        let mut model = self.lock();
+        model.node.started(uid, container);
+        self.write(&mut model);
+    }
+
+    /// All containers of a pod have stopped. What it held stays in the files until something else asks for it.
+    pub(crate) fn stopped(&self, uid: &str) {
+        let mut model = self.lock();
+        model.node.stopped(uid);
+        model.answers.retain(|(pod, _), _| pod != uid);
+        self.write(&mut model);
+    }
+
+    fn release(&self, uid: &str) {
+        let mut model = self.lock();
+        model.node.stopped(uid);
+        model.answers.retain(|(pod, _), _| pod != uid);
+        self.write(&mut model);
+    }
+
+    /// Forgets what pods held that are gone, as kubelets do from time to time.
+    pub(crate) fn reconcile(&self) {
+        let mut model = self.lock();
+        model.node.release();
+        self.write(&mut model);
+    }
+
+    /// CPU set and memory nodes of a container, empty when it shares them.
+    pub(crate) fn sets(&self, namespace: &str, pod: &str, container: &str) -> (Vec<i64>, Vec<i64>) {
+        let model = self.lock();
+        let found = model.node.get(namespace, pod).ok().and_then(|pod| {
+            let mut containers = pod.containers.into_iter();
+            containers.find(|one| one.name == container)
+        });
+        let Some(found) = found else {
+            return (Vec::new(), Vec::new());
+        };
+        let nodes: BTreeSet<i64> = found
+            .memory
+            .iter()
+            .filter_map(|block| block.topology.as_ref())
+            .flat_map(|topology| topology.nodes.iter().map(|node| node.id))
+            .collect();
+        (found.cpu_ids, nodes.into_iter().collect())
+    }
+
+    /// Writes the state files that changed.
+    fn write(&self, model: &mut Model) {
+        let files = [
+            (CPU_STATE, with_checksum(model.node.cpu_state())),
+            (MEMORY_STATE, with_checksum(model.node.memory_state())),
+            (DEVICE_STATE, self.device_state(&mut model.node)),
+        ];
+        for (name, state) in files {
+            let text = state.to_string();
+            if model.written.get(name) == Some(&text) {
+                continue;
+            }
+            let path = self.layout.kubelet(name);
+            let draft = path.with_extension("draft");
+            let written = fs_err::write(&draft, &text).and_then(|()| fs_err::rename(&draft, &path));
+            match written {
+                Ok(()) => {
+                    model.written.insert(name, text);
+                }
+                Err(error) => tracing::warn!(%error, "State of a manager is not written"),
+            }
+        }
+    }
+
+    fn device_state(&self, node: &mut Node) -> Value {
+        let entries: Vec<Value> = node
+            .device_entries()
+            .iter()
+            .map(|entry| {
+                json!({
+                    "PodUID": entry.pod,
+                    "ContainerName": entry.container,
+                    "ResourceName": entry.resource,
+                    "DeviceIDs": entry.ids,
+                    "AllocResp": "",
+                })
+            })
+            .collect();
+        let registered: BTreeMap<String, Vec<String>> = node
+            .devices()
+            .plugins()
+            .iter()
+            .map(|(resource, devices)| (resource.clone(), devices.keys().cloned().collect()))
+            .collect();
+        let entries = if entries.is_empty() {
+            Value::Null
+        } else {
+            Value::Array(entries)
+        };
+        json!({
+            "Data": { "PodDeviceEntries": entries, "RegisteredDevices": registered },
+            "Checksum": 0,
+        })
+    }
+
+    /// Removes the state that a kubelet refuses to start with after a change of its settings.
+    pub(crate) fn remove_state(&self) -> io::Result<()> {
+        let mut model = self.lock();
+        for name in [CPU_STATE, MEMORY_STATE] {
+            model.written.remove(name);
+            let path = self.layout.kubelet(name);
+            if path.exists() {
+                fs_err::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves the sockets of the node until the tasks are aborted.
+    pub(crate) async fn serve(self: &Arc<Self>) -> Result<Vec<JoinHandle<()>>, Error> {
+        self.write(&mut self.lock());
+        let registration = plugins::serve(self).await?;
+        let socket = Socket::new(self.layout.kubelet("pod-resources/kubelet.sock"))?;
+        let listener = Listener::bind(&socket, 0o660).await?;
+        let service = PodResourcesListerServer::new(Lister(Arc::clone(self)));
+        let lister = tokio::spawn(async move {
+            let served = listener.serve(Routes::new(service), std::future::pending());
+            if let Err(error) = served.await {
+                tracing::warn!(%error, "The podresources socket is served no longer");
+            }
+        });
+        Ok(vec![registration, lister])
+    }
+
+    /// Everything that plugins told is forgotten, as when a kubelet starts: they will come again.
+    pub(crate) fn forget_plugins(&self) {
+        self.plugins.clear();
+        let mut model = self.lock();
+        let known: Vec<String> = model.node.devices().plugins().keys().cloned().collect();
+        for resource in known {
+            model.node.devices().announce(&resource, BTreeMap::new());
+        }
+    }
+
+    fn announce(&self, resource: &str, devices: plugins::Devices) {
+        let mut model = self.lock();
+        model.node.devices().announce(resource, devices);
+        self.write(&mut model);
+        drop(model);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// A plugin is gone: its devices are there and cannot be used.
+    fn lose(&self, resource: &str) {
+        let mut devices = {
+            let mut model = self.lock();
+            let plugins = model.node.devices().plugins();
+            plugins.get(resource).cloned().unwrap_or_default()
+        };
+        for device in devices.values_mut() {
+            device.healthy = false;
+        }
+        self.announce(resource, devices);
+    }
+}
+
+/// Container, resource and ids of everything that a pod holds.
+fn held(node: &mut Node, pod: &Pod, uid: &str) -> Vec<(String, String, Vec<String>)> {
+    let Some(spec) = &pod.spec else {
+        return Vec::new();
+    };
+    let containers = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers);
+    let mut all = Vec::new();
+    for container in containers {
+        let held = node.devices().held(uid, &container.name);
+        for (resource, ids) in held.into_iter().flatten() {
+            let ids = ids.iter().cloned().collect();
+            all.push((container.name.clone(), resource.clone(), ids));
+        }
+    }
+    all
+}
+
+/// A state with the checksum that means none.
+fn with_checksum(mut state: Value) -> Value {
+    state["checksum"] = json!(0);
+    state
+}
+
+/// The PodResources API.
+struct Lister(Arc<Managers>);
+
+#[tonic::async_trait]
+impl PodResourcesLister for Lister {
+    async fn list(
+        &self,
+        _request: Request<v1::ListPodResourcesRequest>,
+    ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
+        Ok(Response::new(self.0.lock().node.list()))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _request: Request<v1::AllocatableResourcesRequest>,
+    ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
+        Ok(Response::new(self.0.lock().node.allocatable_resources()))
+    }
+
+    async fn get(
+        &self,
+        request: Request<v1::GetPodResourcesRequest>,
+    ) -> Result<Response<v1::GetPodResourcesResponse>, Status> {
+        let request = request.into_inner();
+        let found = self
+            .0
+            .lock()
+            .node
+            .get(&request.pod_namespace, &request.pod_name);
+        match found {
+            Ok(pod) => Ok(Response::new(v1::GetPodResourcesResponse {
+                pod_resources: Some(pod),
+            })),
+            Err(error) => Err(Status::unknown(error.to_string())),
+        }
+    }
+}

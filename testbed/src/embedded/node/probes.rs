@@ -1,0 +1,208 @@
+//! Probes: what asks a container whether it has started, lives, or is ready.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::kubelet::Kubelet;
+use super::tls;
+use super::worker::Prepared;
+
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Whether the container has started.
+    Startup,
+    /// Whether it lives.
+    Liveness,
+    /// Whether it can serve.
+    Readiness,
+}
+
+impl Kind {
+    /// Its name in events.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "Startup",
+            Self::Liveness => "Liveness",
+            Self::Readiness => "Readiness",
+        }
+    }
+}
+
+/// The outcome of one try.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// What was wrong, in the kubelet's words.
+    pub(crate) problem: Option<String>,
+    /// The result, when enough tries in a row agree.
+    pub(crate) verdict: Option<bool>,
+}
+
+/// What to probe.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) kind: Kind,
+    pub(crate) probe: Probe,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) container: Container,
+    pub(crate) prepared: Arc<Prepared>,
+}
+
+fn seconds(value: Option<i32>, default: u64) -> Duration {
+    let given = value.and_then(|value| u64::try_from(value).ok());
+    Duration::from_secs(given.unwrap_or(default))
+}
+
+fn count(value: Option<i32>, default: u32) -> u32 {
+    let given = value.and_then(|value| u32::try_from(value).ok());
+    given.filter(|count| *count > 0).unwrap_or(default)
+}
+
+/// Probes until the task is aborted, or the start is through.
+pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(Outcome) + Send) {
+    let probe = &subject.probe;
+    tokio::time::sleep(seconds(probe.initial_delay_seconds, 0)).await;
+    let period = seconds(probe.period_seconds, 10).max(Duration::from_secs(1));
+    let limit = seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1));
+    let successes = count(probe.success_threshold, 1);
+    let failures = count(probe.failure_threshold, 3);
+    let mut row: Option<(bool, u32)> = None;
+    let mut told: Option<bool> = None;
+    loop {
+        kubelet.awake().await;
+        let tried = tokio::time::timeout(limit, attempt(&kubelet, &subject, limit)).await;
+        let problem = tried
+            .unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
+            .err();
+        let is_good = problem.is_none();
+        let in_row = match row {
+            Some((before, number)) if before == is_good => number.saturating_add(1),
+            _ => 1,
+        };
+        row = Some((is_good, in_row));
+        let enough = in_row >= if is_good { successes } else { failures };
+        let verdict = (enough && told != Some(is_good)).then_some(is_good);
+        if verdict.is_some() {
+            told = verdict;
+        }
+        if problem.is_some() || verdict.is_some() {
+            tell(Outcome { problem, verdict });
+        }
+        if subject.kind == Kind::Startup && verdict == Some(true) {
+            return;
+        }
+        tokio::time::sleep(period).await;
+    }
+}
+
+async fn attempt(kubelet: &Kubelet, subject: &Subject, limit: Duration) -> Result<(), String> {
+    let probe = &subject.probe;
+    if let Some(action) = &probe.http_get {
+        return http(subject, action).await;
+    }
+    if let Some(action) = &probe.tcp_socket {
+        let host = host(subject, action.host.as_deref());
+        return connect(&host, port(&subject.container, &action.port)?)
+            .await
+            .map(drop);
+    }
+    if let Some(action) = &probe.exec {
+        let command = action.command.clone().unwrap_or_default();
+        return kubelet.run_in(&subject.prepared, &command, limit).await;
+    }
+    Ok(())
+}
+
+fn host(subject: &Subject, host: Option<&str>) -> String {
+    let given = host.filter(|host| !host.is_empty());
+    given.map_or_else(|| subject.address.to_string(), str::to_owned)
+}
+
+fn port(container: &Container, port: &IntOrString) -> Result<u16, String> {
+    let wrong = || "invalid port number".to_owned();
+    match port {
+        IntOrString::Int(number) => u16::try_from(*number).map_err(|_| wrong()),
+        IntOrString::String(name) => container
+            .ports
+            .iter()
+            .flatten()
+            .find(|port| port.name.as_ref() == Some(name))
+            .and_then(|port| u16::try_from(port.container_port).ok())
+            .or_else(|| name.parse().ok())
+            .ok_or_else(wrong),
+    }
+}
+
+async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
+    TcpStream::connect((host, port)).await.map_err(|error| {
+        let text = match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            _ => error.to_string(),
+        };
+        format!("dial tcp {host}:{port}: connect: {text}")
+    })
+}
+
+async fn http(subject: &Subject, action: &HTTPGetAction) -> Result<(), String> {
+    let host = host(subject, action.host.as_deref());
+    let port = port(&subject.container, &action.port)?;
+    let is_tls = action.scheme.as_deref() == Some("HTTPS");
+    let path = action.path.as_deref().unwrap_or("/");
+    let path = format!("/{}", path.trim_start_matches('/'));
+    let scheme = if is_tls { "https" } else { "http" };
+    let url = format!("{scheme}://{host}:{port}{path}");
+    let failed = |problem: String| format!("Get {url:?}: {problem}");
+    let stream = connect(&host, port).await.map_err(failed)?;
+    let mut request = hyper::Request::get(&path)
+        .header("Host", format!("{host}:{port}"))
+        .header("User-Agent", "kube-probe/1.35")
+        .header("Accept", "*/*");
+    for header in action.http_headers.iter().flatten() {
+        request = request.header(&header.name, &header.value);
+    }
+    let request = request
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| failed(error.to_string()))?;
+    let status = if is_tls {
+        let config = tls::unverified().map_err(|error| failed(error.to_string()))?;
+        let name = tls::name_of(subject.address);
+        let stream = TlsConnector::from(config).connect(name, stream).await;
+        exchange(stream.map_err(|error| failed(error.to_string()))?, request).await
+    } else {
+        exchange(stream, request).await
+    };
+    match status.map_err(failed)? {
+        code if (200..400).contains(&code) => Ok(()),
+        code => Err(format!("HTTP probe failed with statuscode: {code}")),
+    }
+}
+
+async fn exchange<S>(stream: S, request: hyper::Request<Empty<Bytes>>) -> Result<u16, String>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let text = |error: hyper::Error| error.to_string();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(text)?;
+    let conversation = async {
+        let answer = sender.send_request(request).await.map_err(text)?;
+        let status = answer.status().as_u16();
+        // What it says matters to nobody.
+        let _ = answer.into_body().collect().await;
+        Ok(status)
+    };
+    tokio::select! {
+        outcome = conversation => outcome,
+        ended = connection => Err(ended.err().map_or_else(|| "EOF".to_owned(), text)),
+    }
+}

@@ -1,0 +1,74 @@
+//! Keeps the volumes of a running pod up to date with the objects that they are made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{SelectAll, StreamExt as _};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::runtime::watcher::{self, watcher};
+
+use super::kubelet::Kubelet;
+use super::volumes::{self, References, Tokens};
+
+/// Time between two looks when nothing has to be renewed.
+const IDLE: Duration = Duration::from_hours(1);
+/// Time until a renewal that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Runs until it is aborted.
+pub(crate) async fn run(
+    kubelet: Arc<Kubelet>,
+    pod: Pod,
+    references: References,
+    mut tokens: Tokens,
+) {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let mut changes = SelectAll::new();
+    let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+    for name in &references.config_maps {
+        let api: Api<ConfigMap> = Api::namespaced(kubelet.client.clone(), &namespace);
+        changes.push(
+            watcher(api, only(name))
+                .map(|event| is_news(&event))
+                .boxed(),
+        );
+    }
+    for name in &references.secrets {
+        let api: Api<Secret> = Api::namespaced(kubelet.client.clone(), &namespace);
+        changes.push(
+            watcher(api, only(name))
+                .map(|event| is_news(&event))
+                .boxed(),
+        );
+    }
+    let mut failed = false;
+    loop {
+        let pause = match tokens.renewal() {
+            _ if failed => AGAIN,
+            Some(at) => Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default(),
+            None => IDLE,
+        };
+        tokio::select! {
+            Some(news) = changes.next() => if !news { continue; },
+            () = tokio::time::sleep(pause) => {}
+        }
+        kubelet.awake().await;
+        let context = kubelet.volume_context();
+        failed = match volumes::mount(&context, &pod, &mut tokens).await {
+            Ok(_) => false,
+            Err(error) => {
+                tracing::debug!(%error, "A volume is not brought up to date yet");
+                true
+            }
+        };
+    }
+}
+
+fn is_news<K>(event: &Result<watcher::Event<K>, watcher::Error>) -> bool {
+    matches!(
+        event,
+        Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitApply(_))
+    )
+}

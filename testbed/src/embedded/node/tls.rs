@@ -1,0 +1,99 @@
+//! TLS between a node and those that trust it without looking.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, DnType, KeyPair};
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
+};
+
+/// The name of a server that is known by its address.
+pub(crate) fn name_of(address: Ipv4Addr) -> ServerName<'static> {
+    ServerName::IpAddress(address.into())
+}
+
+/// A client that takes any certificate, as probes do.
+pub(crate) fn unverified() -> Result<Arc<ClientConfig>, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Arc::new(Anybody(Arc::clone(&provider)));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Why a node has no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// The certificate could not be made.
+    #[error("cannot make a certificate for the node")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS could not be set up.
+    #[error("cannot set up TLS for the node")]
+    Tls(#[from] Error),
+}
+
+/// A server with a certificate that it signed itself, as kubelets have.
+pub(crate) fn serving(node: &str, address: Ipv4Addr) -> Result<Arc<ServerConfig>, ServingError> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(vec![node.to_owned(), address.to_string()])?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("{node}@1"));
+    let certificate = params.self_signed(&key)?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+        )?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

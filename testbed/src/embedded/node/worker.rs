@@ -1,0 +1,617 @@
+//! One pod: from its admission to its end.
+//!
+//! A worker is one task. It takes what happens (the object changed, a process ended, a probe answered) from a queue, does what has to
+//! be done next, and tells the API server.
+
+pub(crate) mod publish;
+mod start;
+mod stop;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use topology::request::ContainerKind;
+
+use super::events::Kind;
+use super::kubelet::Kubelet;
+use super::launcher::{Exit, Process};
+use super::probes::{self, Outcome};
+use super::status::{Facts, Run, restarts};
+use super::volumes::{self, References, Tokens};
+
+/// First delay of a container that ended again, and the longest.
+const FIRST_BACKOFF: Duration = Duration::from_secs(10);
+const LAST_BACKOFF: Duration = Duration::from_mins(5);
+/// A container that ran for this long starts over with its delays.
+const FORGIVEN: Duration = Duration::from_mins(10);
+/// First delay of volumes that could not be made, and the longest.
+const FIRST_MOUNT: Duration = Duration::from_millis(500);
+const LAST_MOUNT: Duration = Duration::from_mins(2);
+
+/// What happens to a pod.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    /// Its object changed.
+    Changed(Box<Pod>),
+    /// Its object is gone.
+    Gone,
+    /// The kubelet ends it: reason and message.
+    Evicted(String, String),
+    /// A container's process ended.
+    Exited {
+        index: usize,
+        attempt: i32,
+        exit: Exit,
+    },
+    /// A probe came to another result.
+    Probed {
+        index: usize,
+        attempt: i32,
+        kind: probes::Kind,
+        outcome: Outcome,
+    },
+    /// The hook after a start failed.
+    HookFailed {
+        index: usize,
+        attempt: i32,
+        problem: String,
+    },
+}
+
+/// A container with what only its worker knows.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) facts: Facts,
+    pub(super) process: Option<Process>,
+    /// Tasks that watch the running container.
+    pub(super) watchers: Vec<JoinHandle<()>>,
+    /// Delay of the next start, zero when there was none yet.
+    delay: Duration,
+    /// When it may be started again.
+    not_before: Option<Instant>,
+    /// Delay after an image that is not there.
+    pull_delay: Duration,
+    began: Option<Instant>,
+}
+
+/// What others may see of a pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    /// The object.
+    pub(crate) pod: Pod,
+    /// Its containers.
+    pub(crate) containers: Vec<Seen>,
+    /// Whether nothing of it runs any more.
+    pub(crate) is_over: bool,
+}
+
+/// A container as others may see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) name: String,
+    pub(crate) id: Option<String>,
+    pub(crate) attempt: i32,
+    pub(crate) process: Option<Process>,
+    pub(crate) run: Run,
+    pub(crate) env: Arc<start::Prepared>,
+}
+
+pub(crate) use start::Prepared;
+
+/// The task of one pod.
+pub(crate) struct Worker {
+    kubelet: Arc<Kubelet>,
+    pod: Pod,
+    uid: String,
+    slots: Vec<Slot>,
+    prepared: Vec<Arc<Prepared>>,
+    sender: mpsc::UnboundedSender<Signal>,
+    signals: mpsc::UnboundedReceiver<Signal>,
+    shared: Arc<Mutex<Snapshot>>,
+    since: Timestamp,
+    qos: &'static str,
+    address: Option<Ipv4Addr>,
+    has_sandbox: bool,
+    volumes: Option<BTreeMap<String, PathBuf>>,
+    tokens: Tokens,
+    refresher: Option<JoinHandle<()>>,
+    mount_delay: Duration,
+    mount_again: Option<Instant>,
+    verdict: Option<(String, String)>,
+    was_initialized: bool,
+    is_over: bool,
+    is_gone: bool,
+    said: Option<PodStatus>,
+}
+
+/// What to do after a round.
+enum Next {
+    /// Wait for something to happen, until then at most.
+    Wait(Option<Instant>),
+    /// Nothing is left to do.
+    Done,
+}
+
+impl Worker {
+    /// The worker of an admitted pod.
+    pub(crate) fn new(
+        kubelet: Arc<Kubelet>,
+        pod: Pod,
+        qos: &'static str,
+        sender: mpsc::UnboundedSender<Signal>,
+        signals: mpsc::UnboundedReceiver<Signal>,
+    ) -> (Self, Arc<Mutex<Snapshot>>) {
+        let spec = pod.spec.clone().unwrap_or_default();
+        let slots = slots(&spec);
+        let shared = Arc::new(Mutex::new(Snapshot {
+            pod: pod.clone(),
+            containers: Vec::new(),
+            is_over: false,
+        }));
+        let is_over = is_finished(&pod);
+        let worker = Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            prepared: slots.iter().map(|_| Arc::default()).collect(),
+            slots,
+            sender,
+            signals,
+            shared: Arc::clone(&shared),
+            since: Timestamp::now(),
+            qos,
+            address: None,
+            has_sandbox: false,
+            volumes: None,
+            tokens: Tokens::default(),
+            refresher: None,
+            mount_delay: FIRST_MOUNT,
+            mount_again: None,
+            verdict: None,
+            was_initialized: false,
+            is_over,
+            is_gone: false,
+            said: None,
+            kubelet,
+            pod,
+        };
+        (worker, shared)
+    }
+
+    /// Lives until the object is gone.
+    pub(crate) async fn run(mut self) {
+        if !self.is_over {
+            self.publish().await;
+        }
+        loop {
+            self.kubelet.awake().await;
+            let next = self.sync().await;
+            self.show();
+            let until = match next {
+                Next::Done => break,
+                Next::Wait(until) => until,
+            };
+            tokio::select! {
+                signal = self.signals.recv() => match signal {
+                    Some(signal) => self.take(signal),
+                    None => break,
+                },
+                () = sleep_until(until) => {}
+            }
+            while let Ok(signal) = self.signals.try_recv() {
+                self.take(signal);
+            }
+        }
+        self.kubelet.forget(&self.uid);
+    }
+
+    /// Notes what happened.
+    fn take(&mut self, signal: Signal) {
+        match signal {
+            Signal::Changed(pod) => {
+                if version(&pod) >= version(&self.pod) {
+                    self.pod = *pod;
+                }
+            }
+            Signal::Gone => self.is_gone = true,
+            Signal::Evicted(reason, message) => {
+                self.verdict.get_or_insert((reason, message));
+            }
+            Signal::Exited {
+                index,
+                attempt,
+                exit,
+            } => self.exited(index, attempt, exit),
+            Signal::Probed {
+                index,
+                attempt,
+                kind,
+                outcome,
+            } => self.probed(index, attempt, kind, outcome),
+            Signal::HookFailed {
+                index,
+                attempt,
+                problem,
+            } => {
+                if self.is_current(index, attempt) {
+                    self.tell(index, Kind::Warning, "FailedPostStartHook", problem);
+                    self.kill(
+                        index,
+                        "Container {} failed post-start hook, will be restarted",
+                    );
+                }
+            }
+        }
+    }
+
+    fn is_current(&self, index: usize, attempt: i32) -> bool {
+        self.slots
+            .get(index)
+            .is_some_and(|slot| slot.facts.restarts == attempt && slot.facts.is_running())
+    }
+
+    fn exited(&mut self, index: usize, attempt: i32, exit: Exit) {
+        if !self.is_current(index, attempt) {
+            return;
+        }
+        let message = self.last_words(index, exit.code);
+        let slot = &mut self.slots[index];
+        let Run::Running { since } = slot.facts.run else {
+            return;
+        };
+        for watcher in slot.watchers.drain(..) {
+            watcher.abort();
+        }
+        slot.process = None;
+        slot.facts.ready = false;
+        slot.facts.started = false;
+        let ran = slot.began.map_or(Duration::ZERO, |began| began.elapsed());
+        if ran > FORGIVEN {
+            slot.delay = Duration::ZERO;
+        }
+        slot.not_before = Some(Instant::now() + slot.delay);
+        slot.facts.run = Run::Exited(ContainerStateTerminated {
+            exit_code: exit.code,
+            reason: Some(if exit.code == 0 { "Completed" } else { "Error" }.to_owned()),
+            message,
+            started_at: Some(Time(since)),
+            finished_at: Some(Time(exit.at)),
+            container_id: slot.facts.id.clone(),
+            signal: None,
+        });
+    }
+
+    fn probed(&mut self, index: usize, attempt: i32, kind: probes::Kind, outcome: Outcome) {
+        if !self.is_current(index, attempt) {
+            return;
+        }
+        if let Some(problem) = &outcome.problem {
+            let text = format!("{} probe failed: {problem}", kind.name());
+            self.tell(index, Kind::Warning, "Unhealthy", text);
+        }
+        let Some(verdict) = outcome.verdict else {
+            return;
+        };
+        let slot = &mut self.slots[index];
+        match (kind, verdict) {
+            (probes::Kind::Readiness, ready) => slot.facts.ready = ready,
+            (probes::Kind::Startup, true) => {
+                slot.facts.started = true;
+                let has_readiness = slot.facts.container.readiness_probe.is_some();
+                slot.facts.ready = !has_readiness;
+                self.watch(index, false);
+            }
+            (probes::Kind::Startup, false) => {
+                self.kill(
+                    index,
+                    "Container {} failed startup probe, will be restarted",
+                );
+            }
+            (probes::Kind::Liveness, false) => {
+                self.kill(
+                    index,
+                    "Container {} failed liveness probe, will be restarted",
+                );
+            }
+            (probes::Kind::Liveness, true) => {}
+        }
+    }
+
+    /// One round: what has to be done now.
+    async fn sync(&mut self) -> Next {
+        if self.is_over {
+            return self.bury().await;
+        }
+        let deadline = self.deadline();
+        if deadline.is_some_and(|at| at <= Instant::now()) && self.verdict.is_none() {
+            let text = "Pod was active on the node longer than the specified deadline";
+            self.verdict = Some(("DeadlineExceeded".to_owned(), text.to_owned()));
+            let events = &self.kubelet.events;
+            events.pod(&self.pod, Kind::Normal, "DeadlineExceeded", text);
+        }
+        if self.is_gone || self.verdict.is_some() || self.pod.metadata.deletion_timestamp.is_some()
+        {
+            self.publish().await;
+            self.stop().await;
+            return self.bury().await;
+        }
+        let mut wake = deadline;
+        let mut earlier = |at: Instant| wake = Some(wake.map_or(at, |wake: Instant| wake.min(at)));
+        if let Some(again) = self.make_ready().await {
+            earlier(again);
+            self.publish().await;
+            return Next::Wait(wake);
+        }
+        if let Some(again) = self.start_due().await {
+            earlier(again);
+        }
+        if self.has_ended() {
+            self.stop().await;
+            return self.bury().await;
+        }
+        self.publish().await;
+        Next::Wait(wake)
+    }
+
+    /// When the pod has run for as long as it may.
+    fn deadline(&self) -> Option<Instant> {
+        let seconds = self.spec()?.active_deadline_seconds?;
+        let ran = Timestamp::now().duration_since(self.since);
+        let ran = Duration::try_from(ran).unwrap_or_default();
+        let whole = Duration::from_secs(seconds.unsigned_abs());
+        Some(Instant::now() + whole.saturating_sub(ran))
+    }
+
+    fn spec(&self) -> Option<&PodSpec> {
+        self.pod.spec.as_ref()
+    }
+
+    /// Volumes and network; a time when something has to be tried again.
+    async fn make_ready(&mut self) -> Option<Instant> {
+        if self.volumes.is_none() {
+            if let Some(again) = self.mount_again
+                && again > Instant::now()
+            {
+                return Some(again);
+            }
+            let context = self.kubelet.volume_context();
+            match volumes::mount(&context, &self.pod, &mut self.tokens).await {
+                Ok(directories) => {
+                    self.volumes = Some(directories);
+                    self.refresh();
+                }
+                Err(error) => {
+                    let events = &self.kubelet.events;
+                    events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
+                    let again = Instant::now() + self.mount_delay;
+                    self.mount_delay = (self.mount_delay * 2).min(LAST_MOUNT);
+                    self.mount_again = Some(again);
+                    return Some(again);
+                }
+            }
+        }
+        if !self.has_sandbox {
+            let on_host = self.spec().and_then(|spec| spec.host_network) == Some(true);
+            let address = if on_host {
+                Some(self.kubelet.addresses.node())
+            } else {
+                self.kubelet.addresses.take()
+            };
+            let Some(address) = address else {
+                let text = "Failed to create pod sandbox: no address is free";
+                let events = &self.kubelet.events;
+                events.pod(&self.pod, Kind::Warning, "FailedCreatePodSandBox", text);
+                return Some(Instant::now() + FIRST_BACKOFF);
+            };
+            self.address = Some(address);
+            self.has_sandbox = true;
+        }
+        None
+    }
+
+    /// Keeps the volumes up to date while the pod lives.
+    fn refresh(&mut self) {
+        let references = References::of(&self.pod);
+        let tokens = std::mem::take(&mut self.tokens);
+        if references == References::default() && tokens.renewal().is_none() {
+            return;
+        }
+        let (kubelet, pod) = (Arc::clone(&self.kubelet), self.pod.clone());
+        self.refresher = Some(tokio::spawn(super::refresh::run(
+            kubelet, pod, references, tokens,
+        )));
+    }
+
+    /// Starts what is due, in the order of the containers; a time when something else will be.
+    async fn start_due(&mut self) -> Option<Instant> {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let mut wake: Option<Instant> = None;
+        for index in 0..self.slots.len() {
+            let facts = &self.slots[index].facts;
+            let kind = facts.kind;
+            if kind == ContainerKind::App && !self.was_initialized {
+                self.was_initialized = true;
+            }
+            if kind == ContainerKind::Init && self.was_initialized {
+                continue;
+            }
+            let is_due = match &facts.run {
+                Run::Running { .. } => false,
+                Run::Waiting { .. } => true,
+                Run::Exited(end) => restarts(&spec, kind, end.exit_code),
+            };
+            if is_due {
+                let later = self.start_or_wait(index).await;
+                wake = match (wake, later) {
+                    (Some(one), Some(other)) => Some(one.min(other)),
+                    (one, other) => one.or(other),
+                };
+            }
+            let facts = &self.slots[index].facts;
+            let goes_on = match kind {
+                ContainerKind::Init => facts.exit_code() == Some(0),
+                ContainerKind::Sidecar => {
+                    self.was_initialized || (facts.is_running() && facts.started)
+                }
+                ContainerKind::App => true,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        wake
+    }
+
+    /// Starts a container, unless it failed lately.
+    async fn start_or_wait(&mut self, index: usize) -> Option<Instant> {
+        let slot = &mut self.slots[index];
+        if let Some(at) = slot.not_before
+            && at > Instant::now()
+        {
+            if let Run::Exited(end) = &slot.facts.run {
+                slot.facts.last = Some(end.clone());
+                let text = format!(
+                    "back-off {}s restarting failed container={} pod={}_{}({})",
+                    slot.delay.as_secs(),
+                    slot.facts.container.name,
+                    self.pod.metadata.name.as_deref().unwrap_or_default(),
+                    self.pod.metadata.namespace.as_deref().unwrap_or_default(),
+                    self.uid,
+                );
+                slot.facts.run = Run::Waiting {
+                    reason: "CrashLoopBackOff".to_owned(),
+                    message: Some(text),
+                };
+                let text = format!(
+                    "Back-off restarting failed container {} in pod {}_{}({})",
+                    slot.facts.container.name,
+                    self.pod.metadata.name.as_deref().unwrap_or_default(),
+                    self.pod.metadata.namespace.as_deref().unwrap_or_default(),
+                    self.uid,
+                );
+                self.tell(index, Kind::Warning, "BackOff", text);
+            }
+            return Some(at);
+        }
+        self.start(index).await
+    }
+
+    /// Whether no app container will run again.
+    fn has_ended(&self) -> bool {
+        let Some(spec) = self.spec() else {
+            return false;
+        };
+        let mut apps = self
+            .slots
+            .iter()
+            .filter(|slot| slot.facts.kind == ContainerKind::App);
+        let init_failed = self.slots.iter().any(|slot| {
+            slot.facts.kind == ContainerKind::Init
+                && slot
+                    .facts
+                    .exit_code()
+                    .is_some_and(|code| code != 0 && !restarts(spec, slot.facts.kind, code))
+        });
+        init_failed
+            || apps.all(|slot| {
+                let code = slot.facts.exit_code();
+                code.is_some_and(|code| !restarts(spec, slot.facts.kind, code))
+            })
+    }
+
+    /// Tells about a container.
+    fn tell(&self, index: usize, kind: Kind, reason: &str, message: impl Into<String>) {
+        let facts = &self.slots[index].facts;
+        let list = match facts.kind {
+            ContainerKind::App => "containers",
+            ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
+        };
+        let field = format!("spec.{list}{{{}}}", facts.container.name);
+        let events = &self.kubelet.events;
+        events.container(&self.pod, &field, kind, reason, message);
+    }
+
+    /// Shows others what they may see.
+    fn show(&self) {
+        let containers = self
+            .slots
+            .iter()
+            .zip(&self.prepared)
+            .map(|(slot, prepared)| Seen {
+                name: slot.facts.container.name.clone(),
+                id: slot.facts.id.clone(),
+                attempt: slot.facts.restarts,
+                process: slot.process.clone(),
+                run: slot.facts.run.clone(),
+                env: Arc::clone(prepared),
+            })
+            .collect();
+        let snapshot = Snapshot {
+            pod: self.pod.clone(),
+            containers,
+            is_over: self.is_over,
+        };
+        *self
+            .shared
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = snapshot;
+    }
+}
+
+/// Whether the API server has the pod as finished.
+pub(crate) fn is_finished(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Resource version as a number, for the order of two states of one object.
+fn version(pod: &Pod) -> u64 {
+    let version = pod.metadata.resource_version.as_deref();
+    version
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_default()
+}
+
+fn slots(spec: &PodSpec) -> Vec<Slot> {
+    let init = spec.init_containers.iter().flatten();
+    let has_init = init.clone().next().is_some();
+    let init = init.map(|container| {
+        let kind = if container.restart_policy.as_deref() == Some("Always") {
+            ContainerKind::Sidecar
+        } else {
+            ContainerKind::Init
+        };
+        (container, kind)
+    });
+    let app = spec
+        .containers
+        .iter()
+        .map(|container| (container, ContainerKind::App));
+    init.chain(app)
+        .map(|(container, kind)| Slot {
+            facts: Facts::new(container, kind, has_init),
+            process: None,
+            watchers: Vec::new(),
+            delay: Duration::ZERO,
+            not_before: None,
+            pull_delay: FIRST_BACKOFF,
+            began: None,
+        })
+        .collect()
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

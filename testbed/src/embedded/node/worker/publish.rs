@@ -1,0 +1,122 @@
+//! Telling the API server about a pod.
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::{Worker, is_finished, version};
+use crate::embedded::node::status::{self, CONDITIONS, Facts, View};
+
+impl Worker {
+    /// Writes the status if there is anything new in it; whether the API server has it now.
+    pub(super) async fn publish(&mut self) -> bool {
+        if self.said.is_none() && is_finished(&self.pod) {
+            // It was over before we saw it: nothing is known but that.
+            return true;
+        }
+        let mut pod = self.pod.clone();
+        pod.status = Some(self.known());
+        let facts: Vec<Facts> = self.slots.iter().map(|slot| slot.facts.clone()).collect();
+        let view = View {
+            pod: &pod,
+            containers: &facts,
+            has_sandbox: self.has_sandbox,
+            address: self.address,
+            node: self.kubelet.addresses.node(),
+            since: self.since,
+            verdict: self.verdict.clone(),
+            is_over: self.is_over,
+            was_initialized: self.was_initialized,
+            qos: self.qos,
+        };
+        let status = status::of(&view, Timestamp::now());
+        if self.said.as_ref() == Some(&status) {
+            return true;
+        }
+        match write(&self.kubelet.client, &self.pod, &status).await {
+            Ok(pod) => {
+                self.said = Some(status);
+                if version(&pod) >= version(&self.pod) {
+                    self.pod = pod;
+                }
+                true
+            }
+            Err(kube::Error::Api(refusal)) if refusal.code == 404 => {
+                self.is_gone = true;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, pod = self.uid, "The status of a pod is not written yet");
+                false
+            }
+        }
+    }
+
+    /// The status as it was told last, with what others have added since.
+    fn known(&self) -> PodStatus {
+        let theirs = self.pod.status.clone().unwrap_or_default();
+        let Some(said) = &self.said else {
+            return theirs;
+        };
+        let is_ours = |name: &str| CONDITIONS.contains(&name);
+        let mut status = said.clone();
+        let ours = said.conditions.iter().flatten();
+        let ours = ours.filter(|condition| is_ours(&condition.type_)).cloned();
+        let others = theirs.conditions.into_iter().flatten();
+        let others = others.filter(|condition| !is_ours(&condition.type_));
+        status.conditions = Some(others.chain(ours).collect());
+        status
+    }
+}
+
+/// Writes a status as a kubelet does: a patch of its own fields, for this very pod.
+pub(crate) async fn write(
+    client: &kube::Client,
+    pod: &Pod,
+    status: &PodStatus,
+) -> kube::Result<Pod> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let patch = patch(pod, status).map_err(kube::Error::SerdeError)?;
+    api.patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch))
+        .await
+}
+
+fn patch(pod: &Pod, status: &PodStatus) -> serde_json::Result<Value> {
+    let mut body = serde_json::to_value(status)?;
+    let listed = status.conditions.iter().flatten();
+    let order: Vec<Value> = listed
+        .clone()
+        .map(|condition| json!({ "type": condition.type_ }))
+        .collect();
+    let mut conditions = Vec::new();
+    for condition in listed.clone() {
+        if CONDITIONS.contains(&condition.type_.as_str()) {
+            let mut value = serde_json::to_value(condition)?;
+            // What is not said any more has to be taken back.
+            for field in ["reason", "message"] {
+                if value.get(field).is_none() {
+                    value[field] = Value::Null;
+                }
+            }
+            conditions.push(value);
+        }
+    }
+    let before = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    for condition in before.into_iter().flatten() {
+        let is_ours = CONDITIONS.contains(&condition.type_.as_str());
+        if is_ours && !listed.clone().any(|one| one.type_ == condition.type_) {
+            conditions.push(json!({ "$patch": "delete", "type": condition.type_ }));
+        }
+    }
+    if !conditions.is_empty() {
+        body["conditions"] = Value::Array(conditions);
+        body["$setElementOrder/conditions"] = Value::Array(order);
+    }
+    Ok(json!({ "metadata": { "uid": pod.metadata.uid }, "status": body }))
+}

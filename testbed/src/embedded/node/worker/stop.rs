@@ -1,0 +1,247 @@
+//! Stopping a pod: hooks, a polite signal, and the end of patience.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::ContainerStateTerminated;
+use kube::api::{Api, DeleteParams, Preconditions};
+use nix::sys::signal::Signal as Number;
+use topology::request::ContainerKind;
+
+use super::start::HOOK_LIMIT;
+use super::{Next, Run, Worker, sleep_until};
+use crate::embedded::node::events::Kind;
+
+/// Least time that a container has to end by itself.
+const LEAST: Duration = Duration::from_secs(2);
+/// Time for a killed process to be gone.
+const KILLED: Duration = Duration::from_secs(5);
+/// Time until a request is repeated that the API server did not answer well.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Grace of pods that say nothing.
+const DEFAULT_GRACE: i64 = 30;
+
+impl Worker {
+    /// Stops every container: the app containers together, then the sidecars from the last to the first.
+    pub(super) async fn stop(&mut self) {
+        let apps: Vec<usize> = self.indices(|kind| kind != ContainerKind::Sidecar);
+        self.stop_all(&apps).await;
+        for index in self
+            .indices(|kind| kind == ContainerKind::Sidecar)
+            .into_iter()
+            .rev()
+        {
+            self.stop_all(&[index]).await;
+        }
+        for slot in &mut self.slots {
+            let never_ran = slot.facts.last.is_none() && slot.facts.id.is_none();
+            let is_ending =
+                self.verdict.is_some() || self.pod.metadata.deletion_timestamp.is_some();
+            match &slot.facts.run {
+                Run::Waiting { .. } if never_ran && is_ending => {
+                    slot.facts.run = Run::Exited(ContainerStateTerminated {
+                        exit_code: 137,
+                        reason: Some("ContainerStatusUnknown".to_owned()),
+                        message: Some(
+                            "The container could not be located when the pod was terminated"
+                                .to_owned(),
+                        ),
+                        ..ContainerStateTerminated::default()
+                    });
+                }
+                // A container that waited for its next start has ended for good.
+                Run::Waiting { .. } if !never_ran => {
+                    if let Some(last) = slot.facts.last.take() {
+                        slot.facts.run = Run::Exited(last);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(refresher) = self.refresher.take() {
+            refresher.abort();
+        }
+        self.has_sandbox = false;
+        self.is_over = true;
+        self.kubelet.managers.stopped(&self.uid);
+        if let Some(address) = self.address
+            && address != self.kubelet.addresses.node()
+        {
+            self.kubelet.addresses.give_back(address);
+        }
+        for directory in [
+            self.kubelet.layout.containers(&self.uid),
+            self.kubelet.layout.pod(&self.uid),
+        ] {
+            if directory.exists()
+                && let Err(error) = fs_err::remove_dir_all(&directory)
+            {
+                tracing::debug!(%error, "Files of a pod stay");
+            }
+        }
+    }
+
+    fn indices(&self, is_meant: impl Fn(ContainerKind) -> bool) -> Vec<usize> {
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.facts.is_running() && is_meant(slot.facts.kind))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// Time that containers have to end by themselves, as of now: a second deletion may have made it shorter.
+    fn grace(&self) -> Duration {
+        let own = self
+            .spec()
+            .and_then(|spec| spec.termination_grace_period_seconds)
+            .unwrap_or(DEFAULT_GRACE);
+        let metadata = &self.pod.metadata;
+        let asked = metadata.deletion_grace_period_seconds.unwrap_or(own);
+        let seconds = if self.is_gone { 0 } else { asked };
+        Duration::from_secs(seconds.unsigned_abs()).max(LEAST)
+    }
+
+    async fn stop_all(&mut self, indices: &[usize]) {
+        let begun = Instant::now();
+        for &index in indices {
+            let name = self.slots[index].facts.container.name.clone();
+            self.tell(
+                index,
+                Kind::Normal,
+                "Killing",
+                format!("Stopping container {name}"),
+            );
+            self.ask_to_end(index);
+        }
+        let mut killed: Option<Instant> = None;
+        loop {
+            let running: Vec<usize> = indices
+                .iter()
+                .copied()
+                .filter(|index| self.slots[*index].facts.is_running())
+                .collect();
+            if running.is_empty() {
+                return;
+            }
+            let end = begun + self.grace();
+            if end <= Instant::now() && killed.is_none() {
+                for &index in &running {
+                    if let Some(process) = &self.slots[index].process {
+                        // It may have ended this moment.
+                        let _ = process.signal_all(Number::SIGKILL);
+                    }
+                }
+                killed = Some(Instant::now() + KILLED);
+            }
+            if killed.is_some_and(|until| until <= Instant::now()) {
+                tracing::warn!(pod = self.uid, "Processes of a pod do not end");
+                return;
+            }
+            tokio::select! {
+                signal = self.signals.recv() => match signal {
+                    Some(signal) => self.take(signal),
+                    None => return,
+                },
+                () = sleep_until(Some(killed.unwrap_or(end))) => {}
+            }
+        }
+    }
+
+    /// Runs the hook before the end, then sends the signal.
+    fn ask_to_end(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        let Some(process) = slot.process.clone() else {
+            return;
+        };
+        for watcher in slot.watchers.drain(..) {
+            watcher.abort();
+        }
+        let hook = slot
+            .facts
+            .container
+            .lifecycle
+            .as_ref()
+            .and_then(|hooks| hooks.pre_stop.as_ref());
+        let command = hook
+            .and_then(|hook| hook.exec.as_ref())
+            .and_then(|exec| exec.command.clone());
+        let pause = hook
+            .and_then(|hook| hook.sleep.as_ref())
+            .map(|sleep| Duration::from_secs(sleep.seconds.unsigned_abs()));
+        let (kubelet, prepared) = (Arc::clone(&self.kubelet), Arc::clone(&self.prepared[index]));
+        tokio::spawn(async move {
+            if let Some(command) = command
+                && let Err(problem) = kubelet.run_in(&prepared, &command, HOOK_LIMIT).await
+            {
+                tracing::debug!(problem, "Hook before the end of a container failed");
+            }
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
+            }
+            process.signal(Number::SIGTERM);
+            // A frozen process hears of it when it goes on.
+            let _ = process.signal_all(Number::SIGCONT);
+        });
+    }
+
+    /// Ends one container that will be started again. `reason` has a place for its name.
+    pub(super) fn kill(&mut self, index: usize, reason: &str) {
+        let name = self.slots[index].facts.container.name.clone();
+        self.tell(index, Kind::Normal, "Killing", reason.replace("{}", &name));
+        let grace = self.grace();
+        let process = self.slots[index].process.clone();
+        self.ask_to_end(index);
+        if let Some(process) = process {
+            tokio::spawn(async move {
+                if tokio::time::timeout(grace, process.ended()).await.is_err() {
+                    let _ = process.signal_all(Number::SIGKILL);
+                }
+            });
+        }
+    }
+
+    /// Tells the end of a pod, and removes its object when that was asked for.
+    pub(super) async fn bury(&mut self) -> Next {
+        if self.is_gone {
+            let metadata = &self.pod.metadata;
+            let logs = self.kubelet.layout.pod_logs(
+                metadata.namespace.as_deref().unwrap_or_default(),
+                metadata.name.as_deref().unwrap_or_default(),
+                &self.uid,
+            );
+            // Logs go with the object.
+            let _ = std::fs::remove_dir_all(logs);
+            return Next::Done;
+        }
+        if !self.publish().await {
+            return Next::Wait(Some(Instant::now() + AGAIN));
+        }
+        let metadata = &self.pod.metadata;
+        if metadata.deletion_timestamp.is_none() {
+            return Next::Wait(None);
+        }
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let api: Api<k8s_openapi::api::core::v1::Pod> =
+            Api::namespaced(self.kubelet.client.clone(), namespace);
+        let parameters = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions {
+                uid: Some(self.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match api.delete(name, &parameters).await {
+            Ok(_) => Next::Wait(None),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                self.is_gone = true;
+                Next::Wait(Some(Instant::now()))
+            }
+            Err(error) => {
+                tracing::debug!(%error, pod = name, "The object of an ended pod is not removed yet");
+                Next::Wait(Some(Instant::now() + AGAIN))
+            }
+        }
+    }
+}

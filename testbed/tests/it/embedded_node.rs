@@ -1,0 +1,344 @@
+//! Simulated nodes on the embedded API server: no root, nothing but loopback.
+
+mod harness;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use testbed::local::KubeletSettings;
+use testbed::local::kubelet::TopologyScope;
+use testbed::node::control::{Signal, Target};
+
+use harness::Place;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_registers_with_the_amounts_of_its_machine_and_all_devices() {
+    let place = Place::up().await;
+    let node: Node = Api::all(place.client()).get("worker-0").await.unwrap();
+    let status = node.status.unwrap();
+    let amount = |name: &str| status.allocatable.as_ref().unwrap()[name].0.clone();
+    assert_eq!(amount("cpu"), "44");
+    assert_eq!(amount("memory"), "116Gi");
+    assert_eq!(amount("hugepages-2Mi"), "2Gi");
+    assert_eq!(amount("example.com/deviceA"), "10");
+    let labels = node.metadata.labels.unwrap();
+    assert_eq!(labels["kubernetes.io/hostname"], "worker-0");
+    assert!(labels.contains_key("node-role.kubernetes.io/worker"));
+    let configz = place.get("configz").await;
+    let configz: Value = serde_json::from_str(&configz).unwrap();
+    assert_eq!(
+        configz["kubeletconfig"]["topologyManagerPolicy"],
+        "single-numa-node"
+    );
+    assert_eq!(configz["kubeletconfig"]["systemReserved"]["cpu"], "4");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_runs_and_goes_when_it_is_deleted() {
+    let place = Place::up().await;
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "terminationGracePeriodSeconds": 5,
+                "containers": [{
+                    "name": "c", "command": ["/bin/sleep", "1000"],
+                    "resources": {"limits": {"cpu": "2", "memory": "64Mi"}, "requests": {"cpu": "2", "memory": "64Mi"}},
+                }],
+            },
+        }))
+        .await;
+    let pod = place
+        .until("p", "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+    let status = serde_json::to_value(pod.status.unwrap()).unwrap();
+    assert_eq!(status["phase"], "Running");
+    assert_eq!(status["qosClass"], "Guaranteed");
+    let container = &status["containerStatuses"][0];
+    assert_eq!(container["started"], true);
+    assert_eq!(container["allocatedResources"]["cpu"], "2");
+    assert_ne!(status["podIP"], status["hostIP"]);
+    let cpus = place.node.containers()[0].cpus.clone();
+    assert!(!cpus.is_empty());
+    assert!(
+        place
+            .node
+            .state_file("cpu_manager_state")
+            .unwrap()
+            .contains(&cpus)
+    );
+
+    let deletion = place.pods().delete("p", &DeleteParams::default()).await;
+    deletion.unwrap();
+    place.gone("p").await;
+    assert!(
+        place
+            .node
+            .containers()
+            .iter()
+            .all(|one| one.target.pod != "p")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_that_fits_no_zone_is_refused_as_by_a_kubelet() {
+    let place = Place::up().await;
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{
+                "name": "c",
+                "resources": {"limits": {"cpu": "23", "memory": "64Mi"}, "requests": {"cpu": "23", "memory": "64Mi"}},
+            }]},
+        }))
+        .await;
+    let pod = place
+        .until("p", "failed", |pod| harness::phase(pod) == "Failed")
+        .await;
+    let status = pod.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("TopologyAffinityError"));
+    assert_eq!(
+        status.message.as_deref(),
+        Some("Pod was rejected: Resources cannot be allocated with Topology locality")
+    );
+    assert_eq!(status.conditions.unwrap_or_default().len(), 0);
+    assert!(status.container_statuses.is_none());
+    place
+        .event(
+            "TopologyAffinityError",
+            "Resources cannot be allocated with Topology locality",
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn init_containers_come_first_and_sidecars_end_last() {
+    let place = Place::up().await;
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "restartPolicy": "Never",
+                "initContainers": [
+                    {"name": "i", "command": ["/bin/sleep", "0"]},
+                    {"name": "s", "restartPolicy": "Always"},
+                ],
+                "containers": [{"name": "c", "command": ["/bin/sleep", "0"]}],
+            },
+        }))
+        .await;
+    let pod = place
+        .until("p", "succeeded", |pod| harness::phase(pod) == "Succeeded")
+        .await;
+    let status = serde_json::to_value(pod.status.unwrap()).unwrap();
+    for init in status["initContainerStatuses"].as_array().unwrap() {
+        assert_eq!(init["state"]["terminated"]["exitCode"], 0, "{init}");
+    }
+    assert_eq!(status["conditions"][1]["reason"], "PodCompleted");
+    assert_eq!(status["conditions"][0]["status"], "False");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_container_is_restarted_at_once_and_then_with_a_delay() {
+    let place = Place::up().await;
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "command": ["/bin/sleep", "x"]}]},
+        }))
+        .await;
+    let waits = |pod: &Pod| harness::waiting(pod) == "CrashLoopBackOff";
+    let pod = place.until("p", "backs off", waits).await;
+    let container = pod.status.unwrap().container_statuses.unwrap().remove(0);
+    assert_eq!(container.restart_count, 1);
+    let last = container.last_state.unwrap().terminated.unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (2, Some("Error")));
+    let log = place.get("containerLogs/default/p/c").await;
+    assert_eq!(log, "sleep: invalid time interval 'x'\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_start_says_why() {
+    let place = Place::up().await;
+    for (name, container) in [
+        (
+            "image",
+            json!({"name": "c", "image": "localhost/other:1", "imagePullPolicy": "Never"}),
+        ),
+        ("pull", json!({"name": "c", "image": "localhost/other:1"})),
+        ("program", json!({"name": "c", "command": ["/bin/nothing"]})),
+        (
+            "config",
+            json!({"name": "c", "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "k"}}}]}),
+        ),
+    ] {
+        place
+            .create(json!({"metadata": {"name": name}, "spec": {"containers": [container]}}))
+            .await;
+    }
+    for (name, reason) in [
+        ("image", "ErrImageNeverPull"),
+        ("pull", "ImagePullBackOff"),
+        ("program", "RunContainerError"),
+        ("config", "CreateContainerConfigError"),
+    ] {
+        let waits = |pod: &Pod| harness::waiting(pod) == reason;
+        place.until(name, reason, waits).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_config_map_follow_it() {
+    let place = Place::up().await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(place.client());
+    let map = json!({"metadata": {"name": "m"}, "data": {"k": "one"}});
+    let map = serde_json::from_value(map).unwrap();
+    maps.create(&Default::default(), &map).await.unwrap();
+    place
+        .create(json!({
+            "metadata": {"name": "p", "labels": {"a": "b"}},
+            "spec": {
+                "containers": [{
+                    "name": "c", "command": ["/bin/sleep", "1000"],
+                    "volumeMounts": [{"name": "m", "mountPath": "/m"}, {"name": "d", "mountPath": "/d"}],
+                }],
+                "volumes": [
+                    {"name": "m", "configMap": {"name": "m"}},
+                    {"name": "d", "downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+                ],
+            },
+        }))
+        .await;
+    place
+        .until("p", "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+    let target = Target::new("default", "p", "c");
+    let limit = Duration::from_secs(10);
+    let uid = place.pods().get("p").await.unwrap().metadata.uid.unwrap();
+    let volumes = place
+        .node
+        .host_path(std::path::Path::new("/var/lib/kubelet/pods"))
+        .join(uid)
+        .join("volumes");
+    let read = |path: &str| fs_err::read_to_string(volumes.join(path)).unwrap();
+    assert_eq!(read("kubernetes.io~configmap/m/k"), "one");
+    assert_eq!(read("kubernetes.io~downward-api/d/labels"), "a=\"b\"");
+    let patch = json!({"data": {"k": "two"}});
+    maps.patch("m", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+    harness::eventually("the file follows", || {
+        read("kubernetes.io~configmap/m/k") == "two"
+    })
+    .await;
+    let refused = place.node.exec(&target, &["/bin/nothing"], limit).await;
+    assert!(refused.is_err());
+    let slept = place
+        .node
+        .exec(&target, &["/bin/sleep", "0"], limit)
+        .await
+        .unwrap();
+    assert_eq!(slept.exit_code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_process_is_started_again_and_a_frozen_one_is_not() {
+    let place = Place::up().await;
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "c"}]},
+        }))
+        .await;
+    place
+        .until("p", "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+    let target = Target::new("default", "p", "c");
+    place.node.signal(&target, Signal::Kill).unwrap();
+    let restarted =
+        |pod: &Pod| harness::condition(pod, "Ready") == "True" && harness::restarts(pod) == 1;
+    let pod = place.until("p", "runs again", restarted).await;
+    let status = pod.status.unwrap().container_statuses.unwrap().remove(0);
+    assert_eq!(
+        status.last_state.unwrap().terminated.unwrap().exit_code,
+        137
+    );
+    place.node.signal(&target, Signal::Stop).unwrap();
+    place
+        .pods()
+        .delete("p", &DeleteParams::default())
+        .await
+        .unwrap();
+    place.gone("p").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_kubelet_is_silent_and_its_containers_live_on() {
+    let place = Place::up().await;
+    place
+        .create(json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}))
+        .await;
+    place
+        .until("p", "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+    let before = place.node.containers();
+    place.node.stop_kubelet();
+    place
+        .create(json!({"metadata": {"name": "late"}, "spec": {"containers": [{"name": "c"}]}}))
+        .await;
+    let settings = KubeletSettings::with_scope(TopologyScope::Pod);
+    place.node.restart_kubelet(&settings).await.unwrap();
+    place
+        .until("late", "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+    let configz: Value = serde_json::from_str(&place.get("configz").await).unwrap();
+    assert_eq!(configz["kubeletconfig"]["topologyManagerScope"], "pod");
+    let after = place.node.containers();
+    let pid = |list: &[testbed::node::control::ContainerFacts]| {
+        list.iter().find(|one| one.target.pod == "p").unwrap().pid
+    };
+    assert_eq!(pid(&before), pid(&after));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn podresources_tell_what_a_pod_holds() {
+    let place = Place::up().await;
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{
+                "name": "c", "command": ["/bin/sleep", "1000"],
+                "resources": {"limits": {"cpu": "2", "memory": "64Mi", "example.com/deviceA": "1"}, "requests": {"cpu": "2", "memory": "64Mi", "example.com/deviceA": "1"}},
+            }]},
+        }))
+        .await;
+    place
+        .until("p", "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+    let path = place.node.host_path(std::path::Path::new(
+        "/var/lib/kubelet/pod-resources/kubelet.sock",
+    ));
+    let socket = podresources::socket::Socket::new(path).unwrap();
+    let client = podresources::client::PodResources::new(&socket, Duration::from_secs(5));
+    let list = client.list().await.unwrap();
+    let container = &list.pod_resources[0].containers[0];
+    assert_eq!(container.cpu_ids.len(), 2);
+    assert_eq!(container.devices[0].resource_name, "example.com/deviceA");
+    let allocatable = client.allocatable().await.unwrap();
+    assert_eq!(allocatable.cpu_ids.len(), 44);
+    assert_eq!(allocatable.devices.len(), 23);
+}

@@ -1,0 +1,231 @@
+//! One node on an API server of its own.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use apiserver::{Options, Running, Server, User};
+use fixtures::machines::Machine;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::{Api, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use testbed::embedded::node::{Block, NodeOptions, SimulatedNode};
+use testbed::local::NodePlan;
+use testbed::local::kubelet::TopologyScope;
+
+const TOKEN: &str = "token-of-the-node";
+/// More than anything takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// An API server with a node, and where it keeps its files.
+pub(super) struct Place {
+    client: kube::Client,
+    pub(super) node: SimulatedNode,
+    pub(super) server: Running,
+    _block: Block,
+    _dir: tempfile::TempDir,
+}
+
+async fn config(server: &Running, token: &str) -> kube::Config {
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(token)).unwrap();
+    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap()
+}
+
+fn bin_dir() -> PathBuf {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_numaresources-testbed"));
+    program.parent().unwrap().to_owned()
+}
+
+impl Place {
+    /// A ready worker with the default machine.
+    pub(super) async fn up() -> Self {
+        let user = User {
+            name: "system:node:worker-0".into(),
+            groups: vec!["system:nodes".into(), "system:authenticated".into()],
+        };
+        let server = Server::start(Options {
+            tokens: HashMap::from([(TOKEN.to_owned(), user)]),
+            ..Options::default()
+        })
+        .await
+        .unwrap();
+        let config_of_admin = config(&server, &server.admin_token).await;
+        let client = kube::Client::try_from(config_of_admin).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let block = Block::claim().unwrap();
+        let plan = NodePlan::worker(0, TopologyScope::Container, &Machine::default_profile());
+        let node = SimulatedNode::start(NodeOptions {
+            config: config(&server, TOKEN).await,
+            administrator: client.clone(),
+            plan,
+            dir: dir.path().join("worker-0"),
+            hardware: dir.path().join("hardware"),
+            bin_dir: bin_dir(),
+            addresses: block.node(0),
+            host_path_overrides: Default::default(),
+        })
+        .await
+        .unwrap();
+        node.ready().await.unwrap();
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+            Api::default_namespaced(client.clone());
+        let account = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
+        // It may be there already.
+        let _ = accounts.create(&PostParams::default(), &account).await;
+        Self {
+            client,
+            node,
+            server,
+            _block: block,
+            _dir: dir,
+        }
+    }
+
+    pub(super) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    pub(super) fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client())
+    }
+
+    /// Creates a pod on the node; its containers have the stack's image unless they say otherwise.
+    pub(super) async fn create(&self, mut pod: Value) {
+        pod["spec"]["nodeName"] = json!("worker-0");
+        if pod["spec"].get("automountServiceAccountToken").is_none() {
+            pod["spec"]["automountServiceAccountToken"] = json!(false);
+        }
+        for list in ["containers", "initContainers"] {
+            for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+                if container.get("image").is_none() {
+                    container["image"] = json!(api::names::STACK_IMAGE);
+                }
+            }
+        }
+        let pod = serde_json::from_value(pod).unwrap();
+        self.pods()
+            .create(&PostParams::default(), &pod)
+            .await
+            .unwrap();
+    }
+
+    /// Waits for a pod.
+    pub(super) async fn until(&self, name: &str, what: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let pod = self.pods().get(name).await.unwrap();
+            if is_so(&pod) {
+                return pod;
+            }
+            let status = serde_json::to_string_pretty(&pod.status).unwrap();
+            assert!(Instant::now() < deadline, "{name} never {what}: {status}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits for the end of a pod's object.
+    pub(super) async fn gone(&self, name: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(pod) = self.pods().get_opt(name).await.unwrap() {
+            assert!(Instant::now() < deadline, "{name} stays: {pod:?}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits for an event.
+    pub(super) async fn event(&self, reason: &str, message: &str) {
+        let api: Api<Event> = Api::default_namespaced(self.client());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let list = api.list(&ListParams::default()).await.unwrap();
+            let is_there = list.items.iter().any(|event| {
+                event.reason.as_deref() == Some(reason) && event.message.as_deref() == Some(message)
+            });
+            if is_there {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no event {reason}: {:?}",
+                list.items
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Asks the node's own endpoint, as the API server does.
+    pub(super) async fn get(&self, path: &str) -> String {
+        let node: Node = Api::all(self.client()).get("worker-0").await.unwrap();
+        let status = node.status.unwrap();
+        let port = status
+            .daemon_endpoints
+            .unwrap()
+            .kubelet_endpoint
+            .unwrap()
+            .port;
+        let url = format!("https://{}:{port}/", self.node.address());
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.accept_invalid_certs = true;
+        let client = kube::Client::try_from(config).unwrap();
+        let request = http::Request::get(format!("/{path}"))
+            .body(Vec::new())
+            .unwrap();
+        client.request_text(request).await.unwrap()
+    }
+}
+
+/// Waits for something else.
+pub(super) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+pub(super) fn condition(pod: &Pod, name: &str) -> String {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let mut found = conditions
+        .into_iter()
+        .flatten()
+        .filter(|one| one.type_ == name);
+    found
+        .next()
+        .map(|one| one.status.clone())
+        .unwrap_or_default()
+}
+
+pub(super) fn phase(pod: &Pod) -> String {
+    let status = pod.status.clone().unwrap_or_default();
+    status.phase.unwrap_or_default()
+}
+
+/// Why the first container waits.
+pub(super) fn waiting(pod: &Pod) -> String {
+    let status = pod.status.clone().unwrap_or_default();
+    let first = status
+        .container_statuses
+        .unwrap_or_default()
+        .into_iter()
+        .next();
+    let state = first.and_then(|one| one.state).unwrap_or_default();
+    state.waiting.and_then(|one| one.reason).unwrap_or_default()
+}
+
+pub(super) fn restarts(pod: &Pod) -> i32 {
+    let status = pod.status.clone().unwrap_or_default();
+    let first = status
+        .container_statuses
+        .unwrap_or_default()
+        .into_iter()
+        .next();
+    first.map(|one| one.restart_count).unwrap_or_default()
+}
