@@ -236,7 +236,12 @@ impl SimulatedNode {
             tls,
             told,
         )));
-        let mut node = registration::register(kubelet, &facts).await;
+        let registering = registration::register(kubelet, &facts);
+        let mut node = tokio::time::timeout(READY, registering)
+            .await
+            .map_err(|_| {
+                Error::NotReady(kubelet.name.clone(), "it is not registered".to_owned())
+            })?;
         if let Some(labelled) = self.label(&node).await? {
             node = labelled;
         }
@@ -389,11 +394,12 @@ impl SimulatedNode {
     pub fn stop_kubelet(&self) {
         self.kubelet.wake(false);
         self.abort_running();
-        self.kubelet.managers.forget_plugins();
+        self.kubelet.managers.hang_up();
     }
 
     /// Starts the stopped kubelet with the settings that it had last; returns when the node is ready again.
     pub async fn start_kubelet(&self) -> Result<(), Error> {
+        self.kubelet.find_again();
         self.run().await?;
         self.ready().await
     }
@@ -407,7 +413,8 @@ impl SimulatedNode {
         self.kubelet.managers.remove_state()?;
         self.kubelet.managers.reset(&self.plan.machine, settings)?;
         settings.clone_into(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
-        self.start_kubelet().await?;
+        self.run().await?;
+        self.ready().await?;
         self.kubelet.admit_again().await;
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::runtime::watcher::{self, watcher};
@@ -22,6 +22,8 @@ use super::status;
 use super::volumes;
 use super::worker::{Prepared, Signal, Snapshot, Worker, is_finished, publish};
 use crate::kubelet::corpus::Refusal;
+use crate::kubelet::predicates::Place;
+use crate::kubelet::preemption;
 use crate::kubelet::workload::Workload;
 use crate::node::images::Images;
 
@@ -78,7 +80,6 @@ pub(crate) struct Kubelet {
     pub(crate) server: ApiServer,
     awake: watch::Sender<bool>,
     pods: Mutex<BTreeMap<String, Known>>,
-    taints: Mutex<Vec<Taint>>,
 }
 
 impl std::fmt::Debug for Kubelet {
@@ -131,7 +132,6 @@ impl Kubelet {
             server,
             awake: watch::Sender::new(false),
             pods: Mutex::default(),
-            taints: Mutex::default(),
         })
     }
 
@@ -284,10 +284,12 @@ impl Kubelet {
 
     /// Takes labels and taints over.
     pub(crate) fn note_node(&self, node: Node) {
-        self.managers
-            .set_labels(node.metadata.labels.unwrap_or_default());
-        let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-        *self.taints.lock().unwrap_or_else(PoisonError::into_inner) = taints;
+        self.managers.set_place(Place {
+            name: self.name.clone(),
+            labels: node.metadata.labels.unwrap_or_default(),
+            taints: node.spec.and_then(|spec| spec.taints).unwrap_or_default(),
+            supplemental_groups_policy: true,
+        });
     }
 
     async fn take_list(self: &Arc<Self>, mut pods: Vec<Pod>) {
@@ -364,67 +366,33 @@ impl Kubelet {
         for pod in living {
             if let Err(refusal) = self.admit(&pod).await {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                if let Some(known) = self.lock().get(uid) {
-                    let end = Signal::Evicted(refusal.reason, refusal.message);
-                    let _ = known.sender.send(end);
-                }
+                self.end(uid, &refusal.reason, &refusal.message);
             }
         }
     }
 
     async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
-        self.managers.admit(pod).await?;
-        let refusal = self.others_refuse(pod);
-        if let Some((reason, text)) = refusal {
-            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            self.managers.stopped(uid);
-            return Err(Refusal {
-                reason: reason.to_owned(),
-                message: format!("{REJECTED}{text}"),
-            });
+        let outcome = self.managers.admit(pod).await;
+        for uid in self.managers.take_preempted() {
+            self.end(&uid, preemption::REASON, preemption::MESSAGE);
         }
-        Ok(())
+        outcome
     }
 
-    /// What is looked at after the resource managers and the node's amounts.
-    fn others_refuse(&self, pod: &Pod) -> Option<(&'static str, String)> {
-        let spec = pod.spec.as_ref()?;
-        let ports = |pod: &Pod| -> BTreeSet<(i32, String)> {
-            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-            containers
-                .flat_map(|container| container.ports.iter().flatten())
-                .filter_map(|port| {
-                    let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-                    Some((port.host_port.filter(|port| *port > 0)?, protocol))
-                })
-                .collect()
-        };
-        let wanted = ports(pod);
-        let uid = &pod.metadata.uid;
-        let is_taken = !wanted.is_empty()
-            && self.snapshots().iter().any(|other| {
-                !other.is_over
-                    && other.pod.metadata.uid != *uid
-                    && !ports(&other.pod).is_disjoint(&wanted)
-            });
-        if is_taken {
-            let text = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
-            return Some(("NodePorts", text.to_owned()));
+    /// Ends a pod for a reason of the kubelet's own.
+    fn end(&self, uid: &str, reason: &str, message: &str) {
+        if let Some(known) = self.lock().get(uid) {
+            let end = Signal::Evicted(reason.to_owned(), message.to_owned());
+            // A worker that has ended needs no news.
+            let _ = known.sender.send(end);
         }
-        let taints = self.taints.lock().unwrap_or_else(PoisonError::into_inner);
-        let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-        let taint = taints.iter().find(|taint| {
-            taint.effect == "NoExecute"
-                && !tolerations
-                    .iter()
-                    .any(|toleration| tolerates(toleration, taint))
-        })?;
-        let value = taint.value.as_deref().unwrap_or_default();
-        let text = format!(
-            "Predicate TaintToleration failed: node(s) had untolerated taint {{{}: {value}}}",
-            taint.key
-        );
-        Some(("TaintToleration", text))
+    }
+
+    /// Finds the living pods again after a restart with the same settings.
+    pub(crate) fn find_again(&self) {
+        for (uid, refusal) in self.managers.restart() {
+            self.end(&uid, &refusal.reason, &refusal.message);
+        }
     }
 
     /// Tells a refusal: an event, and the end of the pod.
@@ -449,18 +417,6 @@ impl Kubelet {
             }
         });
     }
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let key = toleration.key.as_deref().unwrap_or_default();
-    let value = toleration.value.as_deref().unwrap_or_default();
-    (effect.is_empty() || effect == taint.effect)
-        && (key.is_empty() || key == taint.key)
-        && match toleration.operator.as_deref().unwrap_or("Equal") {
-            "Exists" => true,
-            _ => !key.is_empty() && value == taint.value.as_deref().unwrap_or_default(),
-        }
 }
 
 /// Class of quality of service of a pod.

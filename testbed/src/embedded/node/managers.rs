@@ -4,7 +4,7 @@ mod plugins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,8 +13,6 @@ use podresources::server::Listener;
 use podresources::socket::Socket;
 use podresources::v1;
 use podresources::v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
-use serde_json::{Value, json};
-use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
@@ -22,8 +20,10 @@ use tonic::{Request, Response, Status};
 
 use self::plugins::Plugins;
 use super::layout::Layout;
-use crate::kubelet::corpus::Refusal;
+use crate::kubelet::checkpoint;
+use crate::kubelet::corpus::{DeviceEntry, Refusal};
 use crate::kubelet::node::Node;
+use crate::kubelet::predicates::Place;
 use crate::kubelet::settings;
 use crate::kubelet::workload::Amounts;
 use crate::local::KubeletSettings;
@@ -65,8 +65,9 @@ pub(crate) struct Managers {
 #[derive(Debug)]
 struct Model {
     node: Node,
-    /// What plugins answered for a container, by pod and container.
-    answers: BTreeMap<(String, String), Vec<ContainerAllocateResponse>>,
+    place: Place,
+    /// What plugins answered, by pod, container and resource.
+    answers: BTreeMap<(String, String, String), ContainerAllocateResponse>,
     /// Files as they were written last.
     written: BTreeMap<&'static str, String>,
 }
@@ -80,6 +81,7 @@ impl Managers {
     ) -> Result<Arc<Self>, Error> {
         let model = Model {
             node: Node::without_devices(machine, settings)?,
+            place: Place::default(),
             answers: BTreeMap::new(),
             written: BTreeMap::new(),
         };
@@ -97,8 +99,9 @@ impl Managers {
 
     /// Starts over with other settings: nothing is allocated, and no plugin has come yet.
     pub(crate) fn reset(&self, machine: &Machine, settings: &KubeletSettings) -> Result<(), Error> {
-        let node = Node::without_devices(machine, settings)?;
+        let mut node = Node::without_devices(machine, settings)?;
         let mut model = self.lock();
+        node.set_place(model.place.clone());
         model.node = node;
         model.answers.clear();
         Ok(())
@@ -115,9 +118,24 @@ impl Managers {
         (model.node.capacity(), model.node.allocatable())
     }
 
-    /// The node's labels, which pods select it by.
-    pub(crate) fn set_labels(&self, labels: BTreeMap<String, String>) {
-        self.lock().node.set_labels(labels);
+    /// Name, labels and taints of the node, which decide about pods.
+    pub(crate) fn set_place(&self, place: Place) {
+        let mut model = self.lock();
+        model.place = place.clone();
+        model.node.set_place(place);
+    }
+
+    /// UIDs of the pods that ended for critical ones since this was asked last.
+    pub(crate) fn take_preempted(&self) -> Vec<String> {
+        self.lock().node.take_preempted()
+    }
+
+    /// The kubelet finds its pods and its state again; those that are refused now, by UID.
+    pub(crate) fn restart(&self) -> BTreeMap<String, Refusal> {
+        let mut model = self.lock();
+        let refused = model.node.restart();
+        self.write(&mut model);
+        refused
     }
 
     /// Admits a pod and gives its containers what they need.
@@ -140,8 +158,9 @@ impl Managers {
         for (container, resource, ids) in held {
             match self.plugins.allocate(&resource, ids).await {
                 Ok(answer) => {
-                    let key = (uid.clone(), container);
-                    self.lock().answers.entry(key).or_default().extend(answer);
+                    let key = (uid.clone(), container, resource);
+                    let answer = answer.into_iter().next().unwrap_or_default();
+                    self.lock().answers.insert(key, answer);
                 }
                 Err(status) => {
                     self.release(&uid);
@@ -162,8 +181,11 @@ impl Managers {
 
     /// What plugins want a container to have.
     pub(crate) fn answers(&self, uid: &str, container: &str) -> Vec<ContainerAllocateResponse> {
-        let key = (uid.to_owned(), container.to_owned());
-        self.lock().answers.get(&key).cloned().unwrap_or_default()
+        let model = self.lock();
+        let all = model.answers.iter();
+        all.filter(|((pod, name, _), _)| pod == uid && name == container)
+            .map(|(_, answer)| answer.clone())
+            .collect()
     }
 
     /// A container has been started.
@@ -177,14 +199,14 @@ impl Managers {
     pub(crate) fn stopped(&self, uid: &str) {
         let mut model = self.lock();
         model.node.stopped(uid);
-        model.answers.retain(|(pod, _), _| pod != uid);
+        model.answers.retain(|(pod, _, _), _| pod != uid);
         self.write(&mut model);
     }
 
     fn release(&self, uid: &str) {
         let mut model = self.lock();
         model.node.stopped(uid);
-        model.answers.retain(|(pod, _), _| pod != uid);
+        model.answers.retain(|(pod, _, _), _| pod != uid);
         self.write(&mut model);
     }
 
@@ -217,12 +239,24 @@ impl Managers {
     /// Writes the state files that changed.
     fn write(&self, model: &mut Model) {
         let files = [
-            (CPU_STATE, with_checksum(model.node.cpu_state())),
-            (MEMORY_STATE, with_checksum(model.node.memory_state())),
-            (DEVICE_STATE, self.device_state(&mut model.node)),
+            (
+                CPU_STATE,
+                checkpoint::cpu_manager_state(&model.node.cpu_state()),
+            ),
+            (
+                MEMORY_STATE,
+                checkpoint::memory_manager_state(&model.node.memory_state()),
+            ),
+            (DEVICE_STATE, device_state(model)),
         ];
-        for (name, state) in files {
-            let text = state.to_string();
+        for (name, text) in files {
+            let text = match text {
+                Ok(text) => text,
+                Err(error) => {
+                    tracing::warn!(%error, "State of a manager is not written");
+                    continue;
+                }
+            };
             if model.written.get(name) == Some(&text) {
                 continue;
             }
@@ -236,37 +270,6 @@ impl Managers {
                 Err(error) => tracing::warn!(%error, "State of a manager is not written"),
             }
         }
-    }
-
-    fn device_state(&self, node: &mut Node) -> Value {
-        let entries: Vec<Value> = node
-            .device_entries()
-            .iter()
-            .map(|entry| {
-                json!({
-                    "PodUID": entry.pod,
-                    "ContainerName": entry.container,
-                    "ResourceName": entry.resource,
-                    "DeviceIDs": entry.ids,
-                    "AllocResp": "",
-                })
-            })
-            .collect();
-        let registered: BTreeMap<String, Vec<String>> = node
-            .devices()
-            .plugins()
-            .iter()
-            .map(|(resource, devices)| (resource.clone(), devices.keys().cloned().collect()))
-            .collect();
-        let entries = if entries.is_empty() {
-            Value::Null
-        } else {
-            Value::Array(entries)
-        };
-        json!({
-            "Data": { "PodDeviceEntries": entries, "RegisteredDevices": registered },
-            "Checksum": 0,
-        })
     }
 
     /// Removes the state that a kubelet refuses to start with after a change of its settings.
@@ -298,14 +301,9 @@ impl Managers {
         Ok(vec![registration, lister])
     }
 
-    /// Everything that plugins told is forgotten, as when a kubelet starts: they will come again.
-    pub(crate) fn forget_plugins(&self) {
+    /// Hangs up on the plugins, as when a kubelet stops: they will come again.
+    pub(crate) fn hang_up(&self) {
         self.plugins.clear();
-        let mut model = self.lock();
-        let known: Vec<String> = model.node.devices().plugins().keys().cloned().collect();
-        for resource in known {
-            model.node.devices().announce(&resource, BTreeMap::new());
-        }
     }
 
     fn announce(&self, resource: &str, devices: plugins::Devices) {
@@ -351,10 +349,25 @@ fn held(node: &mut Node, pod: &Pod, uid: &str) -> Vec<(String, String, Vec<Strin
     all
 }
 
-/// A state with the checksum that means none.
-fn with_checksum(mut state: Value) -> Value {
-    state["checksum"] = json!(0);
-    state
+/// The checkpoint of the device manager.
+fn device_state(model: &mut Model) -> Result<String, checkpoint::Error> {
+    let devices = model.node.devices().plugins().iter();
+    let registered: BTreeMap<String, Vec<String>> = devices
+        .map(|(resource, devices)| (resource.clone(), devices.keys().cloned().collect()))
+        .collect();
+    let entries = model.node.device_entries();
+    let answer = |entry: &DeviceEntry| {
+        let key = (
+            entry.pod.clone(),
+            entry.container.clone(),
+            entry.resource.clone(),
+        );
+        let answer = model.answers.get(&key);
+        answer
+            .map(prost::Message::encode_to_vec)
+            .unwrap_or_default()
+    };
+    checkpoint::device_checkpoint(entries, answer, &registered)
 }
 
 /// The PodResources API.

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Place {
     client: kube::Client,
     pub(super) node: SimulatedNode,
-    pub(super) server: Running,
+    _server: Running,
     _block: Block,
     _dir: tempfile::TempDir,
 }
@@ -46,7 +46,9 @@ impl Place {
     pub(super) async fn up() -> Self {
         let user = User {
             name: "system:node:worker-0".into(),
-            groups: vec!["system:nodes".into(), "system:authenticated".into()],
+            groups: ["system:nodes", "system:authenticated", "system:masters"]
+                .map(Into::into)
+                .into(),
         };
         let server = Server::start(Options {
             tokens: HashMap::from([(TOKEN.to_owned(), user)]),
@@ -80,7 +82,7 @@ impl Place {
         Self {
             client,
             node,
-            server,
+            _server: server,
             _block: block,
             _dir: dir,
         }
