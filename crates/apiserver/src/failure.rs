@@ -115,6 +115,15 @@ impl Cause {
         }
     }
 
+    /// A value that has too many bytes.
+    pub(crate) fn too_long(field: impl Into<String>, most: usize) -> Self {
+        Self {
+            reason: "FieldValueTooLong",
+            message: format!("Too long: may not be more than {most} bytes"),
+            field: field.into(),
+        }
+    }
+
     /// A value that is there twice.
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::failure::{Failure, Subject};
+use super::failure::Failure;
 use super::pods;
 use super::registry::{DEFINITIONS, Resource};
 use super::store::State;
@@ -14,7 +14,6 @@ pub(crate) use self::service::first_service_address;
 
 /// Kinds of which the server counts the generations, beside custom resources.
 const COUNTED: &[&str] = &[
-    "controllerrevisions.apps",
     "cronjobs.batch",
     DEFINITIONS,
     "csidrivers.storage.k8s.io",
@@ -42,9 +41,7 @@ const COUNTED: &[&str] = &[
 ];
 
 fn is_counted(resource: &Resource) -> bool {
-    resource.custom.is_some()
-        || resource.storage != "controllerrevisions.apps"
-            && COUNTED.contains(&resource.storage.as_str())
+    resource.custom.is_some() || COUNTED.contains(&resource.storage.as_str())
 }
 
 /// Makes a new object what the server keeps of it; name, uid and time of creation are set already.
@@ -58,7 +55,7 @@ pub(crate) fn prepare_create(
         metadata.remove("deletionGracePeriodSeconds");
         metadata.remove("selfLink");
     }
-    if is_counted(resource) {
+    if is_counted(resource) && resource.storage != "csidrivers.storage.k8s.io" {
         object["metadata"]["generation"] = json!(1);
     } else if resource.storage == "priorityclasses.scheduling.k8s.io" {
         // counted once: changes of it are none of its specification
@@ -90,7 +87,7 @@ pub(crate) fn prepare_create(
                 object["status"]["conditions"] = json!([{
                     "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
-                    "lastProbeTime": null, "lastTransitionTime": null,
+                    "lastProbeTime": null, "lastTransitionTime": object["metadata"]["creationTimestamp"],
                 }]);
             }
         }
@@ -303,18 +300,4 @@ fn copy_part(from: &Value, to: &mut Value, part: &str, field: &str) {
         to[part] = json!({});
     }
     copy(&from[part], &mut to[part], field);
-}
-
-/// The refusal of an object of a kind.
-pub(crate) fn invalid(
-    resource: &Resource,
-    object: &Value,
-    causes: &[super::failure::Cause],
-) -> Failure {
-    let subject = Subject {
-        group: &resource.group,
-        resource: &resource.kind,
-        name: object["metadata"]["name"].as_str().unwrap_or_default(),
-    };
-    Failure::invalid(&subject, causes)
 }

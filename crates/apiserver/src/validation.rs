@@ -1,14 +1,28 @@
-//! What a real server refuses of the built-in kinds: what users get wrong commonly, with the causes that it gives.
+//! What a real server refuses of the built-in kinds: what users get wrong commonly, with the causes that it gives, in its order.
+//!
+//! This is no complete list. What is not checked here is accepted, as far as its types are right.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::failure::Cause;
 use super::registry::Resource;
 
+mod change;
+mod kinds;
+mod meta;
+mod names;
+mod pod;
+mod resources;
+mod workloads;
+
 /// What is wrong with a new object.
 pub(crate) fn of_new(resource: &Resource, object: &Value) -> Vec<Cause> {
-    let _ = (resource, object);
-    Vec::new()
+    let mut causes = Vec::new();
+    meta::check(resource, object, &mut causes);
+    if resource.custom.is_none() {
+        contents(resource, object, &mut causes);
+    }
+    causes
 }
 
 /// What is wrong with a change of an object.
@@ -18,6 +32,80 @@ pub(crate) fn of_change(
     before: &Value,
     object: &Value,
 ) -> Vec<Cause> {
-    let _ = (resource, subresource, before, object);
-    Vec::new()
+    let mut causes = Vec::new();
+    meta::check_change(before, object, &mut causes);
+    if resource.custom.is_some() || subresource == "status" {
+        return causes;
+    }
+    if subresource.is_empty() {
+        change::before_contents(resource, before, object, &mut causes);
+    }
+    if before["spec"] != object["spec"] || resource.subresource("status").is_none() {
+        contents(resource, object, &mut causes);
+    }
+    if subresource.is_empty() {
+        change::after_contents(resource, before, object, &mut causes);
+    }
+    causes
+}
+
+fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
+    let spec = &object["spec"];
+    match resource.storage.as_str() {
+        "pods" => pod::check(spec, "spec", causes),
+        "podtemplates" => pod::check(&object["template"]["spec"], "template.spec", causes),
+        "deployments.apps"
+        | "replicasets.apps"
+        | "daemonsets.apps"
+        | "statefulsets.apps"
+        | "replicationcontrollers" => workloads::check(resource, object, causes),
+        "jobs.batch" => workloads::job(spec, "spec", causes),
+        "cronjobs.batch" => workloads::cron_job(spec, causes),
+        "services" => kinds::service(spec, causes),
+        "secrets" => kinds::secret(object, causes),
+        "configmaps" => kinds::config_map(object, causes),
+        "leases.coordination.k8s.io" => kinds::lease(spec, causes),
+        "events" => kinds::event(object, causes),
+        "resourcequotas" => kinds::quota(spec, causes),
+        "poddisruptionbudgets.policy" => kinds::budget(spec, causes),
+        "nodes" => kinds::node(object, causes),
+        "priorityclasses.scheduling.k8s.io" => kinds::priority_class(object, causes),
+        "storageclasses.storage.k8s.io" => kinds::storage_class(object, causes),
+        "networkpolicies.networking.k8s.io" => kinds::network_policy(spec, causes),
+        "roles.rbac.authorization.k8s.io" => kinds::rules(object, true, causes),
+        "clusterroles.rbac.authorization.k8s.io" => kinds::rules(object, false, causes),
+        "rolebindings.rbac.authorization.k8s.io"
+        | "clusterrolebindings.rbac.authorization.k8s.io" => kinds::binding(object, causes),
+        _ => {}
+    }
+}
+
+/// The items of a list with their paths.
+fn indexed<'a>(list: &'a Value, path: &str) -> impl Iterator<Item = (String, &'a Value)> {
+    let path = path.to_owned();
+    let list = list.as_array().into_iter().flatten().enumerate();
+    list.map(move |(index, item)| (format!("{path}[{index}]"), item))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A value that must be one of these.
+fn one_of(value: &Value, allowed: &[&str], path: &str, causes: &mut Vec<Cause>) {
+    if !allowed.contains(&text(value)) {
+        let allowed: Vec<String> = allowed.iter().map(|&name| name.to_owned()).collect();
+        causes.push(Cause::unsupported(path, &json!(text(value)), &allowed));
+    }
+}
+
+/// A number that must not be below nothing; one that is missing is fine.
+fn not_negative(value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if value.as_i64().is_some_and(|number| number < 0) {
+        causes.push(Cause::invalid(
+            path,
+            value,
+            "must be greater than or equal to 0",
+        ));
+    }
 }

@@ -248,34 +248,6 @@ impl Request<'_> {
         }
         Ok((object, warnings))
     }
-
-    fn check_name(&self, object: &Value) -> Result<(), Failure> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        if name.is_empty() {
-            return Err(self.invalid(
-                object,
-                &[Cause::required(
-                    "metadata.name",
-                    "name or generateName is required",
-                )],
-            ));
-        }
-        let rbac = self.resource.group == "rbac.authorization.k8s.io";
-        let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        let good = name.len() <= 253
-            && name.chars().all(|c| edge(c) || c == '-' || c == '.')
-            && name
-                .split('.')
-                .all(|part| part.starts_with(edge) && part.ends_with(edge));
-        if good || rbac || self.resource.plural == "priorityclasses" {
-            return Ok(());
-        }
-        Err(self.invalid(object, &[Cause::invalid(
-            "metadata.name",
-            &json!(name),
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-        )]))
-    }
 }
 
 fn has_finalizers(object: &Value) -> bool {

@@ -54,7 +54,6 @@ impl Request<'_> {
             establish(&mut object);
         }
         self.tidy(&mut object);
-        self.check_name(&object)?;
         let causes = validation::of_new(self.resource, &object);
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));

@@ -81,7 +81,7 @@ impl Options {
             causes.push(Cause::unsupported(
                 "propagationPolicy",
                 &json!(options.propagation),
-                &known.map(str::to_owned),
+                &["Foreground", "Background", "Orphan", "nil"].map(str::to_owned),
             ));
         }
         if causes.is_empty() {
@@ -123,18 +123,32 @@ impl Request<'_> {
     }
 
     fn check_preconditions(&self, before: &Value, options: &Options) -> Result<(), Failure> {
-        for (wanted, field, word) in [
-            (&options.uid, "uid", "UID"),
-            (&options.version, "resourceVersion", "ResourceVersion"),
+        let subject = Subject {
+            resource: &self.resource.kind,
+            ..self.subject()
+        };
+        for (wanted, field, word, end) in [
+            (
+                &options.uid,
+                "uid",
+                "UID",
+                "The object might have been deleted and then recreated",
+            ),
+            (
+                &options.version,
+                "resourceVersion",
+                "ResourceVersion",
+                "The object might have been modified",
+            ),
         ] {
             if let Some(wanted) = wanted
                 && before["metadata"][field] != wanted.as_str()
             {
                 let seen = before["metadata"][field].as_str().unwrap_or_default();
                 let why = format!(
-                    "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {seen}"
+                    "the {word} in the precondition ({wanted}) does not match the {word} in record ({seen}). {end}"
                 );
-                return Err(Failure::conflict(&self.subject(), &why));
+                return Err(Failure::conflict(&subject, &why));
             }
         }
         Ok(())

@@ -1,0 +1,201 @@
+//! Metadata of all kinds.
+
+use serde_json::{Value, json};
+
+use super::{indexed, names, text};
+use crate::failure::Cause;
+use crate::registry::Resource;
+
+/// Largest size of all annotations together, in bytes.
+const LARGEST_ANNOTATIONS: usize = 256 * 1024;
+/// Finalizers without a prefix that everybody knows.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+/// Metadata of a new object.
+pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
+    let metadata = &object["metadata"];
+    let name = text(&metadata["name"]);
+    if name.is_empty() {
+        causes.push(Cause::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
+    } else {
+        let wrong = name_of(resource, name);
+        causes.extend(
+            wrong
+                .into_iter()
+                .map(|why| Cause::invalid("metadata.name", &json!(name), &why)),
+        );
+    }
+    rest(metadata, causes);
+}
+
+fn name_of(resource: &Resource, name: &str) -> Vec<String> {
+    if resource.group == "rbac.authorization.k8s.io" {
+        return names::path_segment(name);
+    }
+    match resource.storage.as_str() {
+        "namespaces" | "statefulsets.apps" => names::label(name),
+        "services" => names::service(name),
+        "cronjobs.batch" => {
+            let mut wrong = names::subdomain(name);
+            if name.len() > 52 {
+                wrong.push("must be no more than 52 characters".to_owned());
+            }
+            wrong
+        }
+        _ => names::subdomain(name),
+    }
+}
+
+/// Labels, annotations, owners and finalizers.
+fn rest(metadata: &Value, causes: &mut Vec<Cause>) {
+    labels(&metadata["labels"], "metadata.labels", causes);
+    annotations(&metadata["annotations"], causes);
+    owners(&metadata["ownerReferences"], causes);
+    for (path, finalizer) in indexed(&metadata["finalizers"], "metadata.finalizers") {
+        let name = text(finalizer);
+        let wrong = names::key(name);
+        if !wrong.is_empty() {
+            causes.extend(
+                wrong
+                    .into_iter()
+                    .map(|why| Cause::invalid(path.clone(), finalizer, &why)),
+            );
+        } else if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
+            causes.push(Cause::invalid(
+                path,
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
+        }
+    }
+}
+
+/// Labels, or what selects by them.
+pub(super) fn labels(labels: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        let wrong = names::key(key).into_iter();
+        causes.extend(wrong.map(|why| Cause::invalid(path, &json!(key), &why)));
+        let wrong = names::value(text(value)).into_iter();
+        causes.extend(wrong.map(|why| Cause::invalid(path, value, &why)));
+    }
+}
+
+fn annotations(annotations: &Value, causes: &mut Vec<Cause>) {
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        let wrong = names::key(&key.to_lowercase()).into_iter();
+        causes.extend(wrong.map(|why| Cause::invalid("metadata.annotations", &json!(key), &why)));
+        size += key.len() + text(value).len();
+    }
+    if size > LARGEST_ANNOTATIONS {
+        causes.push(Cause::too_long("metadata.annotations", LARGEST_ANNOTATIONS));
+    }
+}
+
+fn owners(owners: &Value, causes: &mut Vec<Cause>) {
+    const PATH: &str = "metadata.ownerReferences";
+    let mut controller: Option<&Value> = None;
+    for (_, owner) in indexed(owners, PATH) {
+        let version = text(&owner["apiVersion"]);
+        if version.is_empty() {
+            causes.push(Cause::invalid(
+                format!("{PATH}.apiVersion"),
+                &json!(version),
+                "version must not be empty",
+            ));
+        }
+        for field in ["kind", "name", "uid"] {
+            if text(&owner[field]).is_empty() {
+                causes.push(Cause::invalid(
+                    format!("{PATH}.{field}"),
+                    &json!(""),
+                    "must not be empty",
+                ));
+            }
+        }
+        if version == "v1" && owner["kind"] == "Event" {
+            causes.push(
+                Cause::invalid(
+                    PATH,
+                    owner,
+                    "/v1, Kind=Event is disallowed from being an owner",
+                )
+                .with_value(&written(owner)),
+            );
+        }
+        if owner["controller"] == true {
+            match controller {
+                None => controller = Some(owner),
+                Some(first) => {
+                    let all: Vec<String> = owners
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(written)
+                        .collect();
+                    let named = |owner: &Value| {
+                        format!("{}/{}", text(&owner["kind"]), text(&owner["name"]))
+                    };
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+                        named(first),
+                        named(owner)
+                    );
+                    causes.push(
+                        Cause::invalid(PATH, owners, &why)
+                            .with_value(&format!("[{}]", all.join(","))),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// An owner with its fields in the order of its type.
+fn written(owner: &Value) -> String {
+    let fields: Vec<String> = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ]
+    .into_iter()
+    .filter_map(|field| Some(format!("{field:?}:{}", owner.get(field)?)))
+    .collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// Metadata of a changed object.
+pub(super) fn check_change(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
+    let (old, new) = (&before["metadata"], &object["metadata"]);
+    let changed = ["labels", "annotations", "ownerReferences", "finalizers"]
+        .iter()
+        .any(|field| old[field] != new[field]);
+    if !changed {
+        return;
+    }
+    if old["deletionTimestamp"].is_string() {
+        let known = old["finalizers"].as_array();
+        let mut added: Vec<String> = new["finalizers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|finalizer| !known.is_some_and(|known| known.contains(finalizer)))
+            .map(|finalizer| format!("{:?}", text(finalizer)))
+            .collect();
+        added.sort();
+        if !added.is_empty() {
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            causes.push(Cause::forbidden("metadata.finalizers", &why));
+        }
+    }
+    rest(new, causes);
+}
