@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::corpus::{Configuration, Operation, Sequence};
+use super::corpus::{Configuration, Operation, Sequence, Step};
 use super::recipe::Kind;
 use crate::local::kubelet::{CpuPolicy, MemoryPolicy, TopologyPolicy};
 
@@ -87,9 +87,13 @@ impl Composition {
         let refused = steps.iter().filter_map(|step| step.seen.refusal.as_ref());
         let failed = || steps.iter().flat_map(|step| step.seen.failed.values());
         self.refusing += usize::from(refused.clone().next().is_some());
-        self.preempting += usize::from(failed().any(|end| end.reason == super::preemption::REASON));
+        let preempts = |step: &Step| {
+            matches!(step.operation, Operation::Create { .. }) && !step.seen.failed.is_empty()
+        };
+        self.preempting += usize::from(steps.iter().any(preempts));
         self.reasons
             .extend(refused.chain(failed()).map(|end| end.reason.clone()));
+        self.reasons.remove("");
         for step in steps {
             let Operation::Create { pod, .. } = &step.operation else {
                 continue;

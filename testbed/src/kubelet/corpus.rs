@@ -103,7 +103,7 @@ pub struct Seen {
     /// Why the created pod was refused; none when it was admitted or nothing was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
-    /// Other pods that failed by what was done: preempted, or refused after a restart.
+    /// Other pods that ended by what was done: preempted, or refused after a restart.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, Refusal>,
     /// `cpu_manager_state` without the checksum.
@@ -119,7 +119,7 @@ pub struct Seen {
     pub get: Option<Vec<ContainerView>>,
 }
 
-/// Status of a pod that the kubelet refused or ended.
+/// Status of a pod that the kubelet refused or ended; both empty when it ended well.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Refusal {
     /// Reason of the status.

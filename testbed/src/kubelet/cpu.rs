@@ -129,6 +129,11 @@ impl Manager {
         self.entries.get(pod)?.get(container)
     }
 
+    /// Whether any container has CPUs of its own.
+    pub fn is_in_use(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
     /// The shared CPUs.
     pub fn shared(&self) -> &Cpus {
         &self.default

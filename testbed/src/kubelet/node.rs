@@ -38,6 +38,8 @@ pub struct Node {
     order: Vec<String>,
     /// Pods that ended for critical ones and have not been asked for.
     preempted: Vec<String>,
+    /// Pods to end first where the kubelet's choice is unspecified.
+    favoured: BTreeSet<String>,
     /// What the node says about itself.
     place: Place,
     /// False while a restarted kubelet admits what it finds: nothing is released then.
@@ -51,6 +53,11 @@ pub struct NotFound {
     namespace: String,
     name: String,
 }
+
+/// A restarted kubelet ends at once: its CPU manager refuses a state without shared CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("start cpu manager error: default cpuset cannot be empty")]
+pub struct Unstartable;
 
 /// An error of a manager as the reason and text of a refusal.
 struct Failure {
@@ -92,6 +99,7 @@ impl Node {
             active: BTreeMap::new(),
             order: Vec::new(),
             preempted: Vec::new(),
+            favoured: BTreeSet::new(),
             place: Place::default(),
             is_settled: true,
         })
@@ -207,7 +215,7 @@ impl Node {
         if obstacles.is_empty() {
             return Ok(());
         }
-        let victims = preemption::victims(pod, self.active.values(), &obstacles);
+        let victims = preemption::victims(pod, self.active.values(), &obstacles, &self.favoured);
         let victims = victims.map_err(|error| {
             let text = format!(
                 "Unexpected error while attempting to recover from admission failure: {error}"
@@ -226,9 +234,19 @@ impl Node {
         std::mem::take(&mut self.preempted)
     }
 
+    /// Which of several equal pods to end first for a critical one: the kubelet walks a hash table there.
+    pub fn favour_victims(&mut self, uids: impl IntoIterator<Item = String>) {
+        self.favoured = uids.into_iter().collect();
+    }
+
     /// The kubelet restarts with the same settings and its state files: it admits the pods that it finds again, in the order
     /// of their creation, and may refuse some. Devices have to be announced again.
-    pub fn restart(&mut self) -> BTreeMap<String, Refusal> {
+    ///
+    /// One consequence of its rules is that it does not start at all while pods hold every CPU exclusively.
+    pub fn restart(&mut self) -> Result<BTreeMap<String, Refusal>, Unstartable> {
+        if self.start.cpu.shared().is_empty() && self.start.cpu.is_in_use() {
+            return Err(Unstartable);
+        }
         self.start.cpu.restart();
         self.start.memory.restart();
         self.devices.restart();
@@ -245,7 +263,7 @@ impl Node {
             }
         }
         self.is_settled = true;
-        refused
+        Ok(refused)
     }
 
     /// Active pods and the one under admission.

@@ -1,4 +1,10 @@
 //! The room that a kubelet makes for a critical pod: which pods end for it.
+//!
+//! What such a pod's status says in the end: phase `Failed` with [`REASON`] and [`MESSAGE`]. But where its containers ran and
+//! all of them exited with 0, the kubelet forgets both, and the phase is `Succeeded`.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use topology::request::Qos;
 
@@ -26,11 +32,13 @@ pub struct Impossible(String);
 
 /// The pods that end for a critical one, in their order, by UID: few, and of the lowest class that will do.
 ///
-/// Among pods that free the same and ask for the same, the kubelet's choice is unspecified; here the later one ends.
+/// Among pods that free the same and ask for the same, the kubelet's choice is unspecified; here those of `favoured` end
+/// first, then the later ones.
 pub fn victims<'a>(
     preemptor: &Workload,
     active: impl Iterator<Item = &'a Workload>,
     obstacles: &[Obstacle],
+    favoured: &BTreeSet<String>,
 ) -> Result<Vec<String>, Impossible> {
     let needs: Vec<Need> = obstacles
         .iter()
@@ -63,14 +71,16 @@ pub fn victims<'a>(
         return Err(Impossible(show(&left)));
     }
     let lower = best_effort.iter().chain(&burstable);
-    let third = nearest(guaranteed, without(&needs, lower))?;
+    let third = nearest(guaranteed, without(&needs, lower), favoured)?;
     let second = nearest(
         burstable,
         without(&needs, best_effort.iter().chain(third.iter())),
+        favoured,
     )?;
     let first = nearest(
         best_effort,
         without(&needs, second.iter().chain(third.iter())),
+        favoured,
     )?;
     let ends = first.into_iter().chain(second).chain(third);
     Ok(ends.map(|pod| pod.uid.clone()).collect())
@@ -109,15 +119,26 @@ fn without<'a>(needs: &[Need], pods: impl Iterator<Item = &'a &'a Workload>) -> 
 }
 
 /// Pods until nothing is missing: each time the one that leaves least missing, of equals the smaller.
-fn nearest(mut pods: Vec<&Workload>, mut needs: Vec<Need>) -> Result<Vec<&Workload>, Impossible> {
+fn nearest<'a>(
+    mut pods: Vec<&'a Workload>,
+    mut needs: Vec<Need>,
+    favoured: &BTreeSet<String>,
+) -> Result<Vec<&'a Workload>, Impossible> {
     let mut chosen = Vec::new();
     while !needs.is_empty() {
         let mut best: Option<(f64, usize)> = None;
         for (index, pod) in pods.iter().enumerate() {
             let distance = distance(&needs, pod);
             let better = best.is_none_or(|(shortest, held)| {
-                distance < shortest
-                    || (distance.total_cmp(&shortest).is_eq() && !is_larger(pod, pods[held]))
+                let nearer = distance.total_cmp(&shortest);
+                let smaller = size(pod).cmp(&size(pods[held]));
+                let (ours, theirs) = (&pod.uid, &pods[held].uid);
+                let liked = favoured.contains(ours) || !favoured.contains(theirs);
+                match nearer.then(smaller) {
+                    Ordering::Less => true,
+                    Ordering::Equal => liked,
+                    Ordering::Greater => false,
+                }
             });
             if better {
                 best = Some((distance, index));
@@ -143,9 +164,8 @@ fn distance(needs: &[Need], pod: &Workload) -> f64 {
         .sum()
 }
 
-fn is_larger(one: &Workload, other: &Workload) -> bool {
-    let size = |pod: &Workload| (request(pod, "memory"), request(pod, "cpu"));
-    size(one) > size(other)
+fn size(pod: &Workload) -> (i64, i64) {
+    (request(pod, "memory"), request(pod, "cpu"))
 }
 
 fn show(needs: &[Need]) -> String {
@@ -193,7 +213,7 @@ mod tests {
             pod("small", "1", false, 0),
             pod("large", "3", false, 0),
         ];
-        let ends = |cpu| victims(&critical, pods.iter(), &missing(cpu)).unwrap();
+        let ends = |cpu| victims(&critical, pods.iter(), &missing(cpu), &BTreeSet::new()).unwrap();
         assert_eq!(ends(2000), ["large"]);
         assert_eq!(ends(1000), ["small"]);
         assert_eq!(ends(4000), ["large", "small"]);
@@ -201,10 +221,26 @@ mod tests {
     }
 
     #[test]
+    fn favoured_pods_end_only_before_their_equals() {
+        let critical = pod("critical", "8", false, 2_000_000_000);
+        let pods = ["a", "b"].map(|uid| pod(uid, "2", false, 0));
+        let small = pod("small", "1", false, 0);
+        let ends = |favoured: &str, cpu| {
+            let favoured = BTreeSet::from([favoured.to_owned()]);
+            let pods = pods.iter().chain([&small]);
+            victims(&critical, pods, &missing(cpu), &favoured).unwrap()
+        };
+        assert_eq!(ends("a", 2000), ["a"]);
+        assert_eq!(ends("b", 2000), ["b"]);
+        assert_eq!(ends("a", 1000), ["small"]);
+    }
+
+    #[test]
     fn critical_pods_do_not_end_for_each_other() {
         let critical = pod("critical", "8", false, 2_000_000_000);
         let other = pod("other", "8", false, 2_000_000_000);
-        let error = victims(&critical, [other].iter(), &missing(500)).unwrap_err();
+        let error = victims(&critical, [other].iter(), &missing(500), &BTreeSet::new());
+        let error = error.unwrap_err();
         assert!(
             error.to_string().ends_with("[(res: cpu, q: 500), ]"),
             "{error}"

@@ -1,11 +1,13 @@
 //! Replays what was recorded on real kubelets against the model.
 
+use std::collections::BTreeSet;
+
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::corpus::{Configuration, ContainerView, Files, Operation, Refusal, Seen, Sequence};
-use super::node::Node;
+use super::node::{self, Node};
 use super::recipe::{ContainerRecipe, PodRecipe};
 use super::record::NAMESPACE;
 use super::workload::{self, Amounts};
@@ -20,6 +22,9 @@ pub enum Error {
     /// A recorded pod cannot be read.
     #[error(transparent)]
     Pod(#[from] workload::Error),
+    /// The kubelet came back, the model does not.
+    #[error(transparent)]
+    Restart(#[from] node::Unstartable),
     /// A recorded state file is none.
     #[error(transparent)]
     File(#[from] checkpoint::Error),
@@ -75,6 +80,8 @@ pub fn replay(
 pub struct Replay {
     machine: Machine,
     node: Node,
+    /// Pods whose containers were started.
+    running: BTreeSet<String>,
 }
 
 impl Replay {
@@ -113,6 +120,7 @@ impl Replay {
         let replay = Self {
             machine: configuration.machine.clone(),
             node,
+            running: BTreeSet::new(),
         };
         Ok((replay, differences))
     }
@@ -150,21 +158,23 @@ impl Replay {
         match operation {
             Operation::Create { name, pod } => {
                 node.devices().favour(recorded.devices.clone());
+                node.favour_victims(recorded.failed.keys().cloned());
                 match node.admit(&object(name, pod))? {
                     Ok(()) if pod.runs => node.all_started(name),
                     Ok(()) => {}
                     Err(refusal) => seen.refusal = Some(refusal),
                 }
-                let preempted = Refusal {
-                    reason: preemption::REASON.to_owned(),
-                    message: preemption::MESSAGE.to_owned(),
-                };
-                let ended = node.take_preempted().into_iter();
-                seen.failed = ended.map(|name| (name, preempted.clone())).collect();
+                if pod.runs {
+                    self.running.insert(name.clone());
+                }
+                for name in node.take_preempted() {
+                    let ended = preempted(self.running.contains(&name));
+                    seen.failed.insert(name, ended);
+                }
             }
             Operation::Delete { name } => node.stopped(name),
             Operation::Restart { probe } => {
-                seen.failed = node.restart();
+                seen.failed = node.restart()?;
                 node.announce(&self.machine);
                 let recipe = PodRecipe {
                     containers: vec![ContainerRecipe::default()],
@@ -195,6 +205,19 @@ impl Replay {
         seen.memory = node.memory_state();
         seen.devices = node.device_entries().to_vec();
         Ok(seen)
+    }
+}
+
+/// What the status of a preempted pod says: nothing where it ran and came to a good end.
+fn preempted(ran: bool) -> Refusal {
+    let (reason, message) = if ran {
+        ("", "")
+    } else {
+        (preemption::REASON, preemption::MESSAGE)
+    };
+    Refusal {
+        reason: reason.to_owned(),
+        message: message.to_owned(),
     }
 }
 

@@ -21,6 +21,7 @@ use super::recipe::{ContainerRecipe, Kind, PodRecipe};
 use super::workload::Workload;
 use super::{configurations, random, replay};
 use crate::local::KubeletSettings;
+use crate::local::kubelet::TopologyPolicy;
 
 fn machine() -> Machine {
     profile::from_yaml(
@@ -154,8 +155,9 @@ proptest! {
                 }
                 Operation::Delete { name } => node.stopped(&name),
                 Operation::Restart { .. } => {
-                    node.restart();
-                    node.announce(machine);
+                    if node.restart().is_ok() {
+                        node.announce(machine);
+                    }
                 }
                 Operation::Drain => {
                     let uids: Vec<String> = node.active().map(str::to_owned).collect();
@@ -177,6 +179,29 @@ proptest! {
         node.release();
         prop_assert_eq!(before, (node.cpu_state(), node.memory_state()));
     }
+}
+
+#[test]
+fn kubelet_without_shared_cpus_does_not_come_back() {
+    let settings = KubeletSettings {
+        cpu_manager_policy_options: [("strict-cpu-reservation".to_owned(), "true".to_owned())]
+            .into(),
+        topology_manager_policy: TopologyPolicy::None,
+        ..KubeletSettings::default()
+    };
+    let mut node = Node::new(&machine(), &settings).unwrap();
+    let mut all = pod("p", "12").pod;
+    node.admit(&all).unwrap().unwrap();
+    assert_eq!(
+        node.restart().unwrap_err().to_string(),
+        "start cpu manager error: default cpuset cannot be empty"
+    );
+    node.stopped("p");
+    all.metadata.uid = Some("q".to_owned());
+    all.spec.as_mut().unwrap().containers[0].resources = None;
+    node.admit(&all).unwrap().unwrap();
+    assert_eq!(node.restart(), Ok(BTreeMap::new()));
+    assert_eq!(node.active().collect::<Vec<_>>(), ["q"]);
 }
 
 #[test]

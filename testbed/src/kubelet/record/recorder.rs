@@ -238,6 +238,8 @@ impl Recorder {
                     self.delete(std::slice::from_ref(name), &client).await?;
                     self.alive.retain(|other| other != name);
                 }
+                // It would not come back: no CPU manager starts without shared CPUs.
+                Operation::Restart { .. } if !self.has_shared_cpus()? => continue,
                 Operation::Restart { probe } => {
                     self.node.stop_kubelet().await?;
                     self.node.start_kubelet().await?;
@@ -324,7 +326,7 @@ impl Recorder {
         let deadline = Instant::now() + LIMIT;
         for name in gone {
             let mut status = self.status(&name).await?;
-            while status.phase.as_deref() != Some("Failed") {
+            while !matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
                 late_after(deadline, &name, || format!("end ({status:?})"))?;
                 tokio::time::sleep(LOOK).await;
                 status = self.status(&name).await?;
@@ -429,6 +431,11 @@ impl Recorder {
             fields.remove("checksum");
         }
         Ok(value)
+    }
+
+    fn has_shared_cpus(&self) -> Result<bool, Error> {
+        let state = self.state(CPU)?;
+        Ok(state["policyName"] != "static" || state["defaultCpuSet"] != "")
     }
 
     /// Entries of the device manager's checkpoint of pods of this configuration.
