@@ -343,7 +343,7 @@ impl Manager {
         }
     }
 
-    /// `cpu_manager_state` without its checksum, which the kubelet accepts as 0.
+    /// `cpu_manager_state` without its checksum ([`checkpoint`](super::checkpoint) makes the file).
     pub fn state(&self) -> Value {
         let text = |cpus: &Cpus| {
             let list: Vec<u32> = cpus.iter().copied().collect();

@@ -452,7 +452,7 @@ impl Manager {
         }
     }
 
-    /// `memory_manager_state` without its checksum, which only the kubelet's own language can compute.
+    /// `memory_manager_state` without its checksum ([`checkpoint`](super::checkpoint) makes the file).
     pub fn state(&self) -> Value {
         if !self.is_static {
             return json!({ "policyName": "None", "machineState": {} });
