@@ -133,7 +133,11 @@ impl Managers {
     /// The kubelet finds its pods and its state again; those that are refused now, by UID.
     pub(crate) fn restart(&self) -> BTreeMap<String, Refusal> {
         let mut model = self.lock();
-        let refused = model.node.restart();
+        let refused = model.node.restart().unwrap_or_else(|error| {
+            // A real one ends at its start until somebody removes the state; here the pods just stay.
+            tracing::error!(%error, "A real kubelet would not start");
+            BTreeMap::new()
+        });
         self.write(&mut model);
         refused
     }
