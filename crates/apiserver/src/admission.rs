@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use super::authn::Identity;
+use super::authz::escalation;
 use super::failure::{Failure, Subject};
 use super::registry::Resource;
 use super::store::State;
@@ -101,6 +102,12 @@ pub(crate) fn admit(
             runtime_class::admit(state, attempt, object)?;
         }
     }
+    if new && attempt.has("StorageObjectInUseProtection") {
+        protect(storage, object);
+    }
+    if attempt.resource.group == "rbac.authorization.k8s.io" {
+        check_escalation(state, attempt, object)?;
+    }
     if storage == "pods" && attempt.subresource.is_empty() && attempt.has("LimitRanger") && new {
         limits::check(state, attempt, object)?;
     }
@@ -131,6 +138,54 @@ pub(crate) fn check_delete(attempt: &Attempt<'_>, before: &Value) -> Result<(), 
         return Err(attempt.forbidden("this namespace may not be deleted"));
     }
     Ok(())
+}
+
+/// What holds data goes only when nobody uses it.
+fn protect(storage: &str, object: &mut Value) {
+    let finalizer = match storage {
+        "persistentvolumes" => "kubernetes.io/pv-protection",
+        "persistentvolumeclaims" => "kubernetes.io/pvc-protection",
+        _ => return,
+    };
+    let list = &mut object["metadata"]["finalizers"];
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    if let Some(list) = list.as_array_mut()
+        && !list.iter().any(|known| known == finalizer)
+    {
+        list.push(json!(finalizer));
+    }
+}
+
+/// Refuses roles and bindings that would give what their writer does not have.
+fn check_escalation(state: &State, attempt: &Attempt<'_>, object: &Value) -> Result<(), Failure> {
+    let user = &attempt.who.user;
+    let resource = attempt.resource.plural.as_str();
+    let same = |field: &str| {
+        attempt
+            .before
+            .is_some_and(|before| before[field] == object[field])
+    };
+    if resource.ends_with("roles") {
+        if same("rules") && same("aggregationRule") {
+            return Ok(());
+        }
+        let why = escalation::of_role(state, user, resource, attempt.namespace, object);
+        return why.map_or(Ok(()), |why| Err(attempt.forbidden(&why)));
+    }
+    if same("roleRef") && same("subjects") {
+        return Ok(());
+    }
+    match escalation::of_binding(state, user, attempt.namespace, object) {
+        None => Ok(()),
+        Some(escalation::Refusal::Grants(why)) => Err(attempt.forbidden(&why)),
+        Some(escalation::Refusal::NoRole(name)) => Err(Failure::not_found(&Subject {
+            group: &attempt.resource.group,
+            resource,
+            name: &name,
+        })),
+    }
 }
 
 /// A node is not ready until it says so.

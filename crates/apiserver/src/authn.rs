@@ -161,9 +161,17 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
     }
     if user.is_empty() {
         if !groups.is_empty() || !extra.is_empty() || !uid.is_empty() {
-            return Err(Failure::internal(
-                "requested impersonation without impersonating a user",
-            ));
+            let mut asked: Vec<String> = groups
+                .iter()
+                .map(|group| format!("{{Group  {group}    }}"))
+                .collect();
+            if !uid.is_empty() {
+                asked.push(format!("{{UID  {uid}    }}"));
+            }
+            return Err(Failure::bad_request(format!(
+                "requested [{}] without impersonating a user",
+                asked.join(" ")
+            )));
         }
         return Ok(asker);
     }

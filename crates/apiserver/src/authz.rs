@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
+use super::selectors;
 use super::store::State;
+
+pub(crate) mod escalation;
+mod node;
 
 /// Who asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) name: &'a str,
     /// The path, for what is no resource; empty otherwise.
     pub(crate) path: &'a str,
+    /// The field selector of a list or a watch.
+    pub(crate) fields: &'a str,
 }
 
 impl Attributes<'_> {
@@ -52,6 +58,19 @@ impl Attributes<'_> {
 
 /// Whether a user may do something.
 pub(crate) fn allows(state: &State, user: &User, asked: &Attributes<'_>) -> bool {
+    decide(state, user, asked).is_ok()
+}
+
+/// Whether a user may do something; the refusal says why not, where an authorizer says so.
+pub(crate) fn decide(state: &State, user: &User, asked: &Attributes<'_>) -> Result<(), String> {
+    let as_node = node::allows(state, user, asked);
+    if matches!(as_node, Some(Ok(()))) || by_roles(state, user, asked) {
+        return Ok(());
+    }
+    Err(as_node.and_then(Result::err).unwrap_or_default())
+}
+
+fn by_roles(state: &State, user: &User, asked: &Attributes<'_>) -> bool {
     if user.groups.iter().any(|group| group == "system:masters") {
         return true;
     }
@@ -62,8 +81,7 @@ pub(crate) fn allows(state: &State, user: &User, asked: &Attributes<'_>) -> bool
         .flatten();
     cluster.chain(local).any(|binding| {
         role_of(state, binding, asked.namespace)
-            .and_then(|role| role["rules"].as_array())
-            .is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, asked)))
+            .is_some_and(|role| rules_in(state, role).any(|rule| rule_allows(rule, asked)))
     })
 }
 
@@ -74,8 +92,30 @@ pub(crate) fn rules_of<'a>(state: &'a State, user: &'a User, namespace: &'a str)
     cluster
         .chain(local)
         .filter_map(|binding| role_of(state, binding, namespace))
-        .flat_map(|role| role["rules"].as_array().into_iter().flatten())
+        .flat_map(|role| rules_in(state, role))
         .collect()
+}
+
+/// The rules of a role; one that is put together of others has theirs, which a controller writes into it as well.
+fn rules_in<'a>(state: &'a State, role: &'a Value) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
+    let own = role["rules"].as_array().into_iter().flatten();
+    let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
+    let Some(selectors) = selectors.filter(|_| role["rules"].as_array().is_none_or(Vec::is_empty))
+    else {
+        return Box::new(own);
+    };
+    let parts = state
+        .list("clusterroles.rbac.authorization.k8s.io", "")
+        .map(|(_, part)| &**part)
+        .filter(|part| part["metadata"]["name"] != role["metadata"]["name"])
+        .filter(move |part| {
+            let labels = &part["metadata"]["labels"];
+            selectors
+                .iter()
+                .any(|selector| selectors::selects(selector, labels))
+        })
+        .flat_map(|part| rules_in(state, part));
+    Box::new(parts)
 }
 
 /// The role that a binding is about.

@@ -7,6 +7,8 @@ use super::registry::Resource;
 mod pod;
 mod workloads;
 
+pub(crate) use self::workloads::TEMPLATE_GENERATION;
+
 /// Fills in the defaults of a built-in kind; the object has its shape already, so empty values are missing ones.
 pub(crate) fn apply(resource: &Resource, object: &mut Value) {
     match resource.storage.as_str() {
@@ -31,6 +33,9 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
             let spec = &mut object["spec"];
             missing(spec, "persistentVolumeReclaimPolicy", || json!("Retain"));
             missing(spec, "volumeMode", || json!("Filesystem"));
+            if let Some(source) = part(spec, "hostPath") {
+                missing(source, "type", || json!(""));
+            }
         }
         "persistentvolumeclaims" => {
             missing(&mut object["status"], "phase", || json!("Pending"));
@@ -153,6 +158,10 @@ fn namespace(object: &mut Value) {
 }
 
 fn node(object: &mut Value) {
+    let first = object["spec"]["podCIDR"].clone();
+    if first.is_string() {
+        missing(&mut object["spec"], "podCIDRs", || json!([first]));
+    }
     let status = &mut object["status"];
     if let Some(capacity) = status.get("capacity").cloned() {
         missing(status, "allocatable", || capacity);

@@ -177,6 +177,11 @@ pub(crate) fn facts() -> &'static Value {
 
 static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(built_in()));
 
+/// Whether a built-in resource has objects of this kind.
+pub(crate) fn has_kind(api_version: &str, kind: &str) -> bool {
+    BUILT_IN.of_kind(api_version, kind).is_some()
+}
+
 fn strings(value: &Value) -> Vec<String> {
     let list = value.as_array().into_iter().flatten();
     list.filter_map(Value::as_str).map(str::to_owned).collect()

@@ -101,7 +101,16 @@ fn access(
         };
         Err(Failure::invalid(&subject, &[cause]))
     };
-    if resource.is_object() == path.is_object() {
+    if resource.is_object() && path.is_object() {
+        let written = format!("{{\"Path\":{},\"Verb\":{}}}", path["path"], path["verb"]);
+        let cause = Cause::invalid(
+            "spec.nonResourceAttributes",
+            &Value::Null,
+            "cannot be specified in combination with resourceAttributes",
+        );
+        return refuse(cause.with_value(&written));
+    }
+    if resource.is_null() && path.is_null() {
         return refuse(Cause::invalid(
             "spec.resourceAttributes",
             &Value::Null,
@@ -131,10 +140,11 @@ fn access(
         }
     };
     if kind == "LocalSubjectAccessReview" && resource["namespace"] != request.namespace {
-        return Err(Failure::bad_request(format!(
-            "spec.resourceAttributes.namespace must match namespace: {}",
-            request.namespace
-        )));
+        return refuse(Cause::invalid(
+            "spec.resourceAttributes.namespace",
+            &resource["namespace"],
+            "must match metadata.namespace",
+        ));
     }
     let parts = [
         "verb",

@@ -48,6 +48,9 @@ struct Cut;
 
 /// Largest body that is read, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
+/// Warning of the one built-in kind that is deprecated.
+const ENDPOINTS_DEPRECATED: &str =
+    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 /// How long something is waited for that controllers are about to make.
 const PASSES_WITHIN: Duration = Duration::from_secs(2);
 
@@ -204,7 +207,7 @@ async fn respond(
     };
     let verb = target.verb(request.method(), &query);
     let named = query.get("fieldSelector").and_then(|text| named(text));
-    let resource = find(shared, &who, &target, verb, named)?;
+    let resource = find(shared, &who, &target, verb, named, &query)?;
     check_verb(&resource, &target, verb)?;
     if kubelet::answers(&target) {
         return kubelet::pass(shared, request, &target).await;
@@ -252,8 +255,11 @@ async fn respond(
     let Answer {
         code,
         body,
-        warnings,
+        mut warnings,
     } = perform(shared, verb, &request).await?;
+    if resource.storage == "endpoints" {
+        warnings.push(ENDPOINTS_DEPRECATED.to_owned());
+    }
     let body = view.of(&resource, body);
     if wants_yaml(accept)
         && let Ok(text) = serde_yaml::to_string(&body)
@@ -323,6 +329,7 @@ fn find(
     target: &Target<'_>,
     verb: &str,
     named: Option<&str>,
+    query: &std::collections::HashMap<String, String>,
 ) -> Result<Arc<Resource>, Failure> {
     let state = shared.store.lock();
     let table = shared.registry.table(&state);
@@ -338,14 +345,19 @@ fn find(
             _ => target.name,
         },
         path: "",
+        fields: query.get("fieldSelector").map_or("", String::as_str),
     };
-    if !authz::allows(&state, &who.user, &asked) {
+    if let Err(why) = authz::decide(&state, &who.user, &asked) {
         let subject = Subject {
             group: target.group,
             resource: target.plural,
             name: asked.name,
         };
-        return Err(Failure::forbidden(&subject, &asked.refusal(&who.user)));
+        let mut refusal = asked.refusal(&who.user);
+        if !why.is_empty() {
+            refusal = format!("{refusal}: {why}");
+        }
+        return Err(Failure::forbidden(&subject, &refusal));
     }
     let found = table
         .find(target.group, target.version, target.plural)
@@ -382,6 +394,15 @@ async fn perform(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<A
 fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
     if verb == "create" && reviews::is_review(&request.resource.storage) {
         return reviews::answer(shared, request);
+    }
+    let options = match verb {
+        "create" => "CreateOptions",
+        "update" => "UpdateOptions",
+        "patch" => "PatchOptions",
+        _ => "",
+    };
+    if !options.is_empty() {
+        request.check_write_options(options)?;
     }
     let state = &mut shared.store.lock();
     let past = request.past(state);

@@ -69,6 +69,12 @@ fn tidy_fields(schema: Node<'_>, fields: &mut Map<String, Value>) {
             fields.insert(name.clone(), default);
         }
     }
+    // an empty list does not outlive being stored
+    for (name, field) in fields.iter_mut() {
+        if field.as_array().is_some_and(Vec::is_empty) && listed(owner, "always", name) {
+            *field = Value::Null;
+        }
+    }
     let lists = PRESENCE.get(owner).and_then(|of| of["always"].as_array());
     for name in lists.into_iter().flatten().filter_map(Value::as_str) {
         fields.entry(name).or_insert(Value::Null);

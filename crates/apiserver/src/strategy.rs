@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::defaults::TEMPLATE_GENERATION;
 use super::failure::Failure;
 use super::pods;
 use super::registry::{DEFINITIONS, Resource};
@@ -98,7 +99,9 @@ pub(crate) fn prepare_create(
         "secrets" => merge_string_data(object),
         "jobs.batch" => job::prepare(object),
         "services" => service::allocate(state, object, None)?,
-        "daemonsets.apps" => {}
+        "daemonsets.apps" => {
+            object["metadata"]["annotations"][TEMPLATE_GENERATION] = json!("1");
+        }
         _ => {}
     }
     Ok(())
@@ -140,6 +143,7 @@ pub(crate) fn prepare_update(
         ("namespaces", "finalize") => copy(before, object, "status"),
         ("secrets", "") => merge_string_data(object),
         ("services", "") => service::allocate(state, object, Some(before))?,
+        ("daemonsets.apps", "") => count_templates(before, object),
         ("pods", "ephemeralcontainers") => only_part(before, object, &["ephemeralContainers"]),
         ("pods", "resize") => resize(before, object),
         _ => {}
@@ -149,6 +153,17 @@ pub(crate) fn prepare_update(
         object["metadata"]["generation"] = json!(generation + 1);
     }
     Ok(())
+}
+
+/// Daemon sets say in an annotation how often their template changed.
+fn count_templates(before: &Value, object: &mut Value) {
+    let known = before["metadata"]["annotations"][TEMPLATE_GENERATION]
+        .as_str()
+        .and_then(|text| text.parse::<i64>().ok())
+        .unwrap_or(1);
+    let changed = before["spec"]["template"] != object["spec"]["template"];
+    let now = known + i64::from(changed);
+    object["metadata"]["annotations"][TEMPLATE_GENERATION] = json!(now.to_string());
 }
 
 fn status_update(resource: &Resource, before: &Value, object: &mut Value) {

@@ -38,8 +38,8 @@ pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Re
         for container in list {
             let name = container["name"].as_str().unwrap_or_default().to_owned();
             for (kind, singular, amounts) in [
-                ("limits", "limit", &limits),
                 ("requests", "request", &requests),
+                ("limits", "limit", &limits),
             ] {
                 let mut set = Vec::new();
                 for (resource, amount) in amounts.as_object().into_iter().flatten() {

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::pod::template_defaults;
 use super::{items, missing, part};
 
+/// Annotation of daemon sets.
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 fn template(object: &mut Value) {
     template_defaults(&mut object["spec"]["template"]["spec"]);
 }
@@ -24,6 +27,11 @@ pub(super) fn replication_controller(object: &mut Value) {
     }
     labels_from_template(object);
     missing(&mut object["spec"], "replicas", || json!(1));
+    if object["spec"]["minReadySeconds"] == 0
+        && let Some(fields) = object["spec"].as_object_mut()
+    {
+        fields.remove("minReadySeconds");
+    }
     if object["spec"]["template"].is_object() {
         template(object);
     }
@@ -64,6 +72,12 @@ pub(super) fn daemon_set(object: &mut Value) {
     }
     missing(spec, "revisionHistoryLimit", || json!(10));
     template(object);
+    // how often the template changed was a field of the specification once
+    missing(
+        &mut object["metadata"]["annotations"],
+        TEMPLATE_GENERATION,
+        || json!("1"),
+    );
 }
 
 pub(super) fn stateful_set(object: &mut Value) {

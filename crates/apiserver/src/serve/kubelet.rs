@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::Body;
 use super::target::Target;
 use crate::Shared;
-use crate::failure::{Failure, Subject};
+use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
 
 /// Port of a kubelet that does not say one.
@@ -67,7 +67,9 @@ pub(super) async fn pass(
     };
     let Some(location) = found else {
         // nobody has said anything yet
-        return Ok(Response::new(empty()));
+        let mut response = Response::new(empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(response);
     };
     let proxied = target.subresource == "proxy";
     if proxied && location.path.is_empty() {
@@ -387,6 +389,31 @@ fn container(pod: &Value, asked: &str) -> Result<String, Failure> {
     )))
 }
 
+/// Numbers in the query of a log.
+fn check_log_options<'q>(name: &str, value: &dyn Fn(&str) -> &'q str) -> Result<(), Failure> {
+    let mut causes = Vec::new();
+    for (field, least, why) in [
+        ("tailLines", 0, "must be greater than or equal to 0"),
+        ("limitBytes", 1, "must be greater than 0"),
+        ("sinceSeconds", 1, "must be greater than 0"),
+    ] {
+        if let Ok(number) = value(field).parse::<i64>()
+            && number < least
+        {
+            causes.push(Cause::invalid(field, &serde_json::json!(number), why));
+        }
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let subject = Subject {
+        group: "",
+        resource: "PodLogOptions",
+        name,
+    };
+    Err(Failure::invalid(&subject, &causes))
+}
+
 /// Where the kubelet of a pod answers for it; `None` for the log of a pod that runs nowhere yet.
 fn of_pod(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Location>, Failure> {
     let pairs: Vec<(String, String)> =
@@ -398,6 +425,9 @@ fn of_pod(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Locati
         found.map_or("", |(_, value)| value.as_str())
     };
     let is_true = |name: &str| matches!(value(name), "true" | "1");
+    if target.subresource == "log" {
+        check_log_options(target.name, &value)?;
+    }
     let pod = find_pod(state, target, target.name)?;
     let forwards = target.subresource == "portforward";
     let container = if forwards {

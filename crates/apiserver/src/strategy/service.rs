@@ -105,12 +105,11 @@ fn address(state: &State, object: &mut Value) -> Result<(), Failure> {
             let why = if taken {
                 "provided IP is already allocated"
             } else if !within {
-                "the provided IP (ADDRESS) is not in the valid range. The range of valid IPs is 10.96.0.0/16"
+                "the provided network does not match the current range"
             } else {
                 ""
             };
             if !why.is_empty() {
-                let why = why.replace("ADDRESS", &address);
                 return Err(invalid(
                     object,
                     "spec.clusterIPs",

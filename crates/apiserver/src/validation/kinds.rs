@@ -96,9 +96,22 @@ pub(super) fn secret(object: &Value, causes: &mut Vec<Cause>) {
 }
 
 pub(super) fn config_map(object: &Value, causes: &mut Vec<Cause>) {
-    for field in ["data", "binaryData"] {
-        keys(&object[field], field, causes);
+    keys(&object["data"], "data", causes);
+    for key in object["data"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key)
+    {
+        if object["binaryData"].get(key).is_some() {
+            causes.push(Cause::invalid(
+                format!("data[{key}]"),
+                &json!(key),
+                "duplicate of key present in binaryData",
+            ));
+        }
     }
+    keys(&object["binaryData"], "binaryData", causes);
 }
 
 fn keys(data: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -312,10 +325,11 @@ pub(super) fn binding(object: &Value, causes: &mut Vec<Cause>) {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let role = &object["roleRef"];
     one_of(&role["apiGroup"], &[GROUP], "roleRef.apiGroup", causes);
-    let kinds: &[&str] = if object["metadata"]["namespace"].is_string() {
-        &["Role", "ClusterRole"]
-    } else {
+    let cluster = object["metadata"]["namespace"].is_null();
+    let kinds: &[&str] = if cluster {
         &["ClusterRole"]
+    } else {
+        &["Role", "ClusterRole"]
     };
     one_of(&role["kind"], kinds, "roleRef.kind", causes);
     if text(&role["name"]).is_empty() {
@@ -327,7 +341,7 @@ pub(super) fn binding(object: &Value, causes: &mut Vec<Cause>) {
         }
         match text(&subject["kind"]) {
             "ServiceAccount" => {
-                if text(&subject["namespace"]).is_empty() {
+                if cluster && text(&subject["namespace"]).is_empty() {
                     causes.push(Cause::required(format!("{at}.namespace"), ""));
                 }
             }

@@ -22,13 +22,16 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
         selectors::selects(&selector, labels)
     } else {
         let selector = &spec["selector"];
-        if selector.is_null() {
+        if selector.is_null() && !daemons {
             causes.push(Cause::required("spec.selector", ""));
         } else if selector.as_object().is_some_and(serde_json::Map::is_empty) {
             causes.push(Cause::invalid(
                 "spec.selector",
                 selector,
-                "empty selector is invalid for deployment",
+                &format!(
+                    "empty selector is invalid for {}",
+                    resource.kind.to_lowercase()
+                ),
             ));
         } else {
             meta::labels(

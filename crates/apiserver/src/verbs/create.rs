@@ -62,7 +62,7 @@ impl Request<'_> {
             .as_str()
             .is_some_and(|version| !version.is_empty())
         {
-            return Err(Failure::internal(
+            return Err(Failure::unnamed(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
@@ -72,6 +72,12 @@ impl Request<'_> {
             .is_some()
         {
             let mut failure = Failure::already_exists(&subject);
+            let ends = state
+                .get(&key.resource, &key.namespace, &key.name)
+                .is_some_and(|known| known["metadata"]["deletionTimestamp"].is_string());
+            if ends {
+                failure.message = format!("object is being deleted: {}", failure.message);
+            }
             if generated {
                 failure
                     .message

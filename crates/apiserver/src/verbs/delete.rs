@@ -35,7 +35,7 @@ const RETURNED: &[&str] = &[
 ];
 
 /// Kinds whose dependents stay unless something else is asked for.
-const ORPHANING: &[&str] = &["replicationcontrollers", "jobs.batch", "cronjobs.batch"];
+const ORPHANING: &[&str] = &["replicationcontrollers", "jobs.batch"];
 
 /// How an object is to be deleted.
 #[derive(Clone, Debug, Default)]
@@ -100,13 +100,26 @@ impl Request<'_> {
     /// Removes an object, or marks it when it has time left or finalizers hold it.
     pub(crate) fn delete(&self, state: &mut State) -> Result<Answer, Failure> {
         let options = self.delete_options()?;
-        self.delete_with(state, &options)
+        let mut answer = self.delete_with(state, &options)?;
+        let said = !options.propagation.is_empty() || options.orphan.is_some();
+        if self.resource.storage == "jobs.batch" && !said {
+            answer.warnings.push("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_owned());
+        }
+        Ok(answer)
     }
 
     fn delete_options(&self) -> Result<Options, Failure> {
         let given: Value = if self.body.is_empty() {
-            let number = |name: &str| self.parameter(name).parse::<i64>().ok();
-            let mut given = json!({"gracePeriodSeconds": number("gracePeriodSeconds")});
+            let seconds = self.parameter("gracePeriodSeconds");
+            let mut given = json!({});
+            if !seconds.is_empty() {
+                let number: i64 = seconds.parse().map_err(|_| {
+                    Failure::bad_request(format!(
+                        "strconv.ParseInt: parsing {seconds:?}: invalid syntax"
+                    ))
+                })?;
+                given["gracePeriodSeconds"] = json!(number);
+            }
             if !self.parameter("propagationPolicy").is_empty() {
                 given["propagationPolicy"] = json!(self.parameter("propagationPolicy"));
             }
@@ -115,14 +128,38 @@ impl Request<'_> {
             }
             given
         } else {
-            serde_json::from_slice(self.body).unwrap_or(Value::Null)
+            serde_json::from_slice(self.body).map_err(|error| {
+                Failure::bad_request(format!(
+                    "couldn't get version/kind; json parse error: {}",
+                    super::json_error(self.body, &error)
+                ))
+            })?
         };
+        let kind = given["kind"].as_str().unwrap_or("DeleteOptions");
+        if kind != "DeleteOptions" {
+            let version = given["apiVersion"].as_str().unwrap_or_default();
+            return Err(Failure::bad_request(format!(
+                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+            )));
+        }
+        let seconds = &given["gracePeriodSeconds"];
+        if !seconds.is_null() && !seconds.is_i64() {
+            return Err(Failure::bad_request(format!(
+                "json: cannot unmarshal {} into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+                if seconds.is_string() {
+                    "string"
+                } else {
+                    "number"
+                }
+            )));
+        }
         let mut options = Options::read(&given)?;
         options.dry_run |= self.dry_run();
         Ok(options)
     }
 
     fn check_preconditions(&self, before: &Value, options: &Options) -> Result<(), Failure> {
+        let is_namespace = self.resource.storage == "namespaces";
         let subject = Subject {
             resource: &self.resource.kind,
             ..self.subject()
@@ -145,6 +182,12 @@ impl Request<'_> {
                 && before["metadata"][field] != wanted.as_str()
             {
                 let seen = before["metadata"][field].as_str().unwrap_or_default();
+                if is_namespace {
+                    let why = format!(
+                        "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {seen}"
+                    );
+                    return Err(Failure::conflict(&self.subject(), &why));
+                }
                 let why = format!(
                     "the {word} in the precondition ({wanted}) does not match the {word} in record ({seen}). {end}"
                 );
@@ -214,7 +257,7 @@ impl Request<'_> {
     /// The answer to a deletion that is not over yet.
     fn marked(&self, object: &Value, options: &Options) -> Answer {
         let mut answer = Answer::ok(self.present(object));
-        if options.propagation == "Foreground" || options.orphan == Some(false) {
+        if options.orphan == Some(false) {
             answer.code = 202;
         }
         answer

@@ -86,15 +86,16 @@ impl Request<'_> {
         };
         let token = accounts.sign(&claims).map_err(Failure::internal)?;
         let told = jiff::Timestamp::from_second(at + lasts).unwrap_or(jiff::Timestamp::MAX);
+        let mut body = json!({
+            "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {"name": self.name, "namespace": self.namespace,
+                "uid": account["metadata"]["uid"], "creationTimestamp": now()},
+            "spec": {"audiences": audiences, "expirationSeconds": lasts, "boundObjectRef": bound},
+        });
+        body["status"] = json!({"token": token, "expirationTimestamp": instant(told)});
         Ok(Answer {
             code: 201,
-            body: json!({
-                "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-                "metadata": {"name": self.name, "namespace": self.namespace,
-                    "uid": account["metadata"]["uid"], "creationTimestamp": now()},
-                "spec": {"audiences": audiences, "expirationSeconds": lasts, "boundObjectRef": bound},
-                "status": {"token": token, "expirationTimestamp": instant(told)},
-            }),
+            body,
             warnings: Vec::new(),
         })
     }

@@ -58,6 +58,7 @@ impl Request<'_> {
     /// A new state of an object.
     pub(crate) fn replace(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
+        self.check_name(&object)?;
         if object["metadata"]["name"].as_str() != Some(self.name) {
             return Err(Failure::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",
@@ -88,6 +89,26 @@ impl Request<'_> {
             ));
         }
         self.write(state, object)
+    }
+
+    /// The object must be the one of the path.
+    fn check_name(&self, object: &Value) -> Result<(), Failure> {
+        if object["metadata"]["name"]
+            .as_str()
+            .is_none_or(str::is_empty)
+        {
+            return Err(Failure::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                self.name
+            )));
+        }
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        if self.resource.namespaced && !namespace.is_empty() && namespace != self.namespace {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok(())
     }
 
     /// Writes what an object shall be from now on.
@@ -125,12 +146,10 @@ impl Request<'_> {
                 .unwrap_or_default()
                 == 0;
         if may_go && !has_finalizers(&object) {
-            let last = state
-                .remove(&self.key())
-                .map_or(object, |last| Value::clone(&last));
+            state.remove(&self.key());
             return Ok(Answer {
                 code: 200,
-                body: self.present(&last),
+                body: self.present(&object),
                 warnings,
             });
         }

@@ -1,0 +1,205 @@
+//! Nobody grants what he does not have himself, unless he may `escalate` the role or `bind` it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Attributes, User, allows, rules_of};
+use crate::store::State;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// One permission: group, resource and name of the object, or a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    group: Option<String>,
+    path: Option<String>,
+    resource: Option<String>,
+    name: Option<String>,
+}
+
+fn texts(rule: &Value, field: &str) -> Vec<String> {
+    let list = rule[field].as_array().into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The permissions of a rule one by one, each with its verb.
+fn parts(rule: &Value) -> Vec<(Part, String)> {
+    let mut parts = Vec::new();
+    let verbs = texts(rule, "verbs");
+    for group in texts(rule, "apiGroups") {
+        for resource in texts(rule, "resources") {
+            let mut names: Vec<Option<String>> =
+                texts(rule, "resourceNames").into_iter().map(Some).collect();
+            if names.is_empty() {
+                names.push(None);
+            }
+            for name in names {
+                for verb in &verbs {
+                    let part = Part {
+                        group: Some(group.clone()),
+                        path: None,
+                        resource: Some(resource.clone()),
+                        name: name.clone(),
+                    };
+                    parts.push((part, verb.clone()));
+                }
+            }
+        }
+    }
+    for path in texts(rule, "nonResourceURLs") {
+        for verb in &verbs {
+            let part = Part {
+                group: None,
+                path: Some(path.clone()),
+                resource: None,
+                name: None,
+            };
+            parts.push((part, verb.clone()));
+        }
+    }
+    parts
+}
+
+fn covers(rule: &Value, part: &Part, verb: &str) -> bool {
+    let has = |field: &str, wanted: &str| {
+        texts(rule, field)
+            .iter()
+            .any(|known| known == "*" || known == wanted)
+    };
+    if !has("verbs", verb) {
+        return false;
+    }
+    if let Some(path) = &part.path {
+        return texts(rule, "nonResourceURLs").iter().any(|known| {
+            known == "*"
+                || known == path
+                || known
+                    .strip_suffix('*')
+                    .is_some_and(|start| path.starts_with(start))
+        });
+    }
+    let wanted = part.resource.as_deref().unwrap_or_default();
+    let any_subresource = wanted
+        .split_once('/')
+        .is_some_and(|(_, subresource)| has("resources", &format!("*/{subresource}")));
+    let names = texts(rule, "resourceNames");
+    has("apiGroups", part.group.as_deref().unwrap_or_default())
+        && (has("resources", wanted) || any_subresource)
+        && (names.is_empty() || part.name.as_ref().is_some_and(|name| names.contains(name)))
+}
+
+/// What of the rules the user does not have, as the refusal says it; `None` when there is nothing.
+fn missing(state: &State, user: &User, namespace: &str, rules: &[Value]) -> Option<String> {
+    let own = rules_of(state, user, namespace);
+    let mut lacking: BTreeMap<Part, Vec<String>> = BTreeMap::new();
+    for (part, verb) in rules.iter().flat_map(parts) {
+        if !own.iter().any(|rule| covers(rule, &part, &verb)) {
+            let verbs = lacking.entry(part).or_default();
+            if !verbs.contains(&verb) {
+                verbs.push(verb);
+            }
+        }
+    }
+    if lacking.is_empty() {
+        return None;
+    }
+    let lines: Vec<String> = lacking
+        .iter()
+        .map(|(part, verbs)| {
+            let mut fields = Vec::new();
+            for (name, value) in [
+                ("APIGroups", &part.group),
+                ("Resources", &part.resource),
+                ("NonResourceURLs", &part.path),
+                ("ResourceNames", &part.name),
+            ] {
+                if let Some(value) = value {
+                    fields.push(format!("{name}:[{value:?}]"));
+                }
+            }
+            let verbs: Vec<String> = verbs.iter().map(|verb| format!("{verb:?}")).collect();
+            fields.push(format!("Verbs:[{}]", verbs.join(" ")));
+            format!("{{{}}}", fields.join(", "))
+        })
+        .collect();
+    let groups: Vec<String> = user
+        .groups
+        .iter()
+        .map(|group| format!("{group:?}"))
+        .collect();
+    Some(format!(
+        "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
+        user.name,
+        groups.join(" "),
+        lines.join("\n")
+    ))
+}
+
+fn may(
+    state: &State,
+    user: &User,
+    verb: &str,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> bool {
+    let asked = Attributes {
+        verb,
+        group: GROUP,
+        resource,
+        namespace,
+        name,
+        ..Attributes::default()
+    };
+    allows(state, user, &asked)
+}
+
+/// Why a user may not write a role with these rules.
+pub(crate) fn of_role(
+    state: &State,
+    user: &User,
+    resource: &str,
+    namespace: &str,
+    role: &Value,
+) -> Option<String> {
+    let name = role["metadata"]["name"].as_str().unwrap_or_default();
+    if may(state, user, "escalate", resource, namespace, name) {
+        return None;
+    }
+    let rules = role["rules"].as_array().cloned().unwrap_or_default();
+    missing(state, user, namespace, &rules)
+}
+
+/// Why a user may not bind a role.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The role does not exist.
+    NoRole(String),
+    /// The role has what the user has not.
+    Grants(String),
+}
+
+/// Why a user may not write a binding.
+pub(crate) fn of_binding(
+    state: &State,
+    user: &User,
+    namespace: &str,
+    binding: &Value,
+) -> Option<Refusal> {
+    let role = &binding["roleRef"];
+    let name = role["name"].as_str().unwrap_or_default();
+    let resource = if role["kind"] == "ClusterRole" {
+        "clusterroles"
+    } else {
+        "roles"
+    };
+    if may(state, user, "bind", resource, namespace, name) {
+        return None;
+    }
+    let Some(found) = super::role_of(state, binding, namespace) else {
+        return Some(Refusal::NoRole(name.to_owned()));
+    };
+    let rules: Vec<Value> = super::rules_in(state, found).cloned().collect();
+    missing(state, user, namespace, &rules).map(Refusal::Grants)
+}

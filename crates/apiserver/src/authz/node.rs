@@ -1,0 +1,208 @@
+//! What kubelets may do: read what concerns their own node and the pods bound to it, and report about both.
+
+use serde_json::Value;
+
+use super::{Attributes, User, rule_allows};
+use crate::store::State;
+
+/// Group and names of kubelets.
+const GROUP: &str = "system:nodes";
+const PREFIX: &str = "system:node:";
+const LEASES: &str = "kube-node-lease";
+
+/// Why not; empty without a reason.
+type Refusal = String;
+
+/// Whether a kubelet may do something; `None` for a user that is none.
+pub(super) fn allows(
+    state: &State,
+    user: &User,
+    asked: &Attributes<'_>,
+) -> Option<Result<(), Refusal>> {
+    let node = user.name.strip_prefix(PREFIX)?;
+    if !user.groups.iter().any(|group| group == GROUP) {
+        return None;
+    }
+    Some(decide(state, node, asked))
+}
+
+fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refusal> {
+    let Attributes {
+        verb,
+        subresource,
+        name,
+        namespace,
+        ..
+    } = *asked;
+    let no = |why: &str| Err(why.to_owned());
+    let yes = |allowed: bool| if allowed { Ok(()) } else { no("") };
+    match (asked.group, asked.resource) {
+        ("", "secrets" | "configmaps") => {
+            if !["get", "list", "watch"].contains(&verb) {
+                return no("can only read resources of this type");
+            }
+            if !subresource.is_empty() {
+                return no("cannot read subresource");
+            }
+            if namespace.is_empty() {
+                return no("can only read namespaced object of this type");
+            }
+            related(state, node, asked)
+        }
+        ("", "persistentvolumeclaims" | "persistentvolumes") => {
+            if verb != "get" {
+                return no("can only get individual resources of this type");
+            }
+            related(state, node, asked)
+        }
+        ("", "serviceaccounts") => match (verb, subresource) {
+            ("create", "token") | ("get", "") => related(state, node, asked),
+            _ => no("can only create tokens for individual service accounts"),
+        },
+        ("", "nodes") => match (subresource, verb) {
+            ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+            ("", "get" | "list" | "watch") if name == node => Ok(()),
+            ("", "get" | "list" | "watch") if name.is_empty() => no(&format!(
+                "node '{node}' cannot read all nodes, only its own Node object"
+            )),
+            ("", "get" | "list" | "watch") => no(&format!(
+                "node '{node}' cannot read '{name}', only its own Node object"
+            )),
+            _ => no(""),
+        },
+        ("", "pods") => match (subresource, verb) {
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+                Ok(())
+            }
+            ("", "get") => related(state, node, asked),
+            ("", "list" | "watch") => {
+                let own = format!("spec.nodeName={node}");
+                if asked
+                    .fields
+                    .split(',')
+                    .any(|field| field == own || field.replacen("==", "=", 1) == own)
+                {
+                    Ok(())
+                } else if name.is_empty() {
+                    no("can only list/watch pods with spec.nodeName field selector")
+                } else {
+                    related(state, node, asked)
+                }
+            }
+            _ => no(""),
+        },
+        ("coordination.k8s.io", "leases") => {
+            if !["get", "create", "update", "patch", "delete"].contains(&verb) {
+                no("can only get, create, update, patch, or delete a node lease")
+            } else if namespace != LEASES {
+                no(&format!(
+                    "can only access leases in the {LEASES:?} system namespace"
+                ))
+            } else if verb != "create" && name != node {
+                no("can only access node lease with the same name as the requesting node")
+            } else {
+                Ok(())
+            }
+        }
+        ("storage.k8s.io", "csinodes") => {
+            if !["get", "create", "update", "patch", "delete"].contains(&verb) {
+                no("can only get, create, update, patch, or delete a CSINode")
+            } else {
+                yes(verb == "create" || name == node)
+            }
+        }
+        _ => {
+            let role = state.get("clusterroles.rbac.authorization.k8s.io", "", "system:node");
+            let rules = role.and_then(|role| role["rules"].as_array());
+            yes(rules.is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, asked))))
+        }
+    }
+}
+
+/// Whether a pod on the node needs the object.
+fn related(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refusal> {
+    let name = asked.name;
+    if name.is_empty() {
+        return Err("No Object name found".to_owned());
+    }
+    let here = |pod: &Value| pod["spec"]["nodeName"] == node;
+    let found = match asked.resource {
+        "pods" => state
+            .get("pods", asked.namespace, name)
+            .is_some_and(|pod| here(pod)),
+        "persistentvolumes" => {
+            let volume = state.get("persistentvolumes", "", name);
+            volume.is_some_and(|volume| {
+                let claim = &volume["spec"]["claimRef"];
+                let of = |field: &str| claim[field].as_str().unwrap_or_default().to_owned();
+                uses(
+                    state,
+                    &here,
+                    &of("namespace"),
+                    "persistentvolumeclaims",
+                    &of("name"),
+                )
+            })
+        }
+        resource => uses(state, &here, asked.namespace, resource, name),
+    };
+    if found {
+        return Ok(());
+    }
+    Err(format!(
+        "no relationship found between node '{node}' and this object"
+    ))
+}
+
+fn uses(
+    state: &State,
+    here: &dyn Fn(&Value) -> bool,
+    namespace: &str,
+    resource: &str,
+    name: &str,
+) -> bool {
+    state
+        .list("pods", namespace)
+        .filter(|(_, pod)| here(pod))
+        .any(|(_, pod)| {
+            let spec = &pod["spec"];
+            if resource == "serviceaccounts" {
+                return spec["serviceAccountName"] == name;
+            }
+            needs(spec, resource, name)
+        })
+}
+
+/// Whether a specification names a secret, a config map or a claim.
+fn needs(spec: &Value, resource: &str, name: &str) -> bool {
+    let list = |value: &'_ Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
+    let (volume, volume_name, key, from) = match resource {
+        "secrets" => ("secret", "secretName", "secretKeyRef", "secretRef"),
+        "configmaps" => ("configMap", "name", "configMapKeyRef", "configMapRef"),
+        _ => ("persistentVolumeClaim", "claimName", "", ""),
+    };
+    let in_volumes = list(spec, "volumes").iter().any(|entry| {
+        let projected = list(&entry["projected"], "sources");
+        entry[volume][volume_name] == name
+            || projected
+                .iter()
+                .any(|source| source[volume]["name"] == name)
+    });
+    let pulls = resource == "secrets"
+        && list(spec, "imagePullSecrets")
+            .iter()
+            .any(|secret| secret["name"] == name);
+    let in_containers = || {
+        ["initContainers", "containers", "ephemeralContainers"]
+            .into_iter()
+            .flat_map(|containers| list(spec, containers))
+            .any(|container| {
+                let env = list(&container, "env");
+                let all = list(&container, "envFrom");
+                env.iter()
+                    .any(|variable| variable["valueFrom"][key]["name"] == name)
+                    || all.iter().any(|source| source[from]["name"] == name)
+            })
+    };
+    in_volumes || pulls || !key.is_empty() && in_containers()
+}
