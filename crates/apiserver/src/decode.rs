@@ -56,7 +56,7 @@ impl Reader {
             return;
         }
         match value {
-            Value::Object(_) => self.object(schema, value, path),
+            Value::Object(_) => self.object(schema, value, path, owner),
             Value::Array(list) => {
                 if let Some(items) = schema.items() {
                     for (index, item) in list.iter_mut().enumerate() {
@@ -81,7 +81,7 @@ impl Reader {
         }
     }
 
-    fn object(&mut self, schema: Node<'_>, value: &mut Value, path: &str) {
+    fn object(&mut self, schema: Node<'_>, value: &mut Value, path: &str, owner: &str) {
         let Some(fields) = value.as_object_mut() else {
             return;
         };
@@ -89,16 +89,21 @@ impl Reader {
             fields.retain(|_, field| !field.is_null());
         }
         let mut unknown = Vec::new();
+        let is_map = schema.properties().is_none() && schema.additional().is_some();
         for (name, field) in fields.iter_mut() {
             let inner = join(path, name);
             match schema.field(name) {
+                // Go's decoder does not name the keys of maps
+                Some(known) if is_map && !self.custom => self.value(known, field, path, owner),
                 Some(known) => self.value(known, field, &inner, schema.type_name()),
-                None => unknown.push((name.clone(), inner)),
+                None => {
+                    unknown.push(name.clone());
+                    self.found.unknown.push(inner);
+                }
             }
         }
-        for (name, inner) in unknown {
+        for name in unknown {
             fields.remove(&name);
-            self.found.unknown.push(inner);
         }
         if !self.custom {
             return;
@@ -157,6 +162,13 @@ impl Reader {
             ("boolean", _) => "bool".to_owned(),
             ("integer", "") => "int64".to_owned(),
             ("integer", format) => format.to_owned(),
+            ("object", _)
+                if schema
+                    .additional()
+                    .is_some_and(|values| values.type_is("string")) =>
+            {
+                "map[string]string".to_owned()
+            }
             ("object", _) if !schema.type_name().is_empty() => schema.type_name().to_owned(),
             (kind, _) => kind.to_owned(),
         };

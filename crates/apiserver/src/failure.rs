@@ -358,11 +358,6 @@ impl Failure {
         }
     }
 
-    /// 500 without a reason: what a server did not expect to fail.
-    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
-        Self::new(500, "", message)
-    }
-
     /// 413.
     pub(crate) fn too_large() -> Self {
         Self::new(
@@ -384,9 +379,23 @@ impl Failure {
         )
     }
 
+    /// 415 of the outer layer of built-in kinds.
+    pub(crate) fn media_type_refused() -> Self {
+        let mut failure = Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+        failure.details = json!({});
+        failure
+    }
+
     /// 422 with the fields that are wrong; the subject's resource is the kind.
     pub(crate) fn invalid(subject: &Subject<'_>, causes: &[Cause]) -> Self {
-        let texts: Vec<String> = causes.iter().map(Cause::text).collect();
+        let mut texts: Vec<String> = Vec::new();
+        for text in causes.iter().map(Cause::text) {
+            // the text says a thing once
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+
         let list = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -406,7 +415,9 @@ impl Failure {
 
     /// 422 without fields.
     pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(422, "Invalid", message)
+        let mut failure = Self::new(422, "Invalid", message);
+        failure.details = json!({});
+        failure
     }
 
     /// 500.

@@ -93,6 +93,20 @@ impl Resource {
         self.schema.to_string()
     }
 
+    /// What clients are warned of whatever they do with the resource.
+    pub(crate) fn deprecation(&self) -> Option<&str> {
+        match &self.custom {
+            Some(custom) => custom.deprecation.as_deref(),
+            None => match self.storage.as_str() {
+                "endpoints" => Some(
+                    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+                ),
+                "componentstatuses" => Some("v1 ComponentStatus is deprecated in v1.19+"),
+                _ => None,
+            },
+        }
+    }
+
     /// A subresource by name.
     pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| sub.name == name)
@@ -313,12 +327,19 @@ fn custom(definition: &Value) -> Vec<Resource> {
             let plural = text(&names["plural"]);
             let subresources = custom_subresources(version, &group, &text(&names["kind"]));
             let warning = || {
-                format!(
-                    "{}/{} {} is deprecated",
-                    group,
-                    text(&version["name"]),
-                    text(&names["kind"])
-                )
+                let kind = text(&names["kind"]);
+                let name = text(&version["name"]);
+                let newer = spec["versions"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .find(|other| other["served"] == true && other["deprecated"] != true);
+                match newer.and_then(|newer| newer["name"].as_str()) {
+                    Some(newer) => {
+                        format!("{group}/{name} {kind} is deprecated; use {group}/{newer} {kind}")
+                    }
+                    None => format!("{group}/{name} {kind} is deprecated"),
+                }
             };
             let deprecation = (version["deprecated"] == true).then(|| {
                 version["deprecationWarning"]

@@ -1,5 +1,6 @@
 //! Connections, who asks, and which part answers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,6 +160,15 @@ fn json_response(code: u16, body: &Value, warnings: &[String]) -> Response<Body>
     respond_with(code, "application/json", text, warnings)
 }
 
+fn warn(headers: &mut header::HeaderMap, warnings: &[String]) {
+    for warning in warnings {
+        let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = header::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+            headers.append(header::WARNING, value);
+        }
+    }
+}
+
 fn respond_with(
     code: u16,
     content_type: &'static str,
@@ -173,12 +183,7 @@ fn respond_with(
         header::CONTENT_TYPE,
         header::HeaderValue::from_static(content_type),
     );
-    for warning in warnings {
-        let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = header::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
-            headers.append(header::WARNING, value);
-        }
-    }
+    warn(headers, warnings);
     response
 }
 
@@ -188,7 +193,6 @@ async fn respond(
     request: HttpRequest<Incoming>,
 ) -> Result<Response<Body>, Failure> {
     let who = authn::authenticate(shared, request.headers(), certificate)?;
-    let effects = request.extensions().get::<Arc<Effects>>().cloned();
     let path = request.uri().path().to_owned();
     let query = parse_query(request.uri().query().unwrap_or_default());
     let segments: Vec<String> = path
@@ -208,6 +212,27 @@ async fn respond(
     let verb = target.verb(request.method(), &query);
     let named = query.get("fieldSelector").and_then(|text| named(text));
     let resource = find(shared, &who, &target, verb, named, &query)?;
+    let deprecation = resource.deprecation().map(str::to_owned);
+    let answered = serve_resource(shared, &who, request, target, &query, verb, resource).await;
+    let Some(warning) = deprecation else {
+        return answered;
+    };
+    let mut response = answered.unwrap_or_else(|failure| refusal(&failure));
+    warn(response.headers_mut(), &[warning]);
+    Ok(response)
+}
+
+/// What is asked of a resource that is there and may be asked for.
+async fn serve_resource(
+    shared: &Arc<Shared>,
+    who: &Identity,
+    request: HttpRequest<Incoming>,
+    target: Target<'_>,
+    query: &HashMap<String, String>,
+    verb: &str,
+    resource: Arc<Resource>,
+) -> Result<Response<Body>, Failure> {
+    let effects = request.extensions().get::<Arc<Effects>>().cloned();
     check_verb(&resource, &target, verb)?;
     if kubelet::answers(&target) {
         return kubelet::pass(shared, request, &target).await;
@@ -316,7 +341,7 @@ fn negotiate(
             )));
         }
         if verb == "get" && of_list {
-            return Err(Failure::unexpected("content is not a list"));
+            return Err(Failure::unnamed("content is not a list"));
         }
     }
     Ok(view)

@@ -15,13 +15,14 @@ use super::decode::{Findings, decode};
 use super::defaults;
 use super::failure::{Cause, Failure, Subject};
 use super::faults::Effects;
-use super::registry::{self, Resource};
+use super::registry::Resource;
 use super::store::{Key, State};
 
 pub(crate) use self::create::suffix;
 pub(crate) use self::read::{Filter, is_true};
 
 mod binding;
+mod body;
 mod create;
 mod delete;
 mod patch;
@@ -140,87 +141,6 @@ impl Request<'_> {
             .ok_or_else(|| Failure::not_found(&self.subject()))
     }
 
-    /// Refuses options of a write that do not exist. `kind` is that of the options.
-    pub(crate) fn check_write_options(&self, kind: &str) -> Result<(), Failure> {
-        const LONGEST_MANAGER: usize = 128;
-        let mut causes = Vec::new();
-        let dry_run = self.parameter("dryRun");
-        if !dry_run.is_empty() && dry_run != "All" {
-            causes.push(Cause::unsupported(
-                "dryRun",
-                &json!([dry_run]),
-                &["All".to_owned()],
-            ));
-        }
-        if self.parameter("fieldManager").len() > LONGEST_MANAGER {
-            causes.push(Cause::too_long("fieldManager", LONGEST_MANAGER));
-        }
-        let validation = self.parameter("fieldValidation");
-        let known = ["", "Ignore", "Strict", "Warn"];
-        if !known.contains(&validation) {
-            causes.push(Cause::unsupported(
-                "fieldValidation",
-                &json!(validation),
-                &known.map(str::to_owned),
-            ));
-        }
-        if causes.is_empty() {
-            return Ok(());
-        }
-        let subject = Subject {
-            group: "meta.k8s.io",
-            resource: kind,
-            name: "",
-        };
-        Err(Failure::invalid(&subject, &causes))
-    }
-
-    fn parse(&self) -> Result<Value, Failure> {
-        let mut readable = vec!["application/json", "application/yaml"];
-        if !readable.contains(&self.content_type) {
-            if self.resource.custom.is_none() {
-                readable.push("application/vnd.kubernetes.protobuf");
-            }
-            return Err(Failure::unsupported_media_type(&readable));
-        }
-        let parsed = if self.content_type.contains("yaml") {
-            serde_yaml::from_slice(self.body).map_err(|error| format!("yaml: {error}"))
-        } else {
-            serde_json::from_slice(self.body).map_err(|error| {
-                let why = json_error(self.body, &error);
-                format!("couldn't get version/kind; json parse error: {why}")
-            })
-        };
-        let why = match parsed {
-            Ok(value @ Value::Object(_)) => return Ok(value),
-            Ok(Value::Null) => return Ok(json!({})),
-            Ok(other) => {
-                let given = match other {
-                    Value::Array(_) => "array",
-                    Value::String(_) => "string",
-                    Value::Bool(_) => "bool",
-                    _ => "number",
-                };
-                format!(
-                    "couldn't get version/kind; json parse error: json: cannot unmarshal {given} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
-                )
-            }
-            Err(why) => why,
-        };
-        let bytes: String = self.body.iter().map(|byte| format!("{byte:02x}")).collect();
-        // what is hardly longer than nothing is shown as it is
-        let shown = match self.body {
-            [b'{' | b'[', ..] if self.body.len() == 1 => {
-                String::from_utf8_lossy(self.body).into_owned()
-            }
-            _ => bytes,
-        };
-        Err(Failure::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {why} ({shown})",
-            self.resource.kind
-        )))
-    }
-
     /// Tidies an object and judges it; the answer is the warnings.
     fn admit(&self, object: &mut Value) -> Result<Vec<String>, Failure> {
         if !object.is_object() {
@@ -230,18 +150,7 @@ impl Request<'_> {
         }
         let kind = &self.resource.kind;
         let version = &self.resource.version;
-        for (field, expected) in [
-            ("apiVersion", self.resource.api_version()),
-            ("kind", kind.clone()),
-        ] {
-            if object[field]
-                .as_str()
-                .is_some_and(|given| given != expected)
-            {
-                return Err(self.other_kind(object));
-            }
-            object[field] = json!(expected);
-        }
+        self.check_kind(object)?;
         let custom = self.resource.custom.is_some();
         let Findings {
             unknown,
@@ -277,52 +186,7 @@ impl Request<'_> {
             self.tidy(object);
             defaults::apply(self.resource, object);
         }
-        if let Some(warning) = self
-            .resource
-            .custom
-            .as_ref()
-            .and_then(|custom| custom.deprecation.clone())
-        {
-            warnings.push(warning);
-        }
         Ok(warnings)
-    }
-
-    /// The refusal of an object of another kind than the path's.
-    fn other_kind(&self, object: &Value) -> Failure {
-        let given = object["kind"].as_str().unwrap_or_default();
-        let given = if given.is_empty() {
-            self.resource.kind.as_str()
-        } else {
-            given
-        };
-        let api_version = object["apiVersion"].as_str().unwrap_or_default();
-        let wanted = &self.resource.kind;
-        let version = api_version.rsplit('/').next().unwrap_or_default();
-        if self.resource.custom.is_some() {
-            return Failure::bad_request(format!(
-                "the API version or kind in the data ({api_version}, {given}) does not match the expected ({}, {wanted})",
-                self.resource.api_version()
-            ));
-        }
-        let known = given == "DeleteOptions" || registry::has_kind(api_version, given);
-        let why = if known {
-            let part = |group: &str| match group.split('.').next() {
-                Some("") | None => "core".to_owned(),
-                Some(part) => part.to_owned(),
-            };
-            format!(
-                "converting ({version}.{given}) to ({}.{wanted}): unknown conversion",
-                part(&self.resource.group)
-            )
-        } else {
-            format!(
-                "no kind {given:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
-            )
-        };
-        Failure::bad_request(format!(
-            "{given} in version {version:?} cannot be handled as a {wanted}: {why}"
-        ))
     }
 
     fn invalid(&self, object: &Value, causes: &[Cause]) -> Failure {
@@ -351,21 +215,6 @@ fn has_finalizers(object: &Value) -> bool {
     let filled = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
     filled(&object["metadata"]["finalizers"])
         || object["kind"] == "Namespace" && filled(&object["spec"]["finalizers"])
-}
-
-/// A parse error in the words of Go's decoder, as far as they are known here.
-fn json_error(body: &[u8], error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
-    match first {
-        Some(byte) if !b"{[\"-0123456789tfn".contains(byte) => format!(
-            "invalid character '{}' looking for beginning of value",
-            char::from(*byte)
-        ),
-        _ => error.to_string(),
-    }
 }
 
 /// The present time as objects have it.

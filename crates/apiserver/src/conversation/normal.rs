@@ -34,6 +34,8 @@ static CURRENT: LazyLock<Option<Regex>> =
 static OBJECTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(r"(ResourceVersion in (?:object meta: |precondition: |record \())(\d+)")
 });
+/// Whole objects in messages: the order of their fields and their versions differ.
+static DUMP: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r#"Invalid value: "\{.*\}": "#));
 /// Names of volumes that admission adds.
 static VOLUMES: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
@@ -157,6 +159,7 @@ impl Normaliser {
                 number(&mut self.versions, &found[2])
             )
         });
+        replace(&DUMP, &mut |_| "Invalid value: <object>: ".into());
         replace(&VOLUMES, &mut |_| "kube-api-access-<generated>".into());
         replace(&SERVICE_ADDRESS, &mut |found| {
             format!("<address {}>", number(&mut self.addresses, &found[0]))

@@ -16,6 +16,7 @@ use crate::Shared;
 use crate::failure::Failure;
 use crate::faults::{Effects, Open, WatchEnd};
 use crate::registry::Resource;
+use crate::strategy::copy;
 use crate::verbs::{Filter, Request, is_true};
 use crate::views::View;
 
@@ -233,7 +234,16 @@ impl Watch {
                 (true, false) => "DELETED",
                 (false, false) => continue,
             };
-            let mut object = Value::clone(&change.object);
+            let mut object = match &change.before {
+                // what left the selection is shown as it was when it was in it
+                Some(before) if kind == "DELETED" => Value::clone(before),
+                _ => Value::clone(&change.object),
+            };
+            copy(
+                &change.object["metadata"],
+                &mut object["metadata"],
+                "resourceVersion",
+            );
             object["apiVersion"] = json!(self.resource.api_version());
             object["kind"] = json!(self.resource.kind);
             self.ready

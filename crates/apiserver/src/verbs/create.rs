@@ -67,16 +67,10 @@ impl Request<'_> {
             ));
         }
         let key = Key::new(&self.resource.storage, self.namespace, &name);
-        if state
-            .get(&key.resource, &key.namespace, &key.name)
-            .is_some()
-        {
+        if let Some(taken) = state.get(&key.resource, &key.namespace, &key.name) {
             let mut failure = Failure::already_exists(&subject);
-            let ends = state
-                .get(&key.resource, &key.namespace, &key.name)
-                .is_some_and(|known| known["metadata"]["deletionTimestamp"].is_string());
-            if ends {
-                failure.message = format!("object is being deleted: {}", failure.message);
+            if taken["metadata"]["deletionTimestamp"].is_string() {
+                failure.message.insert_str(0, "object is being deleted: ");
             }
             if generated {
                 failure

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::body::{go_json_error, go_type, not_registered};
 use super::{Answer, Request, has_finalizers, instant, now};
 use crate::admission;
 use crate::failure::{self, Cause, Failure, Subject};
@@ -84,6 +85,14 @@ impl Options {
                 &["Foreground", "Background", "Orphan", "nil"].map(str::to_owned),
             ));
         }
+        let dry_run = &given["dryRun"];
+        if dry_run
+            .as_array()
+            .is_some_and(|list| list.iter().any(|item| item != "All"))
+        {
+            let all = ["All".to_owned()];
+            causes.push(Cause::unsupported("dryRun", dry_run, &all));
+        }
         if causes.is_empty() {
             return Ok(options);
         }
@@ -128,34 +137,34 @@ impl Request<'_> {
             }
             given
         } else {
-            serde_json::from_slice(self.body).map_err(|error| {
-                Failure::bad_request(format!(
-                    "couldn't get version/kind; json parse error: {}",
-                    super::json_error(self.body, &error)
-                ))
-            })?
+            self.delete_body()?
         };
-        let kind = given["kind"].as_str().unwrap_or("DeleteOptions");
-        if kind != "DeleteOptions" {
-            let version = given["apiVersion"].as_str().unwrap_or_default();
-            return Err(Failure::bad_request(format!(
-                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
-            )));
+        let mut options = Options::read(&given)?;
+        options.dry_run |= self.dry_run();
+        Ok(options)
+    }
+
+    /// The body of a deletion.
+    fn delete_body(&self) -> Result<Value, Failure> {
+        let given: Value = serde_json::from_slice(self.body).map_err(|error| {
+            Failure::bad_request(format!(
+                "couldn't get version/kind; json parse error: {}",
+                go_json_error(self.body, &error)
+            ))
+        })?;
+        let text = |field: &str| given[field].as_str().unwrap_or_default();
+        if !["", "DeleteOptions"].contains(&text("kind")) {
+            let why = not_registered(text("apiVersion"), text("kind"));
+            return Err(Failure::bad_request(why));
         }
         let seconds = &given["gracePeriodSeconds"];
         if !seconds.is_null() && !seconds.is_i64() {
             return Err(Failure::bad_request(format!(
                 "json: cannot unmarshal {} into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
-                if seconds.is_string() {
-                    "string"
-                } else {
-                    "number"
-                }
+                go_type(seconds)
             )));
         }
-        let mut options = Options::read(&given)?;
-        options.dry_run |= self.dry_run();
-        Ok(options)
+        Ok(given)
     }
 
     fn check_preconditions(&self, before: &Value, options: &Options) -> Result<(), Failure> {

@@ -1,12 +1,43 @@
 //! Patches: what they make of an object is written as a replacement.
 
+use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
+use super::body::{go_json_error, go_type, go_yaml_error};
+use super::read::is_true;
 use super::{Answer, Request, now};
 use crate::apply::Tracker;
+use crate::decode::decode;
 use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
 use crate::strategic;
+
+/// Types of patches.
+const PATCHES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
+/// Changes an object by the operations of a JSON patch; `None` when one of them cannot be.
+fn change(object: &mut Value, patch: Value) -> Option<()> {
+    let operations: Vec<PatchOperation> = serde_json::from_value(patch).ok()?;
+    for operation in operations {
+        // a field that is not there can be replaced as long as what it would be in is there
+        let operation = match operation {
+            PatchOperation::Replace(replace) if object.pointer(replace.path.as_str()).is_none() => {
+                PatchOperation::Add(AddOperation {
+                    path: replace.path,
+                    value: replace.value,
+                })
+            }
+            other => other,
+        };
+        json_patch::patch(object, &[operation]).ok()?;
+    }
+    Some(())
+}
 
 impl Request<'_> {
     /// A JSON patch, a merge patch or a strategic merge patch of an object.
@@ -14,8 +45,11 @@ impl Request<'_> {
         if self.applies() {
             return self.apply(state);
         }
-        let object = self.present(self.existing(state)?);
-        let object = self.patched(object)?;
+        let before = self.present(self.existing(state)?);
+        let object = self.patched(before.clone())?;
+        self.check_decodable(&object)?;
+        self.check_place(&object)?;
+        self.check_untouched(&before, &object)?;
         self.write(state, object)
     }
 
@@ -26,17 +60,15 @@ impl Request<'_> {
         };
         match self.content_type {
             "application/json-patch+json" => {
-                let patch: json_patch::Patch =
-                    serde_json::from_slice(self.body).map_err(|error| unreadable(&error))?;
-                json_patch::patch(&mut object, &patch).map_err(|_| {
+                let patch = self.read_patch("[]handlers.jsonPatchOp", Value::is_array)?;
+                change(&mut object, patch).ok_or_else(|| {
                     Failure::unprocessable(
                         "the server rejected our request due to an error in our request",
                     )
                 })?;
             }
             "application/merge-patch+json" => {
-                let patch: Value =
-                    serde_json::from_slice(self.body).map_err(|error| unreadable(&error))?;
+                let patch = self.read_patch("map[string]interface {}", Value::is_object)?;
                 json_patch::merge(&mut object, &patch);
             }
             "application/strategic-merge-patch+json" if self.resource.custom.is_none() => {
@@ -58,18 +90,65 @@ impl Request<'_> {
                     })?;
             }
             _ => {
-                let mut known = vec![
-                    "application/json-patch+json",
-                    "application/merge-patch+json",
-                    "application/apply-patch+yaml",
-                ];
-                if self.resource.custom.is_none() {
-                    known.insert(2, "application/strategic-merge-patch+json");
+                if self.resource.custom.is_none() && !PATCHES.contains(&self.content_type) {
+                    return Err(Failure::media_type_refused());
                 }
+                let known: Vec<&str> = PATCHES
+                    .iter()
+                    .copied()
+                    .filter(|known| self.resource.custom.is_none() || !known.contains("strategic"))
+                    .collect();
                 return Err(Failure::unsupported_media_type(&known));
             }
         }
         Ok(object)
+    }
+
+    /// The body of a patch that has to be of one type.
+    fn read_patch(&self, go_name: &str, is: fn(&Value) -> bool) -> Result<Value, Failure> {
+        let refuse = |why: String| Failure::bad_request(format!("error decoding patch: {why}"));
+        let patch: Value = serde_json::from_slice(self.body)
+            .map_err(|error| refuse(go_json_error(self.body, &error)))?;
+        if is(&patch) {
+            Ok(patch)
+        } else {
+            Err(refuse(format!(
+                "json: cannot unmarshal {} into Go value of type {go_name}",
+                go_type(&patch)
+            )))
+        }
+    }
+
+    /// Whether what a patch made is an object of the kind still.
+    fn check_decodable(&self, object: &Value) -> Result<(), Failure> {
+        if self.resource.custom.is_some() {
+            return Ok(());
+        }
+        let findings = decode(self.resource.schema(), &mut object.clone(), false);
+        let Some(why) = findings.undecodable else {
+            return Ok(());
+        };
+        let text = Value::String(object.to_string());
+        let cause = Cause::invalid("patch", &text, &why);
+        let nothing = Subject {
+            group: "",
+            resource: "",
+            name: "",
+        };
+        Err(Failure::invalid(&nothing, &[cause]))
+    }
+
+    /// Whether a patch left alone what only the server writes.
+    fn check_untouched(&self, before: &Value, object: &Value) -> Result<(), Failure> {
+        for field in ["uid", "deletionTimestamp"] {
+            let path = format!("metadata.{field}");
+            let (was, is) = (&before["metadata"][field], &object["metadata"][field]);
+            if was != is && !is.is_null() {
+                let cause = Cause::invalid(path, is, "field is immutable");
+                return Err(self.invalid(before, &[cause]));
+            }
+        }
+        Ok(())
     }
 
     /// A server-side apply: it makes the object where there is none.
@@ -84,9 +163,14 @@ impl Request<'_> {
             let cause = Cause::required("fieldManager", "is required for apply patch");
             return Err(Failure::invalid(&subject, &[cause]));
         }
-        let configuration: Value = serde_yaml::from_slice(self.body)
-            .map_err(|error| Failure::bad_request(format!("error decoding YAML: {error}")))?;
-        let force = self.parameter("force") == "true";
+        let configuration: Value = serde_yaml::from_slice(self.body).map_err(|error| {
+            Failure::bad_request(format!(
+                "error decoding YAML: error converting YAML to JSON: {}",
+                go_yaml_error(&error)
+            ))
+        })?;
+        self.check_applied(&configuration)?;
+        let force = is_true(self.parameter("force"));
         let now = now();
         let tracker = Tracker::new(self.resource, self.subresource, &now);
         let before = match self.existing(state) {

@@ -108,7 +108,9 @@ impl Request<'_> {
                 "resourceVersionMatch is forbidden unless resourceVersion is provided",
             ));
         }
-        let continues = is_set(wanted) && is_set(self.parameter("continue"));
+        // a watch without a version is a list first, which wants `NotOlderThan`
+        let lists = watching && ["", "0"].contains(&self.parameter("resourceVersion"));
+        let continues = (is_set(wanted) || lists) && is_set(self.parameter("continue"));
         if continues && !watching {
             causes.push(forbidden(
                 field,
@@ -157,9 +159,7 @@ impl Request<'_> {
     pub(crate) fn version(&self) -> Result<u64, Failure> {
         match self.parameter("resourceVersion") {
             "" => Ok(0),
-            text => text
-                .parse()
-                .map_err(|_| Failure::unexpected(unparsable(text))),
+            text => text.parse().map_err(|_| Failure::unnamed(unparsable(text))),
         }
     }
 
@@ -176,7 +176,11 @@ impl Request<'_> {
     pub(crate) fn list(&self, state: &State) -> Result<Answer, Failure> {
         let filter = self.filter()?;
         self.check_options(false)?;
-        let limit: usize = self.parameter("limit").parse().unwrap_or(0);
+        let mut limit: usize = self.parameter("limit").parse().unwrap_or(0);
+        if self.parameter("resourceVersion") == "0" && self.parameter("continue").is_empty() {
+            // any state will do: it comes from the cache, which has no pages
+            limit = 0;
+        }
         let snapshot = self.snapshot(state, limit > 0)?;
         let shown = snapshot.past.as_ref().unwrap_or(state);
         let mut rest = shown

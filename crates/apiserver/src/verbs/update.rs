@@ -58,14 +58,7 @@ impl Request<'_> {
     /// A new state of an object.
     pub(crate) fn replace(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
-        self.check_name(&object)?;
-        if object["metadata"]["name"].as_str() != Some(self.name) {
-            return Err(Failure::bad_request(format!(
-                "the name of the object ({}) does not match the name on the URL ({})",
-                object["metadata"]["name"].as_str().unwrap_or_default(),
-                self.name
-            )));
-        }
+        self.check_place(&object)?;
         let version = object["metadata"]["resourceVersion"].as_str();
         let unversioned = version.is_none_or(str::is_empty);
         if self.existing(state).is_err() {
@@ -91,26 +84,6 @@ impl Request<'_> {
         self.write(state, object)
     }
 
-    /// The object must be the one of the path.
-    fn check_name(&self, object: &Value) -> Result<(), Failure> {
-        if object["metadata"]["name"]
-            .as_str()
-            .is_none_or(str::is_empty)
-        {
-            return Err(Failure::bad_request(format!(
-                "the name of the object ({} based on URL) was undeterminable: name must be provided",
-                self.name
-            )));
-        }
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-        if self.resource.namespaced && !namespace.is_empty() && namespace != self.namespace {
-            return Err(Failure::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        Ok(())
-    }
-
     /// Writes what an object shall be from now on.
     pub(super) fn write(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
         let before = Arc::clone(self.existing(state)?);
@@ -128,6 +101,15 @@ impl Request<'_> {
             establish(&mut object);
         }
         self.tidy(&mut object);
+        let late = new_finalizers(&before, &object);
+        if !late.is_empty() {
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                late.join(", ")
+            );
+            let cause = || Cause::forbidden("metadata.finalizers", &detail);
+            return Err(self.invalid(&object, &[cause(), cause()]));
+        }
         let causes = validation::of_change(self.resource, self.subresource, &before, &object);
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));
@@ -147,6 +129,12 @@ impl Request<'_> {
                 == 0;
         if may_go && !has_finalizers(&object) {
             state.remove(&self.key());
+            // the last state was never stored: it has the version of the one before
+            copy(
+                &before["metadata"],
+                &mut object["metadata"],
+                "resourceVersion",
+            );
             return Ok(Answer {
                 code: 200,
                 body: self.present(&object),
@@ -179,4 +167,20 @@ impl Request<'_> {
         }
         Ok(())
     }
+}
+
+/// Finalizers that come when it is too late for them.
+fn new_finalizers(before: &Value, object: &Value) -> Vec<String> {
+    if !before["metadata"]["deletionTimestamp"].is_string() {
+        return Vec::new();
+    }
+    let list = |object: &Value| -> Vec<String> {
+        let list = object["metadata"]["finalizers"].as_array();
+        let list = list.into_iter().flatten().filter_map(Value::as_str);
+        list.map(|name| format!("{name:?}")).collect()
+    };
+    let known = list(before);
+    let mut late = list(object);
+    late.retain(|name| !known.contains(name));
+    late
 }
