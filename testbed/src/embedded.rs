@@ -7,6 +7,7 @@
 //! [`node`] (simulated kubelets and the processes of their pods).
 
 pub mod cluster;
+pub mod controllers;
 pub mod hold;
 pub mod node;
 

@@ -1,0 +1,466 @@
+//! DaemonSets: a pod on every node that fits.
+//!
+//! Facts: the behaviour of the daemon set controller of Kubernetes 1.35, its tolerations, labels, revisions and events.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
+use k8s_openapi::api::core::v1::{
+    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod,
+    PodSpec, Toleration,
+};
+use tokio::time::Instant;
+
+use super::events::Recorder;
+use super::mirror::ObjectKey;
+use super::placement::{self, NO_EXECUTE, NO_SCHEDULE};
+use super::queue::Queue;
+use super::world::World;
+use super::{objects, pods, selectors};
+
+mod revisions;
+mod update;
+
+/// Label of a pod with the revision of its template.
+const HASH: &str = "controller-revision-hash";
+/// Taints that pods of every DaemonSet tolerate.
+const TOLERATED: &[(&str, &str)] = &[
+    ("node.kubernetes.io/not-ready", NO_EXECUTE),
+    ("node.kubernetes.io/unreachable", NO_EXECUTE),
+    ("node.kubernetes.io/disk-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/memory-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
+    ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
+];
+/// The one that pods in the node's own network tolerate as well.
+const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
+/// Wait before a pod that failed on a node is replaced again; it doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// Longest such wait.
+const LONGEST_BACKOFF: Duration = Duration::from_mins(15);
+/// Most pods that are made or removed in one go.
+const BURST: usize = 250;
+
+/// The controller.
+pub(crate) struct Controller {
+    world: Arc<World>,
+    queue: Arc<Queue<ObjectKey>>,
+    events: Recorder,
+    /// When a pod failed last on a node, and how long the next one waits, by DaemonSet and node.
+    failed: Mutex<HashMap<(String, i64, String), (Instant, Duration)>>,
+}
+
+/// Pods of a DaemonSet by the node that they are meant for.
+type ByNode = BTreeMap<String, Vec<Arc<Pod>>>;
+
+impl Controller {
+    /// Listens to what concerns it.
+    pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
+        let queue = Arc::new(Queue::default());
+        let own = Arc::clone(&queue);
+        world.daemon_sets.listen(move |before, after| {
+            if let Some(set) = after.or(before) {
+                own.add(ObjectKey::of(&set.metadata));
+            }
+        });
+        let own = Arc::clone(&queue);
+        let sets = Arc::clone(&world.daemon_sets);
+        world.pods.listen(move |before, after| {
+            for pod in [before, after].into_iter().flatten() {
+                let namespace = objects::namespace(&**pod);
+                if let Some(owner) = objects::controller(&pod.metadata) {
+                    if owner.kind == "DaemonSet" {
+                        own.add(ObjectKey::new(namespace, &owner.name));
+                    }
+                } else if !objects::deleting(&**pod) {
+                    for set in sets.within(namespace) {
+                        let spec = set.spec.as_ref();
+                        if spec.is_some_and(|spec| {
+                            selectors::selects(&spec.selector, objects::labels(&**pod))
+                        }) {
+                            own.add(ObjectKey::of(&set.metadata));
+                        }
+                    }
+                }
+            }
+        });
+        let own = Arc::clone(&queue);
+        let sets = Arc::clone(&world.daemon_sets);
+        world.nodes.listen(move |before, after| {
+            let matters = |node: &Node| {
+                let spec = node.spec.clone().unwrap_or_default();
+                (node.metadata.labels.clone(), spec.taints)
+            };
+            if before.map(|node| matters(node)) != after.map(|node| matters(node)) {
+                for set in sets.all() {
+                    own.add(ObjectKey::of(&set.metadata));
+                }
+            }
+        });
+        Arc::new(Self {
+            world: Arc::clone(world),
+            queue,
+            events: world.events.of("daemonset-controller"),
+            failed: Mutex::new(HashMap::new()),
+        })
+    }
+
+    /// Works; does not end by itself.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let queue = Arc::clone(&self.queue);
+        queue
+            .work("daemonset", 2, |key| {
+                let this = Arc::clone(&self);
+                async move { this.reconcile(&key).await }
+            })
+            .await;
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        let Some(set) = self.world.daemon_sets.get(key) else {
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            let alive: Vec<String> = self
+                .world
+                .daemon_sets
+                .all()
+                .iter()
+                .map(|set| objects::uid(&**set).to_owned())
+                .collect();
+            failed.retain(|(uid, _, _), _| alive.contains(uid));
+            return Ok(());
+        };
+        let Some(spec) = &set.spec else { return Ok(()) };
+        if selectors::is_empty(&spec.selector) {
+            self.events.warning(
+                &*set,
+                "SelectingAll",
+                "This daemon set is selecting all pods. A non-empty selector is required.".into(),
+            );
+            return Ok(());
+        }
+        if objects::deleting(&*set) {
+            return Ok(());
+        }
+        let (revision, old) = self.revisions(&set).await?;
+        let hash = objects::labels(&*revision)
+            .get(HASH)
+            .cloned()
+            .unwrap_or_default();
+        let nodes = self.world.nodes.all();
+        let managed = self.manage(&set, &nodes, &hash).await;
+        let rolled = match managed {
+            Ok(()) if !update::on_delete(&set) => self.roll(&set, &nodes, &hash).await,
+            other => other,
+        };
+        if rolled.is_ok() {
+            self.forget_revisions(&set, old).await?;
+        }
+        let stored = self.store_status(&set, &nodes, &hash).await;
+        rolled.and(stored)
+    }
+
+    async fn by_node(&self, set: &DaemonSet) -> Result<ByNode, kube::Error> {
+        let selector = set.spec.clone().unwrap_or_default().selector;
+        let claimed = pods::claim(&self.world.pods, set, &selector, |_| true).await?;
+        let mut by_node = ByNode::new();
+        for pod in claimed {
+            if let Some(node) = target(&pod) {
+                by_node.entry(node).or_default().push(pod);
+            }
+        }
+        for pods in by_node.values_mut() {
+            sort(pods);
+        }
+        Ok(by_node)
+    }
+
+    async fn manage(
+        &self,
+        set: &DaemonSet,
+        nodes: &[Arc<Node>],
+        hash: &str,
+    ) -> Result<(), kube::Error> {
+        let by_node = self.by_node(set).await?;
+        let (mut needed, mut surplus) = (Vec::new(), Vec::new());
+        for node in nodes {
+            self.judge(set, node, &by_node, hash, &mut needed, &mut surplus);
+        }
+        // pods that wait for a node that is gone
+        for (node, pods) in &by_node {
+            if self.world.nodes.get(&ObjectKey::new("", node)).is_none() {
+                let unbound = pods.iter().filter(|pod| {
+                    objects::node_of(pod).is_none() && !objects::deleting(&***pod)
+                });
+                surplus.extend(unbound.cloned());
+            }
+        }
+        self.sync(set, needed, surplus, hash).await
+    }
+
+    /// What one node needs: a pod, or some less.
+    fn judge(
+        &self,
+        set: &DaemonSet,
+        node: &Node,
+        by_node: &ByNode,
+        hash: &str,
+        needed: &mut Vec<String>,
+        surplus: &mut Vec<Arc<Pod>>,
+    ) {
+        let name = objects::name(node);
+        let (run, stay) = wanted_on(set, node);
+        let there = by_node.get(name);
+        match there {
+            None => {
+                if run {
+                    needed.push(name.to_owned());
+                }
+            }
+            Some(pods) if !stay => {
+                surplus.extend(pods.iter().filter(|pod| !objects::deleting(&***pod)).cloned());
+            }
+            Some(pods) => {
+                let mut running = Vec::new();
+                for pod in pods.iter().filter(|pod| !objects::deleting(&***pod)) {
+                    match objects::phase(pod) {
+                        "Failed" => {
+                            if self.may_replace(set, name) {
+                                let what = format!(
+                                    "Found failed daemon pod {}/{} on node {name}, will try to kill it",
+                                    objects::namespace(&**pod),
+                                    objects::name(&**pod)
+                                );
+                                self.events.warning(set, "FailedDaemonPod", what);
+                                surplus.push(Arc::clone(pod));
+                            }
+                        }
+                        "Succeeded" => {
+                            let what = format!(
+                                "Found succeeded daemon pod {}/{} on node {name}, will try to delete it",
+                                objects::namespace(&**pod),
+                                objects::name(&**pod)
+                            );
+                            self.events.normal(set, "SucceededDaemonPod", what);
+                            surplus.push(Arc::clone(pod));
+                        }
+                        _ => running.push(Arc::clone(pod)),
+                    }
+                }
+                if update::surges(set) {
+                    if running.is_empty() {
+                        if run {
+                            needed.push(name.to_owned());
+                        }
+                    } else {
+                        surplus.extend(update::beyond_a_pair(set, &running, hash));
+                    }
+                } else {
+                    surplus.extend(running.into_iter().skip(1));
+                }
+            }
+        }
+    }
+
+    /// Whether a pod that failed on a node may be replaced by now; otherwise the DaemonSet is looked at again later.
+    fn may_replace(&self, set: &DaemonSet, node: &str) -> bool {
+        let key = (
+            objects::uid(set).to_owned(),
+            set.status
+                .as_ref()
+                .and_then(|status| status.observed_generation)
+                .unwrap_or(0),
+            node.to_owned(),
+        );
+        let now = Instant::now();
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = match failed.get(&key) {
+            Some((at, wait)) if now.duration_since(*at) < *wait => {
+                self.queue.add_after(ObjectKey::of(&set.metadata), *wait);
+                return false;
+            }
+            Some((at, wait)) if now.duration_since(*at) < 2 * LONGEST_BACKOFF => {
+                (*wait * 2).min(LONGEST_BACKOFF)
+            }
+            _ => FIRST_BACKOFF,
+        };
+        failed.insert(key, (now, wait));
+        true
+    }
+
+    /// Makes and removes pods.
+    async fn sync(
+        &self,
+        set: &DaemonSet,
+        mut needed: Vec<String>,
+        mut surplus: Vec<Arc<Pod>>,
+        hash: &str,
+    ) -> Result<(), kube::Error> {
+        needed.truncate(BURST);
+        surplus.truncate(BURST);
+        let new = needed.iter().map(|node| pod_for(set, node, hash)).collect();
+        let made = pods::create(&self.world.pods, &self.events, set, new).await;
+        let removed = pods::delete(&self.world.pods, &self.events, set, surplus).await;
+        made.and(removed)
+    }
+
+    async fn store_status(
+        &self,
+        set: &DaemonSet,
+        nodes: &[Arc<Node>],
+        hash: &str,
+    ) -> Result<(), kube::Error> {
+        let by_node = self.by_node(set).await?;
+        let min_ready = set
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.min_ready_seconds)
+            .unwrap_or(0);
+        let before = set.status.clone().unwrap_or_default();
+        let mut status = DaemonSetStatus {
+            observed_generation: set.metadata.generation,
+            collision_count: before.collision_count,
+            conditions: before.conditions.clone(),
+            ..DaemonSetStatus::default()
+        };
+        let (mut available, mut updated) = (0, 0);
+        let mut next: Option<Duration> = None;
+        for node in nodes {
+            let (run, _) = wanted_on(set, node);
+            let pod = by_node
+                .get(objects::name(&**node))
+                .and_then(|pods| pods.first());
+            match (run, pod) {
+                (true, None) => status.desired_number_scheduled += 1,
+                (true, Some(pod)) => {
+                    status.desired_number_scheduled += 1;
+                    status.current_number_scheduled += 1;
+                    status.number_ready += i32::from(objects::ready(pod));
+                    match objects::available(pod, min_ready) {
+                        Ok(()) => available += 1,
+                        Err(wait) => next = [next, wait].into_iter().flatten().min(),
+                    }
+                    updated += i32::from(update::is_updated(set, pod, hash));
+                }
+                (false, Some(_)) => status.number_misscheduled += 1,
+                (false, None) => {}
+            }
+        }
+        let nonzero = |number: i32| (number != 0).then_some(number);
+        status.number_available = nonzero(available);
+        status.updated_number_scheduled = nonzero(updated);
+        status.number_unavailable = nonzero(status.desired_number_scheduled - available);
+        if let Some(next) = next {
+            self.queue.add_after(ObjectKey::of(&set.metadata), next);
+        }
+        if set.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let mut object = set.clone();
+        object.status = Some(status);
+        self.world.daemon_sets.replace_status(&object).await?;
+        Ok(())
+    }
+}
+
+/// Pods with a node first, then the oldest.
+fn sort(pods: &mut [Arc<Pod>]) {
+    pods.sort_by_cached_key(|pod| {
+        let created = pod.metadata.creation_timestamp.as_ref();
+        (
+            objects::node_of(pod).is_none(),
+            created.map_or(Timestamp::MAX, |time| time.0),
+            pod.metadata.name.clone(),
+        )
+    });
+}
+
+/// The node that a pod is on or, unbound, the one that its affinity names.
+fn target(pod: &Pod) -> Option<String> {
+    if let Some(node) = objects::node_of(pod) {
+        return Some(node.to_owned());
+    }
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    terms
+        .node_selector_terms
+        .iter()
+        .flat_map(|term| term.match_fields.iter().flatten())
+        .filter(|field| field.key == "metadata.name" && field.operator == "In")
+        .find_map(|field| match field.values.as_deref() {
+            Some([node]) => Some(node.clone()),
+            _ => None,
+        })
+}
+
+fn toleration(key: &str, effect: &str) -> Toleration {
+    Toleration {
+        key: Some(key.to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some(effect.to_owned()),
+        ..Toleration::default()
+    }
+}
+
+/// Adds what every pod of a DaemonSet tolerates.
+fn add_tolerations(spec: &mut PodSpec) {
+    let network = spec.host_network == Some(true);
+    let list = spec.tolerations.get_or_insert_default();
+    let network = network.then_some((NETWORK_UNAVAILABLE, NO_SCHEDULE));
+    for (key, effect) in TOLERATED.iter().copied().chain(network) {
+        let wanted = toleration(key, effect);
+        if !list.contains(&wanted) {
+            list.push(wanted);
+        }
+    }
+}
+
+/// Whether a new pod is wanted on a node, and whether one that is there may stay.
+fn wanted_on(set: &DaemonSet, node: &Node) -> (bool, bool) {
+    let mut spec = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.clone())
+        .unwrap_or_default();
+    let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
+    if named.is_some_and(|name| name != objects::name(node)) || !placement::selected(&spec, node) {
+        return (false, false);
+    }
+    add_tolerations(&mut spec);
+    let tolerations = spec.tolerations.unwrap_or_default();
+    let all_tolerated = |effect| {
+        placement::taints(node, effect).all(|taint| placement::tolerated(&tolerations, taint))
+    };
+    let stay = all_tolerated(NO_EXECUTE);
+    (stay && all_tolerated(NO_SCHEDULE), stay)
+}
+
+/// The pod for a node: bound to it by affinity, so that the scheduler places it.
+fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
+    let template = set.spec.clone().unwrap_or_default().template;
+    let mut pod = pods::from_template(&template, set);
+    let labels = pod.metadata.labels.get_or_insert_default();
+    if let Some(generation) = update::template_generation(set) {
+        labels.insert("pod-template-generation".to_owned(), generation.to_string());
+    }
+    labels.insert(HASH.to_owned(), hash.to_owned());
+    let spec = pod.spec.get_or_insert_default();
+    add_tolerations(spec);
+    let affinity = spec.affinity.get_or_insert_with(Affinity::default);
+    let affinity = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
+    affinity.required_during_scheduling_ignored_during_execution = Some(NodeSelector {
+        node_selector_terms: vec![NodeSelectorTerm {
+            match_fields: Some(vec![NodeSelectorRequirement {
+                key: "metadata.name".to_owned(),
+                operator: "In".to_owned(),
+                values: Some(vec![node.to_owned()]),
+            }]),
+            match_expressions: None,
+        }],
+    });
+    pod
+}

@@ -1,0 +1,214 @@
+//! Events (core/v1), written in the background; the same event again raises a counter, as in real components.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Resource};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::objects;
+
+/// Events that are remembered for their counters.
+const REMEMBERED: usize = 4096;
+/// After so long an event counts anew.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+
+/// One thing that happened to an object.
+#[derive(Clone, Debug)]
+struct Happening {
+    component: &'static str,
+    about: ObjectReference,
+    warning: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// Takes events; cheap to copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    component: &'static str,
+    sender: mpsc::UnboundedSender<Happening>,
+}
+
+impl Recorder {
+    /// A recorder and the task that writes what it is told.
+    pub(crate) fn new(
+        client: Client,
+        manager: &'static str,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let recorder = Self {
+            component: manager,
+            sender,
+        };
+        (recorder, write(client, manager, receiver))
+    }
+
+    /// The same recorder for events that name another component as their source.
+    pub(crate) fn of(&self, component: &'static str) -> Self {
+        Self {
+            component,
+            sender: self.sender.clone(),
+        }
+    }
+
+    /// Something ordinary happened.
+    pub(crate) fn normal<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        reason: &'static str,
+        message: String,
+    ) {
+        self.send(reference(about), false, reason, message);
+    }
+
+    /// Something went wrong.
+    pub(crate) fn warning<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        reason: &'static str,
+        message: String,
+    ) {
+        self.send(reference(about), true, reason, message);
+    }
+
+    /// Something happened to what is only known by reference.
+    pub(crate) fn send(
+        &self,
+        about: ObjectReference,
+        warning: bool,
+        reason: &'static str,
+        message: String,
+    ) {
+        // a receiver that is gone means that the controllers are being stopped
+        let _ = self.sender.send(Happening {
+            component: self.component,
+            about,
+            warning,
+            reason,
+            message,
+        });
+    }
+}
+
+/// Reference to an object as events name it.
+pub(crate) fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    let meta = object.meta();
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+struct Written {
+    name: String,
+    count: i32,
+    at: Timestamp,
+}
+
+async fn write(
+    client: Client,
+    manager: &'static str,
+    mut receiver: mpsc::UnboundedReceiver<Happening>,
+) {
+    let mut known: HashMap<String, Written> = HashMap::new();
+    while let Some(happening) = receiver.recv().await {
+        let about = &happening.about;
+        let namespace = about
+            .namespace
+            .clone()
+            .filter(|namespace| !namespace.is_empty())
+            .unwrap_or_else(|| "default".to_owned());
+        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let key = format!(
+            "{}\0{}\0{}\0{}\0{}",
+            happening.component,
+            about.uid.as_deref().unwrap_or_default(),
+            about.name.as_deref().unwrap_or_default(),
+            happening.reason,
+            happening.message
+        );
+        let now = Timestamp::now();
+        if known.len() > REMEMBERED {
+            known.clear();
+        }
+        if let Some(written) = known.get_mut(&key)
+            && now.duration_since(written.at).unsigned_abs() < FORGOTTEN_AFTER
+        {
+            written.count += 1;
+            written.at = now;
+            let patch = json!({"count": written.count, "lastTimestamp": objects::now()});
+            let params = PatchParams {
+                field_manager: Some(manager.to_owned()),
+                ..PatchParams::default()
+            };
+            if api
+                .patch(&written.name, &params, &Patch::Merge(&patch))
+                .await
+                .is_ok()
+            {
+                continue;
+            }
+        }
+        let name = format!(
+            "{}.{:x}",
+            about.name.as_deref().unwrap_or_default(),
+            now.as_nanosecond()
+        );
+        let event = compose(&happening, &namespace, &name);
+        let params = PostParams {
+            field_manager: Some(manager.to_owned()),
+            ..PostParams::default()
+        };
+        match api.create(&params, &event).await {
+            Ok(_) => {
+                known.insert(
+                    key,
+                    Written {
+                        name,
+                        count: 1,
+                        at: now,
+                    },
+                );
+            }
+            Err(error) => {
+                tracing::debug!(%error, reason = happening.reason, "Event was not written");
+            }
+        }
+    }
+}
+
+fn compose(happening: &Happening, namespace: &str, name: &str) -> Event {
+    let now = objects::now();
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: happening.about.clone(),
+        reason: Some(happening.reason.to_owned()),
+        message: Some(happening.message.clone()),
+        source: Some(EventSource {
+            component: Some(happening.component.to_owned()),
+            host: None,
+        }),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now),
+        count: Some(1),
+        type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
+        reporting_component: Some(happening.component.to_owned()),
+        reporting_instance: Some(String::new()),
+        ..Event::default()
+    }
+}

@@ -1,0 +1,176 @@
+//! Who owns whom, by UID.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::{FOREGROUND, Known, ORPHAN};
+use crate::embedded::controllers::mirror::ObjectKey;
+
+/// An object.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) known: Arc<Known>,
+    pub(super) key: ObjectKey,
+    pub(super) owners: Vec<OwnerReference>,
+    pub(super) deleting: bool,
+    /// It is being deleted and waits for what it owns.
+    pub(super) foreground: bool,
+    /// It is being deleted and sets what it owns free.
+    pub(super) orphaning: bool,
+}
+
+/// All objects that were seen. Each change answers with the UIDs that are to be looked at because of it.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    entries: HashMap<String, Entry>,
+    dependents: HashMap<String, HashSet<String>>,
+}
+
+impl Graph {
+    /// An object.
+    pub(super) fn get(&self, uid: &str) -> Option<&Entry> {
+        self.entries.get(uid)
+    }
+
+    /// Takes over what an object is like now.
+    pub(super) fn observe(&mut self, known: &Arc<Known>, meta: &ObjectMeta) -> Vec<String> {
+        let Some(uid) = meta.uid.clone() else {
+            return Vec::new();
+        };
+        let deleting = meta.deletion_timestamp.is_some();
+        let has = |finalizer: &str| meta.finalizers.iter().flatten().any(|held| held == finalizer);
+        let new = Entry {
+            known: Arc::clone(known),
+            key: ObjectKey::of(meta),
+            owners: meta.owner_references.clone().unwrap_or_default(),
+            deleting,
+            foreground: deleting && has(FOREGROUND),
+            orphaning: deleting && has(ORPHAN),
+        };
+        let old = self.entries.get(&uid);
+        let mut work = Vec::new();
+        if old.is_none_or(|old| old.owners != new.owners) {
+            for owner in old.iter().flat_map(|old| &old.owners) {
+                if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
+                    dependents.remove(&uid);
+                }
+                // an owner that waits may have waited for this one
+                if self.entries.get(&owner.uid).is_some_and(|owner| owner.foreground) {
+                    work.push(owner.uid.clone());
+                }
+            }
+            for owner in &new.owners {
+                self.dependents
+                    .entry(owner.uid.clone())
+                    .or_default()
+                    .insert(uid.clone());
+            }
+            let all_there = new.owners.iter().all(|owner| {
+                let held = self.entries.get(&owner.uid);
+                held.is_some_and(|held| !held.foreground && self.is_meant(held, owner, &new))
+            });
+            if !all_there {
+                work.push(uid.clone());
+            }
+        }
+        let old = self.entries.get(&uid);
+        if new.orphaning && old.is_none_or(|old| !old.orphaning) {
+            work.push(uid.clone());
+        }
+        if new.foreground && old.is_none_or(|old| !old.foreground) {
+            work.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
+            work.push(uid.clone());
+        }
+        self.entries.insert(uid, new);
+        work
+    }
+
+    /// Whether the object with an owner's UID is where its dependent says it is.
+    fn is_meant(&self, held: &Entry, owner: &OwnerReference, dependent: &Entry) -> bool {
+        held.key.name == owner.name
+            && (!held.known.namespaced || held.key.namespace == dependent.key.namespace)
+            && held.known.api.kind == owner.kind
+    }
+
+    /// An object is gone.
+    pub(super) fn forget(&mut self, uid: &str) -> Vec<String> {
+        let mut work: Vec<String> = self
+            .dependents
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
+        let Some(entry) = self.entries.remove(uid) else {
+            return work;
+        };
+        for owner in entry.owners {
+            if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
+                dependents.remove(uid);
+                if dependents.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+            if self.entries.get(&owner.uid).is_some_and(|owner| owner.foreground) {
+                work.push(owner.uid);
+            }
+        }
+        work
+    }
+
+    /// Forgets what a new list of a kind does not have.
+    pub(super) fn keep_only(&mut self, known: &Known, listed: &HashSet<String>) -> Vec<String> {
+        let word = known.word();
+        self.forget_where(|uid, entry| !listed.contains(uid) && entry.known.word() == word)
+    }
+
+    /// Forgets a kind that is served no more.
+    pub(super) fn forget_kind(&mut self, word: &str) -> Vec<String> {
+        self.forget_where(|_, entry| entry.known.word() == word)
+    }
+
+    fn forget_where(&mut self, gone: impl Fn(&str, &Entry) -> bool) -> Vec<String> {
+        let gone: Vec<String> = self
+            .entries
+            .iter()
+            .filter(|(uid, entry)| gone(uid, entry))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        gone.iter().flat_map(|uid| self.forget(uid)).collect()
+    }
+
+    /// Dependents that hold up the deletion of an owner.
+    pub(super) fn blocking(&self, uid: &str) -> Vec<String> {
+        self.dependents_of(uid)
+            .into_iter()
+            .filter(|(_, entry)| {
+                entry
+                    .owners
+                    .iter()
+                    .any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
+            })
+            .map(|(uid, _)| uid)
+            .collect()
+    }
+
+    /// Whether an object owns others, and whether one of these waits for its own dependents.
+    pub(super) fn dependents(&self, uid: &str) -> (bool, bool) {
+        let all = self.dependents_of(uid);
+        (
+            !all.is_empty(),
+            all.iter().any(|(_, entry)| entry.foreground),
+        )
+    }
+
+    /// What an object owns.
+    pub(super) fn dependents_of(&self, uid: &str) -> Vec<(String, Entry)> {
+        self.dependents
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|uid| Some((uid.clone(), self.entries.get(uid)?.clone())))
+            .collect()
+    }
+}

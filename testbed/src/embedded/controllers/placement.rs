@@ -1,0 +1,87 @@
+//! Which nodes a pod may be on: node selectors, node affinity, taints.
+
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+};
+
+use super::{objects, selectors};
+
+/// Effect that keeps new pods away.
+pub(crate) const NO_SCHEDULE: &str = "NoSchedule";
+/// Effect that also drives running pods out.
+pub(crate) const NO_EXECUTE: &str = "NoExecute";
+/// Effect that makes a node less liked.
+pub(crate) const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
+
+/// Whether a toleration covers a taint: an empty key with `Exists` covers all, no effect covers every effect.
+pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    let key = toleration.key.as_deref().unwrap_or_default();
+    if !(effect.is_empty() || effect == taint.effect) || !(key.is_empty() || key == taint.key) {
+        return false;
+    }
+    match toleration.operator.as_deref().unwrap_or_default() {
+        "Exists" => true,
+        "" | "Equal" => {
+            !key.is_empty()
+                && toleration.value.as_deref().unwrap_or_default()
+                    == taint.value.as_deref().unwrap_or_default()
+        }
+        _ => false,
+    }
+}
+
+/// Whether any of the tolerations covers a taint.
+pub(crate) fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerations
+        .iter()
+        .any(|toleration| tolerates(toleration, taint))
+}
+
+/// Taints of a node with an effect.
+pub(crate) fn taints<'a>(node: &'a Node, effect: &'a str) -> impl Iterator<Item = &'a Taint> {
+    node.spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten())
+        .filter(move |taint| taint.effect == effect)
+}
+
+/// Whether a term selects a node. A term without requirements selects nothing.
+pub(crate) fn term_selects(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let holds = |requirement: &NodeSelectorRequirement, value: Option<&String>| {
+        let values = requirement.values.as_deref().unwrap_or_default();
+        selectors::holds(&requirement.operator, values, value)
+    };
+    !(expressions.is_empty() && fields.is_empty())
+        && expressions
+            .iter()
+            .all(|item| holds(item, objects::labels(node).get(&item.key)))
+        && fields
+            .iter()
+            .all(|item| item.key == "metadata.name" && holds(item, node.metadata.name.as_ref()))
+}
+
+/// Whether the node selector and the required terms of a pod select a node.
+pub(crate) fn selected(spec: &PodSpec, node: &Node) -> bool {
+    let required = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|affinity| {
+            affinity
+                .required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    spec.node_selector
+        .iter()
+        .flatten()
+        .all(|(key, value)| objects::labels(node).get(key) == Some(value))
+        && required.is_none_or(|required| {
+            required
+                .node_selector_terms
+                .iter()
+                .any(|term| term_selects(term, node))
+        })
+}

@@ -1,0 +1,82 @@
+//! What all controllers see: one mirror for each kind that they read.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use kube::Client;
+use kube::runtime::watcher::Config;
+use tokio::task::JoinSet;
+
+use super::events::Recorder;
+use super::mirror::{Kind, Mirror};
+use super::{MANAGER, objects};
+
+/// The mirrors, and where events are told.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) events: Recorder,
+    pub(crate) pods: Arc<Mirror<Pod>>,
+    pub(crate) nodes: Arc<Mirror<Node>>,
+    pub(crate) namespaces: Arc<Mirror<Namespace>>,
+    pub(crate) service_accounts: Arc<Mirror<ServiceAccount>>,
+    pub(crate) deployments: Arc<Mirror<Deployment>>,
+    pub(crate) replica_sets: Arc<Mirror<ReplicaSet>>,
+    pub(crate) daemon_sets: Arc<Mirror<DaemonSet>>,
+    pub(crate) revisions: Arc<Mirror<ControllerRevision>>,
+}
+
+fn mirror<K: Kind>(client: &Client, index: fn(&K) -> Vec<String>) -> Arc<Mirror<K>> {
+    Arc::new(Mirror::new(client.clone(), MANAGER, index))
+}
+
+fn plain<K: Kind>(client: &Client) -> Arc<Mirror<K>> {
+    mirror(client, |_| Vec::new())
+}
+
+impl World {
+    /// An empty world; nothing is watched yet.
+    pub(crate) fn new(client: &Client, events: Recorder) -> Self {
+        Self {
+            client: client.clone(),
+            events,
+            pods: mirror(client, objects::pod_index),
+            nodes: plain(client),
+            namespaces: plain(client),
+            service_accounts: plain(client),
+            deployments: plain(client),
+            replica_sets: mirror(client, objects::owner_index),
+            daemon_sets: plain(client),
+            revisions: mirror(client, objects::owner_index),
+        }
+    }
+
+    /// Starts all watches.
+    pub(crate) fn follow(&self, tasks: &mut JoinSet<()>) {
+        fn start<K: Kind>(mirror: &Arc<Mirror<K>>, tasks: &mut JoinSet<()>) {
+            tasks.spawn(Arc::clone(mirror).follow(Config::default()));
+        }
+        start(&self.pods, tasks);
+        start(&self.nodes, tasks);
+        start(&self.namespaces, tasks);
+        start(&self.service_accounts, tasks);
+        start(&self.deployments, tasks);
+        start(&self.replica_sets, tasks);
+        start(&self.daemon_sets, tasks);
+        start(&self.revisions, tasks);
+    }
+
+    /// Returns once every mirror has been filled.
+    pub(crate) async fn synced(&self) {
+        tokio::join!(
+            self.pods.synced(),
+            self.nodes.synced(),
+            self.namespaces.synced(),
+            self.service_accounts.synced(),
+            self.deployments.synced(),
+            self.replica_sets.synced(),
+            self.daemon_sets.synced(),
+            self.revisions.synced(),
+        );
+    }
+}
