@@ -8,6 +8,7 @@
 
 pub mod cluster;
 pub mod controllers;
+pub mod default_scheduler;
 pub mod hold;
 pub mod node;
 

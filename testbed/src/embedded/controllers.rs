@@ -71,7 +71,11 @@ pub fn start(client: Client, options: Options) -> Controllers {
 }
 
 /// Runs a controller once the world has been seen.
-fn run(tasks: &mut JoinSet<()>, world: &Arc<World>, work: impl Future<Output = ()> + Send + 'static) {
+fn run(
+    tasks: &mut JoinSet<()>,
+    world: &Arc<World>,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
     let world = Arc::clone(world);
     tasks.spawn(async move {
         world.synced().await;

@@ -191,9 +191,9 @@ impl Controller {
         // pods that wait for a node that is gone
         for (node, pods) in &by_node {
             if self.world.nodes.get(&ObjectKey::new("", node)).is_none() {
-                let unbound = pods.iter().filter(|pod| {
-                    objects::node_of(pod).is_none() && !objects::deleting(&***pod)
-                });
+                let unbound = pods
+                    .iter()
+                    .filter(|pod| objects::node_of(pod).is_none() && !objects::deleting(&***pod));
                 surplus.extend(unbound.cloned());
             }
         }
@@ -220,7 +220,11 @@ impl Controller {
                 }
             }
             Some(pods) if !stay => {
-                surplus.extend(pods.iter().filter(|pod| !objects::deleting(&***pod)).cloned());
+                surplus.extend(
+                    pods.iter()
+                        .filter(|pod| !objects::deleting(&***pod))
+                        .cloned(),
+                );
             }
             Some(pods) => {
                 let mut running = Vec::new();
@@ -382,7 +386,13 @@ fn target(pod: &Pod) -> Option<String> {
     if let Some(node) = objects::node_of(pod) {
         return Some(node.to_owned());
     }
-    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let affinity = pod
+        .spec
+        .as_ref()?
+        .affinity
+        .as_ref()?
+        .node_affinity
+        .as_ref()?;
     let terms = affinity
         .required_during_scheduling_ignored_during_execution
         .as_ref()?;
@@ -451,7 +461,9 @@ fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let spec = pod.spec.get_or_insert_default();
     add_tolerations(spec);
     let affinity = spec.affinity.get_or_insert_with(Affinity::default);
-    let affinity = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
+    let affinity = affinity
+        .node_affinity
+        .get_or_insert_with(NodeAffinity::default);
     affinity.required_during_scheduling_ignored_during_execution = Some(NodeSelector {
         node_selector_terms: vec![NodeSelectorTerm {
             match_fields: Some(vec![NodeSelectorRequirement {

@@ -56,7 +56,12 @@ impl Sets {
     /// Takes over a new state of one of them.
     fn update(&mut self, set: &Arc<ReplicaSet>) {
         let same = |held: &Arc<ReplicaSet>| objects::uid(&**held) == objects::uid(&**set);
-        if let Some(held) = self.new.iter_mut().chain(&mut self.old).find(|held| same(held)) {
+        if let Some(held) = self
+            .new
+            .iter_mut()
+            .chain(&mut self.old)
+            .find(|held| same(held))
+        {
             *held = Arc::clone(set);
         }
     }
@@ -64,7 +69,10 @@ impl Sets {
 
 /// Pods that a ReplicaSet wants.
 fn replicas(set: &ReplicaSet) -> i32 {
-    set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+    set.spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1)
 }
 
 /// Pods that a deployment wants.
@@ -176,7 +184,9 @@ impl Controller {
             let owner = objects::controller(&gone.metadata)
                 .filter(|owner| owner.kind == "ReplicaSet")
                 .and_then(|owner| sets.get(&ObjectKey::new(namespace, &owner.name)));
-            let Some(owner) = owner.as_ref().and_then(|set| objects::controller(&set.metadata))
+            let Some(owner) = owner
+                .as_ref()
+                .and_then(|set| objects::controller(&set.metadata))
             else {
                 return;
             };
@@ -219,9 +229,12 @@ impl Controller {
             );
             return Ok(());
         }
-        let claimed = pods::claim(&self.world.replica_sets, &deployment, &spec.selector, |_| {
-            true
-        })
+        let claimed = pods::claim(
+            &self.world.replica_sets,
+            &deployment,
+            &spec.selector,
+            |_| true,
+        )
         .await?;
         if objects::deleting(&deployment) {
             let sets = self.sort(&mut deployment, &claimed, false).await?;
@@ -258,9 +271,19 @@ impl Controller {
             return Ok(());
         }
         if paused {
-            status.set("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
+            status.set(
+                "Progressing",
+                "Unknown",
+                "DeploymentPaused",
+                "Deployment is paused",
+            );
         } else {
-            status.set("Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed");
+            status.set(
+                "Progressing",
+                "Unknown",
+                "DeploymentResumed",
+                "Deployment is resumed",
+            );
         }
         self.write_status(deployment).await
     }
@@ -334,7 +357,8 @@ impl Controller {
         let wanted = annotations::of(&deployment.metadata, annotations::REVISION);
         self.write_status(deployment).await?;
         if annotations::of(&deployment.metadata, annotations::REVISION) != wanted {
-            let patch = serde_json::json!({"metadata": {"annotations": {annotations::REVISION: wanted}}});
+            let patch =
+                serde_json::json!({"metadata": {"annotations": {annotations::REVISION: wanted}}});
             let written = self.world.deployments.patch(deployment, &patch).await?;
             *deployment = Deployment::clone(&written);
         }
@@ -354,7 +378,11 @@ impl Controller {
             .and_then(|status| status.collision_count);
         let hash = objects::template_hash(&spec.template, collisions);
         let mut template = spec.template.clone();
-        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+        let labels = template
+            .metadata
+            .get_or_insert_default()
+            .labels
+            .get_or_insert_default();
         labels.insert(HASH.to_owned(), hash.clone());
         let labels = labels.clone();
         let mut selector: LabelSelector = spec.selector.clone();
@@ -420,7 +448,8 @@ impl Controller {
                     // the error that matters is the one before
                     let _ = self.write_status(deployment).await;
                 }
-                self.events.warning(deployment, "ReplicaSetCreateError", why);
+                self.events
+                    .warning(deployment, "ReplicaSetCreateError", why);
                 return Err(error);
             }
         };
@@ -471,13 +500,16 @@ impl Controller {
         if keep == i32::MAX {
             return Ok(());
         }
-        let mut alive: Vec<_> = old.iter().filter(|set| !objects::deleting(&***set)).collect();
+        let mut alive: Vec<_> = old
+            .iter()
+            .filter(|set| !objects::deleting(&***set))
+            .collect();
         alive.sort_by_key(|set| annotations::revision(&set.metadata));
         let surplus = alive.len().saturating_sub(keep.max(0) as usize);
         for set in &alive[..surplus] {
             let status = set.status.clone().unwrap_or_default();
-            let settled = set.metadata.generation.unwrap_or(0)
-                <= status.observed_generation.unwrap_or(0);
+            let settled =
+                set.metadata.generation.unwrap_or(0) <= status.observed_generation.unwrap_or(0);
             if status.replicas == 0 && replicas(set) == 0 && settled {
                 self.world
                     .replica_sets

@@ -206,7 +206,14 @@ fn compose(happening: &Happening, namespace: &str, name: &str) -> Event {
         first_timestamp: Some(now.clone()),
         last_timestamp: Some(now),
         count: Some(1),
-        type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
+        type_: Some(
+            if happening.warning {
+                "Warning"
+            } else {
+                "Normal"
+            }
+            .to_owned(),
+        ),
         reporting_component: Some(happening.component.to_owned()),
         reporting_instance: Some(String::new()),
         ..Event::default()

@@ -96,7 +96,8 @@ impl Controller {
             changed: Arc::default(),
         });
         let changed = Arc::clone(&this.changed);
-        definitions.listen(move |_: Option<&Arc<CustomResourceDefinition>>, _| changed.notify_one());
+        definitions
+            .listen(move |_: Option<&Arc<CustomResourceDefinition>>, _| changed.notify_one());
         this.share(&definitions, false);
         this.share(&world.pods, true);
         this.share(&world.nodes, false);
@@ -315,7 +316,10 @@ impl Controller {
             if known.namespaced && entry.key.namespace.is_empty() {
                 return Ok(Verdict::Forget);
             }
-            match self.owner_state(&known, owner, &entry.key.namespace).await? {
+            match self
+                .owner_state(&known, owner, &entry.key.namespace)
+                .await?
+            {
                 None => gone.push(owner.uid.clone()),
                 Some(true) => {
                     waiting = true;
@@ -406,7 +410,8 @@ impl Controller {
         for (dependent, held) in dependents {
             let api = self.api(&held.known, &held.key.namespace);
             let latest = api.get_opt(&held.key.name).await?;
-            if let Some(latest) = latest.filter(|object| object.uid().as_ref() == Some(&dependent)) {
+            if let Some(latest) = latest.filter(|object| object.uid().as_ref() == Some(&dependent))
+            {
                 self.drop_owners(&api, &latest, &[uid.to_owned()]).await?;
             }
         }

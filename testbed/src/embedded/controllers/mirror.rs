@@ -105,11 +105,7 @@ fn version(meta: &ObjectMeta) -> u64 {
 
 impl<K: Kind> Mirror<K> {
     /// An empty mirror; `index` gives the words by which objects can be looked up, `manager` signs writes.
-    pub(crate) fn new(
-        client: Client,
-        manager: &'static str,
-        index: fn(&K) -> Vec<String>,
-    ) -> Self {
+    pub(crate) fn new(client: Client, manager: &'static str, index: fn(&K) -> Vec<String>) -> Self {
         Self {
             client,
             manager,
@@ -161,10 +157,7 @@ impl<K: Kind> Mirror<K> {
                 Ok(Event::Apply(object)) => self.told(object),
                 Ok(Event::Delete(object)) => {
                     self.seen(version(object.meta()));
-                    self.remove(
-                        &ObjectKey::of(object.meta()),
-                        object.meta().uid.as_deref(),
-                    );
+                    self.remove(&ObjectKey::of(object.meta()), object.meta().uid.as_deref());
                 }
                 Err(error) => report(&error, K::kind(&()).as_ref()),
             }

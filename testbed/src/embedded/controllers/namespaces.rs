@@ -42,9 +42,11 @@ impl Controller {
                 own.add(ObjectKey::new("", objects::namespace(&**gone)));
             }
         });
-        let maps = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &ConfigMap| {
-            Vec::new()
-        }));
+        let maps = Arc::new(Mirror::new(
+            world.client.clone(),
+            MANAGER,
+            |_: &ConfigMap| Vec::new(),
+        ));
         let own = Arc::clone(&queue);
         maps.listen(move |before: Option<&Arc<ConfigMap>>, after| {
             if let Some(map) = after.or(before) {
@@ -101,8 +103,13 @@ impl Controller {
             data: Some([("ca.crt".to_owned(), self.root_ca.clone())].into()),
             ..ConfigMap::default()
         };
-        wanted.metadata.annotations =
-            Some([("kubernetes.io/description".to_owned(), DESCRIPTION.to_owned())].into());
+        wanted.metadata.annotations = Some(
+            [(
+                "kubernetes.io/description".to_owned(),
+                DESCRIPTION.to_owned(),
+            )]
+            .into(),
+        );
         let annotated = |held: &ConfigMap| {
             held.metadata
                 .annotations

@@ -141,7 +141,10 @@ where
         }
         let mut owners = orphan.meta().owner_references.clone().unwrap_or_default();
         owners.push(objects::control(owner));
-        match mirror.patch(&orphan, &owners_patch(&*orphan, &owners)).await {
+        match mirror
+            .patch(&orphan, &owners_patch(&*orphan, &owners))
+            .await
+        {
             Ok(adopted) => claimed.push(adopted),
             Err(error) if objects::code(&error) == 404 => {}
             Err(error) => return Err(error),
@@ -157,7 +160,10 @@ where
 {
     let mut owners = object.meta().owner_references.clone().unwrap_or_default();
     owners.retain(|reference| reference.uid != objects::uid(owner));
-    match mirror.patch(object, &owners_patch(&**object, &owners)).await {
+    match mirror
+        .patch(object, &owners_patch(&**object, &owners))
+        .await
+    {
         Err(error) if objects::code(&error) != 404 => Err(error),
         _ => Ok(()),
     }

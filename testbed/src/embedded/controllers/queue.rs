@@ -123,8 +123,12 @@ impl<K: Clone + Ord + Hash + Debug + Display> Queue<K> {
     }
 
     /// Works on up to `parallel` keys at a time; does not end by itself.
-    pub(crate) async fn work<F, W>(self: Arc<Self>, name: &'static str, parallel: usize, reconcile: F)
-    where
+    pub(crate) async fn work<F, W>(
+        self: Arc<Self>,
+        name: &'static str,
+        parallel: usize,
+        reconcile: F,
+    ) where
         F: Fn(K) -> W,
         W: Future<Output = Result<(), kube::Error>>,
     {

@@ -74,8 +74,7 @@ impl Controller {
             return Ok(());
         };
         let spec = set.spec.clone().unwrap_or_default();
-        let claimed =
-            pods::claim(&self.world.pods, &*set, &spec.selector, objects::active).await?;
+        let claimed = pods::claim(&self.world.pods, &*set, &spec.selector, objects::active).await?;
         let (mut active, rest): (Vec<_>, Vec<_>) =
             claimed.into_iter().partition(|pod| objects::active(pod));
         let terminating = rest
@@ -89,7 +88,7 @@ impl Controller {
             self.manage(&set, &mut active, wanted).await
         };
         let status = status(&set, &active, terminating, wanted, managed.as_ref().err());
-                let mut changed = status.clone();
+        let mut changed = status.clone();
         changed.observed_generation = set.metadata.generation;
         if set.status.as_ref() != Some(&changed) {
             let mut object = ReplicaSet::clone(&set);

@@ -8,7 +8,10 @@ type Labels = BTreeMap<String, String>;
 
 /// Whether a selector selects the labels; an empty one selects everything.
 pub(crate) fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
-    let equal = |map: &Labels| map.iter().all(|(key, value)| labels.get(key) == Some(value));
+    let equal = |map: &Labels| {
+        map.iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+    };
     selector.match_labels.as_ref().is_none_or(equal)
         && selector
             .match_expressions
@@ -25,8 +28,14 @@ pub(crate) fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
 
 /// Whether a selector has no requirement at all.
 pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
-    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+    selector
+        .match_labels
+        .as_ref()
+        .is_none_or(BTreeMap::is_empty)
+        && selector
+            .match_expressions
+            .as_ref()
+            .is_none_or(Vec::is_empty)
 }
 
 /// Whether a requirement holds for a label's value, or for its absence.

@@ -113,7 +113,9 @@ impl Controller {
             }
         }
         let still = sets.old.iter().any(|set| {
-            set.status.as_ref().is_some_and(|status| status.replicas > 0)
+            set.status
+                .as_ref()
+                .is_some_and(|status| status.replicas > 0)
                 || self
                     .world
                     .pods

@@ -70,7 +70,11 @@ impl Controller {
             }
             return Ok(());
         }
-        if sets.new.as_ref().is_some_and(|new| saturated(deployment, new)) {
+        if sets
+            .new
+            .as_ref()
+            .is_some_and(|new| saturated(deployment, new))
+        {
             for old in sets.old.clone() {
                 if replicas(&old) > 0 {
                     self.resize(deployment, sets, &old, 0).await?;

@@ -175,7 +175,12 @@ impl Controller {
             } else if progressed(&before, &status) {
                 // told again each time, so that the deadline starts anew
                 status.unset("Progressing");
-                status.set("Progressing", "True", "ReplicaSetUpdated", &what("is progressing."));
+                status.set(
+                    "Progressing",
+                    "True",
+                    "ReplicaSetUpdated",
+                    &what("is progressing."),
+                );
                 let since = current
                     .as_ref()
                     .filter(|condition| condition.status == "True")

@@ -40,7 +40,12 @@ impl Graph {
             return Vec::new();
         };
         let deleting = meta.deletion_timestamp.is_some();
-        let has = |finalizer: &str| meta.finalizers.iter().flatten().any(|held| held == finalizer);
+        let has = |finalizer: &str| {
+            meta.finalizers
+                .iter()
+                .flatten()
+                .any(|held| held == finalizer)
+        };
         let new = Entry {
             known: Arc::clone(known),
             key: ObjectKey::of(meta),
@@ -57,7 +62,11 @@ impl Graph {
                     dependents.remove(&uid);
                 }
                 // an owner that waits may have waited for this one
-                if self.entries.get(&owner.uid).is_some_and(|owner| owner.foreground) {
+                if self
+                    .entries
+                    .get(&owner.uid)
+                    .is_some_and(|owner| owner.foreground)
+                {
                     work.push(owner.uid.clone());
                 }
             }
@@ -113,7 +122,11 @@ impl Graph {
                     self.dependents.remove(&owner.uid);
                 }
             }
-            if self.entries.get(&owner.uid).is_some_and(|owner| owner.foreground) {
+            if self
+                .entries
+                .get(&owner.uid)
+                .is_some_and(|owner| owner.foreground)
+            {
                 work.push(owner.uid);
             }
         }

@@ -1,0 +1,210 @@
+//! The cluster as the scheduler accounts for it: nodes, and what the pods on them take.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+
+use super::pod::{Amounts, Task, amounts};
+use crate::embedded::controllers::mirror::{Mirror, ObjectKey};
+use crate::embedded::controllers::objects;
+
+/// A node and what is on it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeState {
+    /// None for a node that only pods have named so far.
+    pub(super) node: Option<Arc<Node>>,
+    pub(super) allocatable: Amounts,
+    pub(super) used: Amounts,
+    /// CPU and memory that count in scores.
+    pub(super) scored: (i64, i64),
+    pub(super) pods: BTreeSet<ObjectKey>,
+}
+
+/// All nodes and placed pods.
+pub(super) struct Ledger {
+    nodes: BTreeMap<String, NodeState>,
+    placed: HashMap<ObjectKey, (String, Task)>,
+    /// Pods that were given a node which the API server has not told yet.
+    assumed: HashSet<ObjectKey>,
+    /// Pods for which a preemption makes room, with the node.
+    nominated: HashMap<ObjectKey, (String, Task)>,
+    with_anti_affinity: BTreeSet<ObjectKey>,
+    namespaces: Arc<Mirror<Namespace>>,
+}
+
+impl Ledger {
+    pub(super) fn new(namespaces: Arc<Mirror<Namespace>>) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            placed: HashMap::new(),
+            assumed: HashSet::new(),
+            nominated: HashMap::new(),
+            with_anti_affinity: BTreeSet::new(),
+            namespaces,
+        }
+    }
+
+    /// Takes over a node, or that it is gone.
+    pub(super) fn node(&mut self, name: &str, node: Option<&Arc<Node>>) {
+        let state = self.nodes.entry(name.to_owned()).or_default();
+        state.node = node.cloned();
+        state.allocatable = amounts(
+            node.and_then(|node| node.status.as_ref())
+                .and_then(|status| status.allocatable.as_ref()),
+        );
+        if state.node.is_none() && state.pods.is_empty() {
+            self.nodes.remove(name);
+        }
+    }
+
+    /// Takes over a pod as the API server tells it.
+    pub(super) fn pod(&mut self, pod: &Arc<Pod>) {
+        let key = ObjectKey::of(&pod.metadata);
+        match objects::node_of(pod).filter(|_| !objects::terminal(pod)) {
+            Some(node) => {
+                self.assumed.remove(&key);
+                self.nominated.remove(&key);
+                self.take(&key);
+                self.put(node, Task::new(pod));
+            }
+            None if self.assumed.contains(&key) && !objects::terminal(pod) => {}
+            None => {
+                self.take(&key);
+                self.assumed.remove(&key);
+                let task = Task::new(pod);
+                match task.nominated().map(str::to_owned) {
+                    Some(node) if !objects::terminal(pod) => {
+                        self.nominated.insert(key, (node, task));
+                    }
+                    _ => {
+                        self.nominated.remove(&key);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A pod is gone.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        self.assumed.remove(key);
+        self.nominated.remove(key);
+        self.take(key);
+    }
+
+    /// Puts a pod on a node before the API server knows.
+    pub(super) fn assume(&mut self, node: &str, task: Task) {
+        self.assumed.insert(task.key.clone());
+        self.nominated.remove(&task.key);
+        self.put(node, task);
+    }
+
+    /// Takes back an assumption that did not come true.
+    pub(super) fn disappoint(&mut self, key: &ObjectKey) {
+        if self.assumed.remove(key) {
+            self.take(key);
+        }
+    }
+
+    /// Notes that room is being made for a pod.
+    pub(super) fn nominate(&mut self, node: &str, task: Task) {
+        self.nominated
+            .insert(task.key.clone(), (node.to_owned(), task));
+    }
+
+    /// Puts a pod on a node.
+    pub(super) fn put(&mut self, node: &str, task: Task) {
+        let state = self.nodes.entry(node.to_owned()).or_default();
+        for (name, amount) in &task.requests {
+            *state.used.entry(name.clone()).or_default() += amount;
+        }
+        state.scored.0 += task.scored.0;
+        state.scored.1 += task.scored.1;
+        state.pods.insert(task.key.clone());
+        if !task.unwanted_near().is_empty() {
+            self.with_anti_affinity.insert(task.key.clone());
+        }
+        self.placed
+            .insert(task.key.clone(), (node.to_owned(), task));
+    }
+
+    /// Takes a pod off its node.
+    pub(super) fn take(&mut self, key: &ObjectKey) -> Option<Task> {
+        let (node, task) = self.placed.remove(key)?;
+        self.with_anti_affinity.remove(key);
+        if let Some(state) = self.nodes.get_mut(&node) {
+            for (name, amount) in &task.requests {
+                if let Some(used) = state.used.get_mut(name) {
+                    *used -= amount;
+                }
+            }
+            state.scored.0 -= task.scored.0;
+            state.scored.1 -= task.scored.1;
+            state.pods.remove(key);
+            if state.node.is_none() && state.pods.is_empty() {
+                self.nodes.remove(&node);
+            }
+        }
+        Some(task)
+    }
+
+    /// All nodes that exist.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&Arc<Node>, &NodeState)> {
+        self.nodes
+            .values()
+            .filter_map(|state| Some((state.node.as_ref()?, state)))
+    }
+
+    /// A node that exists.
+    pub(super) fn get(&self, name: &str) -> Option<(&Arc<Node>, &NodeState)> {
+        let state = self.nodes.get(name)?;
+        Some((state.node.as_ref()?, state))
+    }
+
+    /// All pods that have a node.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (&str, &Task)> {
+        self.placed
+            .values()
+            .map(|(node, task)| (node.as_str(), task))
+    }
+
+    /// Pods with a node that do not want others near them.
+    pub(super) fn unsociable(&self) -> impl Iterator<Item = (&str, &Task)> {
+        self.with_anti_affinity
+            .iter()
+            .filter_map(|key| self.placed.get(key))
+            .map(|(node, task)| (node.as_str(), task))
+    }
+
+    /// Pods on a node.
+    pub(super) fn on<'a>(&'a self, state: &'a NodeState) -> impl Iterator<Item = &'a Task> {
+        state
+            .pods
+            .iter()
+            .filter_map(|key| self.placed.get(key))
+            .map(|(_, task)| task)
+    }
+
+    /// What pods of at least its priority will take on a node for which room is made for them.
+    pub(super) fn reserved(&self, node: &str, for_whom: &Task) -> (Amounts, usize) {
+        let mut total = Amounts::new();
+        let mut count = 0;
+        for (key, (nominated, task)) in &self.nominated {
+            if nominated == node && *key != for_whom.key && task.priority >= for_whom.priority {
+                count += 1;
+                for (name, amount) in &task.requests {
+                    *total.entry(name.clone()).or_default() += amount;
+                }
+            }
+        }
+        (total, count)
+    }
+
+    /// Labels of a namespace.
+    pub(super) fn namespace_labels(&self, name: &str) -> BTreeMap<String, String> {
+        self.namespaces
+            .get(&ObjectKey::new("", name))
+            .map(|namespace| objects::labels(&*namespace).clone())
+            .unwrap_or_default()
+    }
+}

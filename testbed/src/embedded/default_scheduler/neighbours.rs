@@ -1,0 +1,117 @@
+//! Near which pods a pod must be, and near which it must not (required terms).
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Node, PodAffinityTerm};
+
+use super::filter::Rejection;
+use super::ledger::Ledger;
+use super::pod::Task;
+use crate::embedded::controllers::{objects, selectors};
+
+/// A label with a value: all nodes that carry it are one place.
+type Place = (String, String);
+
+/// The places that matter to a pod.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    wanted_keys: Vec<String>,
+    wanted: BTreeSet<Place>,
+    /// No such pod exists anywhere, but the pod is one itself.
+    first_of_its_kind: bool,
+    avoided: BTreeSet<Place>,
+    unwelcome: BTreeSet<Place>,
+}
+
+impl Neighbours {
+    /// Looks at all pods that have a node.
+    pub(super) fn new(ledger: &Ledger, task: &Task) -> Self {
+        let wanted = task.wanted_near();
+        let mut found = Self {
+            wanted_keys: wanted
+                .iter()
+                .map(|term| term.topology_key.clone())
+                .collect(),
+            ..Self::default()
+        };
+        let place = |term: &PodAffinityTerm, node: &Node| -> Option<Place> {
+            let value = objects::labels(node).get(&term.topology_key)?;
+            Some((term.topology_key.clone(), value.clone()))
+        };
+        if !wanted.is_empty() || !task.unwanted_near().is_empty() {
+            for (name, other) in ledger.placed() {
+                let Some((node, _)) = ledger.get(name) else {
+                    continue;
+                };
+                if !wanted.is_empty() && wanted.iter().all(|term| means(ledger, term, task, other))
+                {
+                    found
+                        .wanted
+                        .extend(wanted.iter().filter_map(|term| place(term, node)));
+                }
+                for term in task.unwanted_near() {
+                    if means(ledger, term, task, other) {
+                        found.avoided.extend(place(term, node));
+                    }
+                }
+            }
+        }
+        for (name, other) in ledger.unsociable() {
+            let Some((node, _)) = ledger.get(name) else {
+                continue;
+            };
+            for term in other.unwanted_near() {
+                if means(ledger, term, other, task) {
+                    found.unwelcome.extend(place(term, node));
+                }
+            }
+        }
+        found.first_of_its_kind =
+            found.wanted.is_empty() && wanted.iter().all(|term| means(ledger, term, task, task));
+        found
+    }
+
+    /// Whether the pod may be on a node.
+    pub(super) fn check(&self, node: &Node) -> Result<(), Rejection> {
+        let labels = objects::labels(node);
+        let is_at = |places: &BTreeSet<Place>| {
+            places
+                .iter()
+                .any(|(key, value)| labels.get(key) == Some(value))
+        };
+        let near_all = self.wanted_keys.iter().all(|key| {
+            labels.get(key).is_some_and(|value| {
+                self.first_of_its_kind || self.wanted.contains(&(key.clone(), value.clone()))
+            })
+        });
+        if !near_all {
+            return Err(Rejection::fixed("node(s) didn't match pod affinity rules").social());
+        }
+        if is_at(&self.avoided) {
+            let reason = "node(s) didn't match pod anti-affinity rules";
+            return Err(Rejection::crowded(reason).social());
+        }
+        if is_at(&self.unwelcome) {
+            let reason = "node(s) didn't satisfy existing pods anti-affinity rules";
+            return Err(Rejection::crowded(reason).social());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a term of `owner` means `target`. Without namespaces and namespace selector it means the owner's namespace.
+fn means(ledger: &Ledger, term: &PodAffinityTerm, owner: &Task, target: &Task) -> bool {
+    let namespace = &target.key.namespace;
+    let listed = term.namespaces.as_deref().unwrap_or_default();
+    let in_namespace = match &term.namespace_selector {
+        None if listed.is_empty() => *namespace == owner.key.namespace,
+        selector => {
+            listed.contains(namespace)
+                || selector.as_ref().is_some_and(|selector| {
+                    selectors::selects(selector, &ledger.namespace_labels(namespace))
+                })
+        }
+    };
+    let selects = |selector| selectors::selects(selector, objects::labels(&*target.pod));
+    in_namespace && term.label_selector.as_ref().is_some_and(selects)
+}
