@@ -6,6 +6,7 @@
 //! Reading order: [`start`], `mirror` and `queue` (the machinery), then any controller.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use tokio::task::JoinSet;
@@ -15,12 +16,17 @@ use self::world::World;
 
 mod daemon_set;
 mod deployment;
+mod disruption;
+mod endpoints;
 pub(crate) mod events;
 mod garbage;
+mod job;
 pub(crate) mod mirror;
 mod namespaces;
+mod nodes;
 pub(crate) mod objects;
 pub(crate) mod placement;
+mod pod_garbage;
 mod pods;
 pub(crate) mod queue;
 mod replica_set;
@@ -31,10 +37,24 @@ mod world;
 const MANAGER: &str = "kube-controller-manager";
 
 /// What the controllers need to know.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Certificate of the cluster's authority as PEM, for the `kube-root-ca.crt` of each namespace.
     pub root_ca: String,
+    /// Silence after which a node's conditions become Unknown.
+    pub node_grace: Duration,
+    /// How long a node has to be gone before the pods that it had are removed.
+    pub gone_grace: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            root_ca: String::new(),
+            node_grace: Duration::from_secs(50),
+            gone_grace: Duration::from_secs(40),
+        }
+    }
 }
 
 /// Controllers that work until they are stopped or dropped.
@@ -52,6 +72,11 @@ impl Controllers {
 
 /// Starts all controllers on the current runtime. They begin to work once they have seen the cluster.
 pub fn start(client: Client, options: Options) -> Controllers {
+    let Options {
+        root_ca,
+        node_grace,
+        gone_grace,
+    } = options;
     let mut tasks = JoinSet::new();
     let (events, writing) = Recorder::new(client.clone(), MANAGER);
     tasks.spawn(writing);
@@ -59,13 +84,31 @@ pub fn start(client: Client, options: Options) -> Controllers {
     let deployments = deployment::Controller::new(&world);
     let replica_sets = replica_set::Controller::new(&world);
     let daemon_sets = daemon_set::Controller::new(&world);
-    let namespaces = namespaces::Controller::new(&world, options.root_ca);
+    let namespaces = namespaces::Controller::new(&world, root_ca);
+    let nodes = nodes::Controller::new(&world, node_grace);
+    let pod_garbage = pod_garbage::Controller::new(&world, gone_grace);
+    let disruption = disruption::Controller::new(&world);
+    let endpoints = endpoints::Controller::new(&world);
+    let jobs = job::Controller::new(&world);
     let garbage = garbage::Controller::new(&world);
+    // kinds that others watch already
+    garbage.share(nodes.leases(), true);
+    garbage.share(disruption.budgets(), true);
+    let (services, addresses, slices) = endpoints.mirrors();
+    garbage.share(services, true);
+    garbage.share(addresses, true);
+    garbage.share(slices, true);
+    garbage.share(jobs.jobs(), true);
     world.follow(&mut tasks);
     run(&mut tasks, &world, deployments.run());
     run(&mut tasks, &world, replica_sets.run());
     run(&mut tasks, &world, daemon_sets.run());
     run(&mut tasks, &world, namespaces.run());
+    run(&mut tasks, &world, nodes.run());
+    run(&mut tasks, &world, pod_garbage.run());
+    run(&mut tasks, &world, disruption.run());
+    run(&mut tasks, &world, endpoints.run());
+    run(&mut tasks, &world, jobs.run());
     run(&mut tasks, &world, garbage.run());
     Controllers { tasks }
 }

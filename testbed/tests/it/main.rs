@@ -6,6 +6,7 @@
 )]
 
 mod cluster;
+mod controllers;
 mod embedded_node;
 mod kubelet;
 mod node;

@@ -50,9 +50,11 @@ pub(crate) struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     events: Recorder,
     /// When a pod failed last on a node, and how long the next one waits, by DaemonSet and node.
-    failed: Mutex<HashMap<(String, i64, String), (Instant, Duration)>>,
+    failed: Mutex<HashMap<Place, (Instant, Duration)>>,
 }
 
+/// UID and generation of a DaemonSet, and a node.
+type Place = (String, i64, String);
 /// Pods of a DaemonSet by the node that they are meant for.
 type ByNode = BTreeMap<String, Vec<Arc<Pod>>>;
 

@@ -90,11 +90,10 @@ pub(super) fn beyond_a_pair(set: &DaemonSet, running: &[Arc<Pod>], hash: &str) -
     surplus
 }
 
+type Pair<'a> = (Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>);
+
 /// The new and the old pod of a node; none if there are more than two of them.
-fn pair<'a>(
-    pods: &'a [Arc<Pod>],
-    updated: impl Fn(&Pod) -> bool,
-) -> Option<(Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>)> {
+fn pair(pods: &[Arc<Pod>], updated: impl Fn(&Pod) -> bool) -> Option<Pair<'_>> {
     let (mut new, mut old) = (None, None);
     for pod in pods {
         let place = if updated(pod) { &mut new } else { &mut old };

@@ -78,7 +78,7 @@ impl Graph {
             }
             let all_there = new.owners.iter().all(|owner| {
                 let held = self.entries.get(&owner.uid);
-                held.is_some_and(|held| !held.foreground && self.is_meant(held, owner, &new))
+                held.is_some_and(|held| !held.foreground && is_meant(held, owner, &new))
             });
             if !all_there {
                 work.push(uid.clone());
@@ -94,13 +94,6 @@ impl Graph {
         }
         self.entries.insert(uid, new);
         work
-    }
-
-    /// Whether the object with an owner's UID is where its dependent says it is.
-    fn is_meant(&self, held: &Entry, owner: &OwnerReference, dependent: &Entry) -> bool {
-        held.key.name == owner.name
-            && (!held.known.namespaced || held.key.namespace == dependent.key.namespace)
-            && held.known.api.kind == owner.kind
     }
 
     /// An object is gone.
@@ -186,4 +179,11 @@ impl Graph {
             .filter_map(|uid| Some((uid.clone(), self.entries.get(uid)?.clone())))
             .collect()
     }
+}
+
+/// Whether the object with an owner's UID is where its dependent says it is.
+fn is_meant(held: &Entry, owner: &OwnerReference, dependent: &Entry) -> bool {
+    held.key.name == owner.name
+        && (!held.known.namespaced || held.key.namespace == dependent.key.namespace)
+        && held.known.api.kind == owner.kind
 }

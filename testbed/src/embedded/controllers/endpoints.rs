@@ -1,0 +1,369 @@
+//! Endpoints and EndpointSlices of Services with a selector.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectReference, Pod, Service,
+    ServicePort,
+};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointPort as SlicePort, EndpointSlice,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::DeleteParams;
+use kube::runtime::watcher::Config;
+
+use super::mirror::{Mirror, ObjectKey};
+use super::queue::Queue;
+use super::world::World;
+use super::{MANAGER, objects};
+
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Label of the endpoints of a service without an address of its own.
+const HEADLESS: &str = "service.kubernetes.io/headless";
+
+/// The controller.
+pub(crate) struct Controller {
+    world: Arc<World>,
+    queue: Arc<Queue<ObjectKey>>,
+    services: Arc<Mirror<Service>>,
+    endpoints: Arc<Mirror<Endpoints>>,
+    slices: Arc<Mirror<EndpointSlice>>,
+}
+
+impl Controller {
+    /// Listens to what concerns it.
+    pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
+        let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
+        let services = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &Service| {
+            Vec::new()
+        }));
+        let own = Arc::clone(&queue);
+        services.listen(move |before: Option<&Arc<Service>>, after| {
+            if let Some(service) = after.or(before) {
+                own.add(ObjectKey::of(&service.metadata));
+            }
+        });
+        let (own, all) = (Arc::clone(&queue), Arc::clone(&services));
+        world.pods.listen(move |before, after| {
+            for pod in [before, after].into_iter().flatten() {
+                for service in all.within(objects::namespace(&**pod)) {
+                    if selects(&service, pod) {
+                        own.add(ObjectKey::of(&service.metadata));
+                    }
+                }
+            }
+        });
+        let endpoints = Arc::new(Mirror::new(
+            world.client.clone(),
+            MANAGER,
+            |_: &Endpoints| Vec::new(),
+        ));
+        let slices = Arc::new(Mirror::new(
+            world.client.clone(),
+            MANAGER,
+            |slice: &EndpointSlice| {
+                let service = objects::labels(slice).get(SERVICE_NAME);
+                let key = service.map(|service| format!("{}/{service}", objects::namespace(slice)));
+                key.into_iter().collect()
+            },
+        ));
+        Arc::new(Self {
+            world: Arc::clone(world),
+            queue,
+            services,
+            endpoints,
+            slices,
+        })
+    }
+
+    /// The mirrors that it keeps, for whoever wants to hear of them as well.
+    pub(crate) fn mirrors(
+        &self,
+    ) -> (
+        &Arc<Mirror<Service>>,
+        &Arc<Mirror<Endpoints>>,
+        &Arc<Mirror<EndpointSlice>>,
+    ) {
+        (&self.services, &self.endpoints, &self.slices)
+    }
+
+    /// Works; does not end by itself.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let queue = Arc::clone(&self.queue);
+        let work = async {
+            tokio::join!(
+                self.services.synced(),
+                self.endpoints.synced(),
+                self.slices.synced()
+            );
+            queue
+                .work("endpoints", 4, |key| {
+                    let this = Arc::clone(&self);
+                    async move { this.reconcile(&key).await }
+                })
+                .await;
+        };
+        tokio::join!(
+            Arc::clone(&self.services).follow(Config::default()),
+            Arc::clone(&self.endpoints).follow(Config::default()),
+            Arc::clone(&self.slices).follow(Config::default()),
+            work
+        );
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        let held = self.slices.indexed(&key.to_string());
+        let ours = |slice: &EndpointSlice| {
+            objects::labels(slice)
+                .get(MANAGED_BY)
+                .is_some_and(|manager| manager == SLICE_MANAGER)
+        };
+        let Some(service) = self.services.get(key) else {
+            if let Some(endpoints) = self.endpoints.get(key) {
+                self.endpoints
+                    .delete(&endpoints, &DeleteParams::default())
+                    .await?;
+            }
+            for slice in held.iter().filter(|slice| ours(slice)) {
+                self.slices.delete(slice, &DeleteParams::default()).await?;
+            }
+            return Ok(());
+        };
+        let spec = service.spec.clone().unwrap_or_default();
+        if spec.selector.as_ref().is_none_or(BTreeMap::is_empty) || objects::deleting(&*service) {
+            return Ok(());
+        }
+        let mut pods: Vec<Arc<Pod>> = self
+            .world
+            .pods
+            .within(&key.namespace)
+            .into_iter()
+            .filter(|pod| {
+                selects(&service, pod) && !objects::terminal(pod) && address(pod).is_some()
+            })
+            .collect();
+        pods.sort_by_cached_key(|pod| address(pod).map(str::to_owned));
+        let ports = spec.ports.unwrap_or_default();
+        let headless = spec.cluster_ip.as_deref() == Some("None");
+        let published = spec.publish_not_ready_addresses == Some(true);
+        self.write_slice(&service, &pods, &ports, headless, published, &held)
+            .await?;
+        self.write_endpoints(&service, &pods, &ports, headless, published)
+            .await
+    }
+
+    async fn write_slice(
+        &self,
+        service: &Arc<Service>,
+        pods: &[Arc<Pod>],
+        ports: &[ServicePort],
+        headless: bool,
+        published: bool,
+        held: &[Arc<EndpointSlice>],
+    ) -> Result<(), kube::Error> {
+        let mut labels = objects::labels(&**service).clone();
+        labels.insert(MANAGED_BY.to_owned(), SLICE_MANAGER.to_owned());
+        labels.insert(
+            SERVICE_NAME.to_owned(),
+            objects::name(&**service).to_owned(),
+        );
+        if headless {
+            labels.insert(HEADLESS.to_owned(), String::new());
+        }
+        let endpoints: Vec<Endpoint> = pods
+            .iter()
+            .filter_map(|pod| {
+                let serving = objects::ready(pod) || published;
+                let leaving = objects::deleting(&**pod);
+                Some(Endpoint {
+                    addresses: vec![address(pod)?.to_owned()],
+                    conditions: Some(EndpointConditions {
+                        ready: Some(serving && (!leaving || published)),
+                        serving: Some(serving),
+                        terminating: Some(leaving),
+                    }),
+                    node_name: objects::node_of(pod).map(str::to_owned),
+                    target_ref: Some(target(pod)),
+                    ..Endpoint::default()
+                })
+            })
+            .collect();
+        let slice_ports = ports
+            .iter()
+            .map(|port| SlicePort {
+                name: Some(port.name.clone().unwrap_or_default()),
+                port: number(port, pods),
+                protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+                app_protocol: port.app_protocol.clone(),
+            })
+            .collect();
+        let mut wanted = EndpointSlice {
+            address_type: "IPv4".to_owned(),
+            endpoints,
+            ports: Some(slice_ports),
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{}-", objects::name(&**service))),
+                namespace: service.metadata.namespace.clone(),
+                labels: Some(labels),
+                owner_references: Some(vec![objects::control(&**service)]),
+                ..ObjectMeta::default()
+            },
+        };
+        let namespace = objects::namespace(&**service);
+        let owned = held
+            .iter()
+            .find(|slice| objects::controlled_by(&slice.metadata, objects::uid(&**service)));
+        let Some(slice) = owned else {
+            return settle(self.slices.create(namespace, &wanted).await.map(|_| ()));
+        };
+        let same = slice.endpoints == wanted.endpoints
+            && slice.ports.clone().unwrap_or_default() == wanted.ports.clone().unwrap_or_default()
+            && slice.metadata.labels == wanted.metadata.labels;
+        if same {
+            return Ok(());
+        }
+        wanted.metadata = ObjectMeta {
+            labels: wanted.metadata.labels,
+            ..slice.metadata.clone()
+        };
+        self.slices.replace(&wanted).await?;
+        Ok(())
+    }
+
+    async fn write_endpoints(
+        &self,
+        service: &Arc<Service>,
+        pods: &[Arc<Pod>],
+        ports: &[ServicePort],
+        headless: bool,
+        published: bool,
+    ) -> Result<(), kube::Error> {
+        let mut labels = objects::labels(&**service).clone();
+        labels.insert(
+            "endpoints.kubernetes.io/managed-by".to_owned(),
+            "endpoint-controller".to_owned(),
+        );
+        if headless {
+            labels.insert(HEADLESS.to_owned(), String::new());
+        }
+        let to_address = |pod: &Arc<Pod>| {
+            Some(EndpointAddress {
+                ip: address(pod)?.to_owned(),
+                node_name: objects::node_of(pod).map(str::to_owned),
+                target_ref: Some(target(pod)),
+                hostname: None,
+            })
+        };
+        let staying = pods
+            .iter()
+            .filter(|pod| published || !objects::deleting(&***pod));
+        let (ready, waiting): (Vec<_>, Vec<_>) =
+            staying.partition(|pod| objects::ready(pod) || published);
+        let list = |pods: Vec<&Arc<Pod>>| -> Option<Vec<EndpointAddress>> {
+            Some(pods.into_iter().filter_map(to_address).collect())
+                .filter(|list: &Vec<_>| !list.is_empty())
+        };
+        let ports: Vec<EndpointPort> = ports
+            .iter()
+            .filter_map(|port| {
+                Some(EndpointPort {
+                    name: port.name.clone(),
+                    port: number(port, pods)?,
+                    protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_owned())),
+                    app_protocol: port.app_protocol.clone(),
+                })
+            })
+            .collect();
+        let subset = EndpointSubset {
+            addresses: list(ready),
+            not_ready_addresses: list(waiting),
+            ports: Some(ports).filter(|list| !list.is_empty()),
+        };
+        let empty = subset.addresses.is_none() && subset.not_ready_addresses.is_none();
+        let wanted = Endpoints {
+            metadata: ObjectMeta {
+                name: service.metadata.name.clone(),
+                namespace: service.metadata.namespace.clone(),
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            },
+            subsets: (!empty).then(|| vec![subset]),
+        };
+        let Some(held) = self.endpoints.get(&ObjectKey::of(&service.metadata)) else {
+            let namespace = objects::namespace(&**service);
+            return settle(self.endpoints.create(namespace, &wanted).await.map(|_| ()));
+        };
+        if held.subsets == wanted.subsets && held.metadata.labels == wanted.metadata.labels {
+            return Ok(());
+        }
+        let object = Endpoints {
+            metadata: ObjectMeta {
+                labels: wanted.metadata.labels,
+                ..held.metadata.clone()
+            },
+            subsets: wanted.subsets,
+        };
+        self.endpoints.replace(&object).await?;
+        Ok(())
+    }
+}
+
+fn selects(service: &Service, pod: &Pod) -> bool {
+    let selector = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.selector.as_ref());
+    selector.is_some_and(|selector| {
+        !selector.is_empty()
+            && selector
+                .iter()
+                .all(|(key, value)| objects::labels(pod).get(key) == Some(value))
+    })
+}
+
+fn address(pod: &Pod) -> Option<&str> {
+    let status = pod.status.as_ref()?;
+    status
+        .pod_ip
+        .as_deref()
+        .filter(|address| !address.is_empty())
+}
+
+fn target(pod: &Pod) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Pod".to_owned()),
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// The port of the pods that a service's port means; by name as the first pod has it.
+fn number(port: &ServicePort, pods: &[Arc<Pod>]) -> Option<i32> {
+    match &port.target_port {
+        None => Some(port.port),
+        Some(IntOrString::Int(0)) => Some(port.port),
+        Some(IntOrString::Int(number)) => Some(*number),
+        Some(IntOrString::String(name)) => pods
+            .iter()
+            .filter_map(|pod| pod.spec.as_ref())
+            .flat_map(|spec| &spec.containers)
+            .flat_map(|container| container.ports.iter().flatten())
+            .find(|port| port.name.as_ref() == Some(name))
+            .map(|port| port.container_port),
+    }
+}
+
+/// That it is there already or that its namespace goes away is no failure.
+fn settle(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(error) if objects::namespace_ends(&error) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,473 @@
+//! The life of nodes: silent ones become Unknown, taints follow conditions and cordons, pods leave where they may not stay.
+//!
+//! Facts: node lifecycle and taint eviction controllers of Kubernetes 1.35. What is left out: limits of the rate of evictions, and the
+//! rule that nobody is evicted while all nodes are silent.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::runtime::watcher::Config;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::events::Recorder;
+use super::mirror::{Mirror, ObjectKey};
+use super::placement::{self, NO_EXECUTE, NO_SCHEDULE};
+use super::queue::Queue;
+use super::world::World;
+use super::{MANAGER, objects};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// Conditions that keep new pods away, the state in which they do, and the taint.
+const BY_CONDITION: &[(&str, &str, &str)] = &[
+    ("Ready", "False", NOT_READY),
+    ("Ready", "Unknown", UNREACHABLE),
+    (
+        "MemoryPressure",
+        "True",
+        "node.kubernetes.io/memory-pressure",
+    ),
+    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
+    (
+        "NetworkUnavailable",
+        "True",
+        "node.kubernetes.io/network-unavailable",
+    ),
+    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
+];
+/// Conditions that a silent node cannot vouch for.
+const VOUCHED: &[&str] = &["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// What was heard of a node last.
+struct Heard {
+    sign: (Option<String>, Option<String>),
+    at: Instant,
+}
+
+/// The controller.
+pub(crate) struct Controller {
+    world: Arc<World>,
+    nodes: Arc<Queue<ObjectKey>>,
+    pods: Arc<Queue<ObjectKey>>,
+    leases: Arc<Mirror<Lease>>,
+    /// Silence after which a node is Unknown.
+    grace: Duration,
+    heard: Mutex<HashMap<String, Heard>>,
+    /// Since when a pod is on a node whose taints it does not tolerate for ever.
+    leaving: Mutex<HashMap<ObjectKey, (String, Instant)>>,
+    events: Recorder,
+    evictions: Recorder,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Controller {
+    /// Listens to what concerns it.
+    pub(crate) fn new(world: &Arc<World>, grace: Duration) -> Arc<Self> {
+        let nodes: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
+        let pods: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
+        let (own, own_pods, all) = (
+            Arc::clone(&nodes),
+            Arc::clone(&pods),
+            Arc::clone(&world.pods),
+        );
+        world.nodes.listen(move |before, after| {
+            let Some(node) = after.or(before) else { return };
+            own.add(ObjectKey::of(&node.metadata));
+            let evicting = |node: &Arc<Node>| -> Vec<Taint> {
+                placement::taints(node, NO_EXECUTE).cloned().collect()
+            };
+            if before.map(evicting).unwrap_or_default() != after.map(evicting).unwrap_or_default() {
+                for pod in all.indexed(&format!("node:{}", objects::name(&**node))) {
+                    own_pods.add(ObjectKey::of(&pod.metadata));
+                }
+            }
+        });
+        let own = Arc::clone(&pods);
+        let known = Arc::clone(&world.nodes);
+        world.pods.listen(move |before, after| {
+            let Some(pod) = after.or(before) else { return };
+            let moved = before.and_then(|pod| objects::node_of(pod))
+                != after.and_then(|pod| objects::node_of(pod));
+            let tainted = || {
+                objects::node_of(pod)
+                    .and_then(|node| known.get(&ObjectKey::new("", node)))
+                    .is_some_and(|node| placement::taints(&node, NO_EXECUTE).next().is_some())
+            };
+            if after.is_none() || moved && tainted() {
+                own.add(ObjectKey::of(&pod.metadata));
+            }
+        });
+        let leases = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &Lease| {
+            Vec::new()
+        }));
+        let own = Arc::clone(&nodes);
+        leases.listen(move |before: Option<&Arc<Lease>>, after| {
+            if let Some(lease) = after.or(before)
+                && objects::namespace(&**lease) == "kube-node-lease"
+            {
+                own.add(ObjectKey::new("", objects::name(&**lease)));
+            }
+        });
+        Arc::new(Self {
+            world: Arc::clone(world),
+            nodes,
+            pods,
+            leases,
+            grace,
+            heard: Mutex::default(),
+            leaving: Mutex::default(),
+            events: world.events.of("node-controller"),
+            evictions: world.events.of("taint-eviction-controller"),
+        })
+    }
+
+    /// The mirror of leases, for whoever wants to hear of them as well.
+    pub(crate) fn leases(&self) -> &Arc<Mirror<Lease>> {
+        &self.leases
+    }
+
+    /// Works; does not end by itself.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let (nodes, pods) = (Arc::clone(&self.nodes), Arc::clone(&self.pods));
+        let lifecycle = async {
+            self.leases.synced().await;
+            nodes
+                .work("nodelifecycle", 4, |key| {
+                    let this = Arc::clone(&self);
+                    async move { this.judge(&key).await }
+                })
+                .await;
+        };
+        let eviction = pods.work("tainteviction", 4, |key| {
+            let this = Arc::clone(&self);
+            async move { this.evict(&key).await }
+        });
+        let follow = Arc::clone(&self.leases).follow(Config::default());
+        tokio::join!(follow, lifecycle, eviction);
+    }
+
+    async fn judge(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        let Some(node) = self.world.nodes.get(key) else {
+            lock(&self.heard).remove(&key.name);
+            return Ok(());
+        };
+        let silent = self.listen_for(&node);
+        let node = match silent {
+            None => self.doubt(&node).await?,
+            Some(left) => {
+                self.nodes.add_after(key.clone(), left);
+                node
+            }
+        };
+        self.taint(&node).await
+    }
+
+    /// Notes a sign of life; answers how long the silence may last, none if it has lasted for too long.
+    fn listen_for(&self, node: &Node) -> Option<Duration> {
+        let lease = self
+            .leases
+            .get(&ObjectKey::new("kube-node-lease", objects::name(node)));
+        let renewed = lease.and_then(|lease| {
+            let time = lease.spec.as_ref()?.renew_time.clone()?;
+            Some(time.0.to_string())
+        });
+        let beat = condition(node, "Ready")
+            .filter(|ready| ready.status != "Unknown")
+            .and_then(|ready| Some(ready.last_heartbeat_time.as_ref()?.0.to_string()));
+        let mut heard = lock(&self.heard);
+        let now = Instant::now();
+        let entry = heard
+            .entry(objects::name(node).to_owned())
+            .or_insert_with(|| Heard {
+                sign: (None, None),
+                at: now,
+            });
+        if entry.sign.0 != renewed || beat.is_some() && entry.sign.1 != beat {
+            entry.sign = (renewed, beat);
+            entry.at = now;
+        }
+        self.grace
+            .checked_sub(now.duration_since(entry.at))
+            .filter(|left| !left.is_zero())
+    }
+
+    /// Makes the conditions of a silent node Unknown.
+    async fn doubt(&self, node: &Arc<Node>) -> Result<Arc<Node>, kube::Error> {
+        let mut conditions = node
+            .status
+            .clone()
+            .and_then(|status| status.conditions)
+            .unwrap_or_default();
+        let was_ready = condition(node, "Ready").is_some_and(|ready| ready.status == "True");
+        let mut changed = false;
+        for kind in VOUCHED {
+            match conditions.iter_mut().find(|held| held.type_ == *kind) {
+                Some(held) if held.status == "Unknown" => {}
+                Some(held) => {
+                    held.status = "Unknown".to_owned();
+                    held.reason = Some("NodeStatusUnknown".to_owned());
+                    held.message = Some("Kubelet stopped posting node status.".to_owned());
+                    held.last_transition_time = Some(objects::now());
+                    changed = true;
+                }
+                None => {
+                    conditions.push(NodeCondition {
+                        type_: (*kind).to_owned(),
+                        status: "Unknown".to_owned(),
+                        reason: Some("NodeStatusNeverUpdated".to_owned()),
+                        message: Some("Kubelet never posted node status.".to_owned()),
+                        last_heartbeat_time: node.metadata.creation_timestamp.clone(),
+                        last_transition_time: Some(objects::now()),
+                    });
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return Ok(Arc::clone(node));
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "status": {"conditions": conditions},
+        });
+        let api: Api<Node> = Api::all(self.world.client.clone());
+        let written = api
+            .patch_status(objects::name(&**node), &params(), &Patch::Merge(patch))
+            .await?;
+        let written = self.world.nodes.observe(written);
+        if was_ready {
+            let name = objects::name(&**node);
+            let what = format!("Node {name} status is now: NodeNotReady");
+            self.events.normal(&**node, "NodeNotReady", what);
+            self.doubt_pods(name).await;
+        }
+        Ok(written)
+    }
+
+    /// Says of the pods of a silent node that they are not ready.
+    async fn doubt_pods(&self, node: &str) {
+        for pod in self.world.pods.indexed(&format!("node:{node}")) {
+            if !objects::ready(&pod) {
+                continue;
+            }
+            let mut conditions = pod
+                .status
+                .clone()
+                .and_then(|status| status.conditions)
+                .unwrap_or_default();
+            for held in conditions.iter_mut().filter(|held| held.type_ == "Ready") {
+                held.status = "False".to_owned();
+                held.last_transition_time = Some(objects::now());
+            }
+            let patch = json!({"status": {"conditions": conditions}});
+            match self.world.pods.patch_status(&pod, &patch).await {
+                Ok(_) => self
+                    .events
+                    .warning(&*pod, "NodeNotReady", "Node is not ready".to_owned()),
+                Err(error) => tracing::debug!(%error, "Pod was not marked"),
+            }
+        }
+    }
+
+    /// Puts the taints on a node that its conditions and its cordon ask for, and takes those off that nothing asks for.
+    async fn taint(&self, node: &Arc<Node>) -> Result<(), kube::Error> {
+        let mut wanted: Vec<(&str, &str)> = Vec::new();
+        for (kind, state, taint) in BY_CONDITION {
+            let is = condition(node, kind).map(|held| held.status.as_str());
+            if is == Some(*state) {
+                wanted.push((taint, NO_SCHEDULE));
+                if *kind == "Ready" {
+                    wanted.push((taint, NO_EXECUTE));
+                }
+            }
+        }
+        let spec = node.spec.clone().unwrap_or_default();
+        if spec.unschedulable == Some(true) {
+            wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
+        }
+        let ours = |taint: &Taint| {
+            let known = BY_CONDITION.iter().any(|(_, _, key)| *key == taint.key)
+                || taint.key == UNSCHEDULABLE;
+            let evicts =
+                taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE);
+            known && taint.effect == NO_SCHEDULE || evicts
+        };
+        // a new node without conditions keeps the taint that it came with
+        let said = condition(node, "Ready").is_some();
+        let before = spec.taints.unwrap_or_default();
+        let mut after: Vec<Taint> = before
+            .iter()
+            .filter(|taint| {
+                !ours(taint)
+                    || wanted.contains(&(taint.key.as_str(), taint.effect.as_str()))
+                    || !said && taint.key == NOT_READY
+            })
+            .cloned()
+            .collect();
+        for (key, effect) in wanted {
+            if !after
+                .iter()
+                .any(|taint| taint.key == key && taint.effect == effect)
+            {
+                after.push(Taint {
+                    key: key.to_owned(),
+                    effect: effect.to_owned(),
+                    time_added: Some(objects::now()),
+                    value: None,
+                });
+            }
+        }
+        if before == after {
+            return Ok(());
+        }
+        let taints = if after.is_empty() {
+            Value::Null
+        } else {
+            json!(after)
+        };
+        let patch = json!({
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "spec": {"taints": taints},
+        });
+        let api: Api<Node> = Api::all(self.world.client.clone());
+        let written = api
+            .patch(objects::name(&**node), &params(), &Patch::Merge(patch))
+            .await?;
+        self.world.nodes.observe(written);
+        Ok(())
+    }
+
+    /// Removes a pod from a node with taints that it does not tolerate, or not for ever.
+    async fn evict(&self, key: &ObjectKey) -> Result<(), kube::Error> {
+        let found = self.world.pods.get(key).and_then(|pod| {
+            let node = objects::node_of(&pod)?;
+            let node = self.world.nodes.get(&ObjectKey::new("", node))?;
+            Some((pod, node))
+        });
+        let Some((pod, node)) = found.filter(|(pod, _)| !objects::deleting(&**pod)) else {
+            lock(&self.leaving).remove(key);
+            return Ok(());
+        };
+        let tolerations = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.tolerations.clone())
+            .unwrap_or_default();
+        let mut least: Option<i64> = None;
+        let mut now = false;
+        let mut any = false;
+        for taint in placement::taints(&node, NO_EXECUTE) {
+            any = true;
+            let mut tolerated = false;
+            for toleration in tolerations
+                .iter()
+                .filter(|it| placement::tolerates(it, taint))
+            {
+                tolerated = true;
+                let seconds = toleration.toleration_seconds;
+                least = [least, seconds].into_iter().flatten().min();
+            }
+            now |= !tolerated;
+        }
+        if !any || !now && least.is_none() {
+            let cancelled = lock(&self.leaving).remove(key).is_some();
+            if cancelled {
+                let what = format!("Cancelling deletion of Pod {key}");
+                self.evictions.normal(&*pod, "TaintManagerEviction", what);
+            }
+            return Ok(());
+        }
+        if !now {
+            let wait = Duration::from_secs(least.unwrap_or(0).max(0).unsigned_abs());
+            let since = {
+                let mut leaving = lock(&self.leaving);
+                let uid = objects::uid(&*pod).to_owned();
+                let entry = leaving
+                    .entry(key.clone())
+                    .or_insert_with(|| (uid.clone(), Instant::now()));
+                if entry.0 != uid {
+                    *entry = (uid, Instant::now());
+                }
+                entry.1
+            };
+            let spent = since.elapsed();
+            if spent < wait {
+                self.pods.add_after(key.clone(), wait.saturating_sub(spent));
+                return Ok(());
+            }
+        }
+        lock(&self.leaving).remove(key);
+        let what = format!("Marking for deletion Pod {key}");
+        self.evictions.normal(&*pod, "TaintManagerEviction", what);
+        mark(
+            &self.world.pods,
+            &pod,
+            "DeletionByTaintManager",
+            "Taint manager: deleting due to NoExecute taint",
+            None,
+        )
+        .await?;
+        self.world.pods.delete(&pod, &DeleteParams::default()).await
+    }
+}
+
+/// Notes on a pod that it is removed by the cluster and not by its owner.
+pub(super) async fn mark(
+    pods: &Mirror<Pod>,
+    pod: &Pod,
+    reason: &str,
+    message: &str,
+    phase: Option<&str>,
+) -> Result<(), kube::Error> {
+    let mut conditions = pod
+        .status
+        .clone()
+        .and_then(|status| status.conditions)
+        .unwrap_or_default();
+    conditions.retain(|held| held.type_ != "DisruptionTarget");
+    conditions.push(k8s_openapi::api::core::v1::PodCondition {
+        type_: "DisruptionTarget".to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(objects::now()),
+        observed_generation: pod.metadata.generation,
+        last_probe_time: None,
+    });
+    let mut patch = json!({
+        "metadata": {"uid": objects::uid(pod)},
+        "status": {"conditions": conditions},
+    });
+    if let Some(phase) = phase {
+        patch["status"]["phase"] = json!(phase);
+    }
+    match pods.patch_status(pod, &patch).await {
+        Err(error) if objects::code(&error) != 404 => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
+    node.status
+        .as_ref()?
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == kind)
+}
+
+fn params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}

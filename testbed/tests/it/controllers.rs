@@ -1,0 +1,6 @@
+//! The controllers and the default scheduler on the embedded API server. The tests play the kubelets.
+
+mod harness;
+mod owners;
+mod placing;
+mod workloads;
