@@ -94,6 +94,9 @@ pub struct PlanArgs {
     /// Machine profile of the nodes: a YAML file, or one of two-zones, one-zone, four-zones.
     #[arg(long, value_name = "FILE|NAME", default_value = "two-zones")]
     pub machine: String,
+    /// YAML file with the plan of each worker, in place of number and machine.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub nodes: Option<PathBuf>,
     /// Directory with the programs of the stack [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
@@ -117,6 +120,20 @@ impl PlanArgs {
         profile::from_yaml(&text).with_context(|| format!("machine profile file {}", self.machine))
     }
 
+    /// All nodes of the cluster: one for the control plane, and the workers that the arguments describe.
+    pub fn node_plans(&self) -> anyhow::Result<Vec<NodePlan>> {
+        let machine = self.machine()?;
+        let Some(path) = &self.nodes else {
+            return Ok(NodePlan::all(usize::from(self.workers), &machine));
+        };
+        let text = fs_err::read_to_string(path)?;
+        let workers: Vec<NodePlan> = serde_yaml::from_str(&text)
+            .with_context(|| format!("plans of nodes in {}", path.display()))?;
+        let mut nodes = vec![NodePlan::control_plane(&machine)];
+        nodes.extend(workers);
+        Ok(nodes)
+    }
+
     /// The same as arguments of a command line; what the embedded lane does not need is left out.
     pub(crate) fn to_arguments(&self) -> Vec<std::ffi::OsString> {
         let mut arguments: Vec<std::ffi::OsString> = vec![
@@ -125,6 +142,9 @@ impl PlanArgs {
             "--machine".into(),
             self.machine.clone().into(),
         ];
+        if let Some(file) = &self.nodes {
+            arguments.extend(["--nodes".into(), file.into()]);
+        }
         if let Some(dir) = &self.bin_dir {
             arguments.extend(["--bin-dir".into(), dir.into()]);
         }
@@ -157,7 +177,7 @@ impl PlanArgs {
                 name: name.to_owned(),
                 state_root: state_root.to_owned(),
                 bin_dir: self.programs()?,
-                nodes: NodePlan::all(usize::from(self.workers), &self.machine()?),
+                nodes: self.node_plans()?,
                 hide_allocations: self.hide_allocations,
             }),
         })
@@ -169,19 +189,14 @@ impl PlanArgs {
         state_root: &Path,
         report: Report<'_>,
     ) -> anyhow::Result<ClusterSpec> {
-        let machine = self.machine()?;
-        let bin_dir = self.programs()?;
-        let assets = assets::locate(&Places::from_environment(self.assets.clone()), report)?;
-        let mut spec = ClusterSpec::with_workers(
-            name,
-            state_root,
-            assets,
-            &bin_dir,
-            usize::from(self.workers),
-            &machine,
-        );
-        spec.hide_allocations = self.hide_allocations;
-        Ok(spec)
+        Ok(ClusterSpec {
+            name: name.to_owned(),
+            state_root: state_root.to_owned(),
+            nodes: self.node_plans()?,
+            bin_dir: self.programs()?,
+            assets: assets::locate(&Places::from_environment(self.assets.clone()), report)?,
+            hide_allocations: self.hide_allocations,
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod accounting;
 mod bench;
 mod codegen;
 mod layers;
@@ -22,6 +23,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Compares published accounts with the kubelets' own files, for many random sequences of pods. Needs Linux and root.
+    Accounting(accounting::Args),
     /// Measures a product against its goals.
     Bench {
         /// What to measure.
@@ -58,6 +61,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Accounting(args) => accounting::run(&args),
         Command::Bench { what } => bench::run(what),
         Command::Codegen { check } => codegen::run(check),
         Command::Layers => layers::run(),

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use testbed::local::assets::{self, Places};
 
-/// How many random pod sets the accounting test tries. Alone it takes the 50 that it is meant for; among all the others fewer do, each
-/// run with another seed.
-const POD_SETS: &str = "NUMARESOURCES_POD_SETS";
+/// How many random pod sequences the accounting test tries. Among all the other tests few do, each run with another seed; `cargo xtask
+/// accounting` tries many.
+pub(crate) const POD_SEQUENCES: &str = "NUMARESOURCES_POD_SEQUENCES";
 
 /// Counts of a test run, added up over all test binaries.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -50,9 +50,9 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(arguments)
         .envs(
-            std::env::var_os(POD_SETS)
+            std::env::var_os(POD_SEQUENCES)
                 .is_none()
-                .then_some((POD_SETS, "20")),
+                .then_some((POD_SEQUENCES, "30")),
         )
         .stdout(Stdio::piped())
         .spawn()

@@ -1,5 +1,6 @@
 //! The stack itself: found, or installed from its manifests, and waited for.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::operator::v1::{
@@ -25,8 +26,8 @@ const DEFINITIONS: [&str; 2] = [
     "numaresourcesschedulers.nodetopology.openshift.io",
 ];
 const NRT_DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
-/// Pools that the suite asks exporters for where it installs the stack: one of each scope.
-const POOLS: [&str; 2] = ["numa-container", "numa-pod"];
+/// Beginning of the names of the pools that the suite asks exporters for where it installs the stack: nodes with the same settings.
+const POOL_PREFIX: &str = "numa-";
 /// How often exporters look where the suite installs the stack: scenarios wait for their look.
 const REFRESH_PERIOD: &str = "1s";
 /// What the stack says about itself.
@@ -159,18 +160,16 @@ async fn create_absent(
 async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
     let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
     if operators.get_opt(names::OPERATOR_CR).await?.is_none() {
-        let mut groups = Vec::new();
-        for pool in POOLS {
-            let params = ListParams::default().labels(&api::labels::node_role(pool));
-            if !Api::<Node>::all(client.clone())
-                .list_metadata(&params)
-                .await?
-                .items
-                .is_empty()
-            {
-                groups.push(group(pool));
-            }
-        }
+        let nodes = Api::<Node>::all(client.clone());
+        let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
+        let role = api::labels::node_role(POOL_PREFIX);
+        let pools: BTreeSet<&str> = nodes
+            .iter()
+            .flat_map(|node| node.labels().keys())
+            .filter(|label| label.starts_with(&role))
+            .filter_map(|label| Some(label.split_once('/')?.1))
+            .collect();
+        let mut groups: Vec<NodeGroup> = pools.into_iter().map(group).collect();
         if groups.is_empty() {
             groups.push(group("worker"));
         }

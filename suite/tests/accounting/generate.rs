@@ -1,4 +1,5 @@
-//! Random pods, sized for the default machine: 22 CPUs, 58 GiB, 1 GiB of small and 4 large hugepages for pods in each of two zones.
+//! Random pods, sized for the default machine: 22 CPUs, 58 GiB, 1 GiB of small and 4 large hugepages for pods in each of two zones. On smaller
+//! ones more of them are refused.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,8 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
 use suite::workload::PAUSE_IMAGE;
+
+use crate::machine::NodeFacts;
 
 /// Most pods that a set puts on one node.
 const MOST_PODS: usize = 4;
@@ -23,13 +26,43 @@ const MEMORY: [&str; 8] = ["64Mi", "256Mi", "1Gi", "2Gi", "5Gi", "11Gi", "20Gi",
 const SMALL_HUGEPAGES: [&str; 3] = ["2Mi", "64Mi", "256Mi"];
 const LARGE_HUGEPAGES: [&str; 2] = ["1Gi", "2Gi"];
 /// Device resources with the most devices of one container.
-const DEVICES: [(&str, u32); 5] = [
+const DEVICES: [(&str, u32); 6] = [
     (fixtures::machines::DEVICE_A, 3),
     (fixtures::machines::DEVICE_B, 2),
     (fixtures::machines::DEVICE_C, 3),
     ("kni.node/numacell00", 1),
     ("kni.node/numacell01", 1),
+    ("kni.node/numacell03", 1),
 ];
+
+/// As much of a node as matters for the pods that it gets.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Name of the node.
+    pub(crate) name: String,
+    /// CPUs for pods in one zone.
+    pub(crate) zone_cpus: i64,
+    /// Memory for pods in one zone, in bytes; none where memory is not pinned.
+    pub(crate) zone_memory: Option<i64>,
+    /// Whether one container may hold something of several zones.
+    pub(crate) spans_zones: bool,
+}
+
+impl Target {
+    /// Of a node whose zones are alike.
+    pub(crate) fn new(facts: &NodeFacts) -> Self {
+        let of_a_zone = |resource: &str| {
+            let zone = facts.zones.first()?;
+            Some(zone.resources.get(resource)?.allocatable)
+        };
+        Self {
+            name: facts.name.clone(),
+            zone_cpus: of_a_zone("cpu").unwrap_or(0),
+            zone_memory: of_a_zone("memory"),
+            spans_zones: facts.spans_zones(),
+        }
+    }
+}
 
 /// Quality of service that a pod is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,25 +87,35 @@ pub(crate) struct PodSet {
     pub(crate) pods: Vec<Pod>,
     /// Names of pods to be deleted half-way, while the others go on.
     pub(crate) delete_first: Vec<String>,
+    /// Pods to be created after that.
+    pub(crate) later: Vec<Pod>,
 }
 
-/// The pods of one set; the same for the same seed, number and nodes.
-pub(crate) fn pod_set(seed: u64, number: u32, nodes: &[String]) -> PodSet {
+/// The pods of one set; the same for the same seed, number and nodes. What each node gets, one after another, is a sequence of its own.
+pub(crate) fn pod_set(seed: u64, number: u32, nodes: &[Target]) -> PodSet {
     // one generator for each set, so that a set does not depend on those before it
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(u64::from(number) << 32));
     // finished init containers must occur whatever the seed: one pod of each set certainly has one that needs more than the rest
-    let special = random.random_range(0..nodes.len());
+    let narrow: Vec<usize> = (0..nodes.len())
+        .filter(|&index| !nodes[index].spans_zones)
+        .collect();
+    let special = narrow.choose(&mut random).copied();
     let mut pods = Vec::new();
+    let named = |node: &Target, place: usize| format!("set{number:02}-{}-{place}", node.name);
     for (index, node) in nodes.iter().enumerate() {
-        let count = random.random_range(1..=MOST_PODS);
+        let mut count = random.random_range(1..=MOST_PODS);
+        let spans = node.spans_zones && (number == 1 || random.random_bool(0.5));
+        // certainly one that has all the room that it needs
+        if spans && number == 1 {
+            count = 1;
+        }
         for place in 0..count {
-            let name = format!("set{number:02}-{node}-{place}");
-            let spec = if index == special && place == 0 {
-                larger_init()
-            } else {
-                spec(&mut random)
+            let spec = match (place, node.zone_memory) {
+                (0, Some(memory)) if spans => spanning(node.zone_cpus, memory),
+                (0, _) if Some(index) == special => larger_init(),
+                _ => spec(&mut random, node),
             };
-            pods.push(placed(&mut random, &name, node, spec));
+            pods.push(placed(&mut random, &named(node, place), &node.name, spec));
         }
     }
     let delete_first = if random.random_bool(0.3) {
@@ -84,7 +127,38 @@ pub(crate) fn pod_set(seed: u64, number: u32, nodes: &[String]) -> PodSet {
     } else {
         Vec::new()
     };
-    PodSet { pods, delete_first }
+    let mut later = Vec::new();
+    if !delete_first.is_empty() {
+        for node in nodes {
+            if random.random_bool(0.5) {
+                continue;
+            }
+            let spec = spec(&mut random, node);
+            let name = named(node, MOST_PODS);
+            later.push(placed(&mut random, &name, &node.name, spec));
+        }
+    }
+    PodSet {
+        pods,
+        delete_first,
+        later,
+    }
+}
+
+/// A container with more CPUs and memory than a zone has.
+fn spanning(zone_cpus: i64, zone_memory: i64) -> PodSpec {
+    // what is reserved counts when the kubelet asks whether one zone could be enough
+    let (cpus, memory) = (zone_cpus + 4, zone_memory / 4 * 5);
+    let limits = amounts(&[("cpu", &cpus.to_string()), ("memory", &memory.to_string())]);
+    PodSpec {
+        containers: vec![container(
+            "app-0",
+            Role::App,
+            false,
+            requirements(&limits, true),
+        )],
+        ..PodSpec::default()
+    }
 }
 
 /// Most pods are bound by name, so that only the kubelet judges them; the others come by way of the default scheduler.
@@ -133,7 +207,7 @@ fn larger_init() -> PodSpec {
     }
 }
 
-fn spec(random: &mut Xoshiro256PlusPlus) -> PodSpec {
+fn spec(random: &mut Xoshiro256PlusPlus, node: &Target) -> PodSpec {
     let quality = *[
         Quality::Guaranteed,
         Quality::Guaranteed,
@@ -182,6 +256,18 @@ fn spec(random: &mut Xoshiro256PlusPlus) -> PodSpec {
             &amounts(&[("cpu", cpus), ("memory", "64Mi")]),
             true,
         ));
+    }
+    // Where memory is not pinned only its CPUs make a Guaranteed pod one that the fingerprint covers: without any, fingerprints would say
+    // nothing about when its node is settled.
+    if node.zone_memory.is_none()
+        && quality == Quality::Guaranteed
+        && let Some(limits) = containers[0]
+            .resources
+            .as_mut()
+            .and_then(|resources| resources.limits.as_mut())
+        && !too_large
+    {
+        limits.insert("cpu".to_owned(), Quantity("1".to_owned()));
     }
     PodSpec {
         containers,
@@ -280,8 +366,15 @@ fn amounts(list: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
 mod tests {
     use super::*;
 
-    fn nodes() -> Vec<String> {
-        (0..4).map(|index| format!("worker-{index}")).collect()
+    fn nodes() -> Vec<Target> {
+        (0..4)
+            .map(|index| Target {
+                name: format!("worker-{index}"),
+                zone_cpus: 22,
+                zone_memory: (index != 3).then_some(58 << 30),
+                spans_zones: index == 2,
+            })
+            .collect()
     }
 
     fn fifty(seed: u64) -> Vec<PodSet> {
@@ -389,6 +482,7 @@ mod tests {
                 .is_some_and(|spec| spec.node_name.is_none())
         });
         assert!(sets.iter().any(|set| set.delete_first.len() > 1));
+        assert!(sets.iter().any(|set| set.later.len() > 1));
         assert!(sets.iter().any(|set| set.delete_first.is_empty()));
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Holding {
     pub(crate) amount: i64,
     /// Which CPUs or devices; none for memory.
     pub(crate) ids: Vec<String>,
+    /// All zones of memory that lies on several: then this is one of as many holdings, each of the whole amount.
+    pub(crate) spans: Vec<usize>,
 }
 
 impl Holding {
@@ -46,10 +48,25 @@ impl Holding {
         } else {
             self.ids.join(",")
         };
+        let zones: Vec<String> = if self.spans.is_empty() {
+            vec![format!("node-{}", self.zone)]
+        } else {
+            self.spans
+                .iter()
+                .map(|zone| format!("node-{zone}"))
+                .collect()
+        };
         format!(
-            "{}: {} {what} in node-{}",
-            self.owner, self.resource, self.zone
+            "{}: {} {what} in {}",
+            self.owner,
+            self.resource,
+            zones.join("+")
         )
+    }
+
+    /// Whether this is the one of the holdings of an entry by which the entry is counted once.
+    pub(crate) fn is_first(&self) -> bool {
+        self.spans.first().is_none_or(|first| *first == self.zone)
     }
 }
 
@@ -233,21 +250,28 @@ pub(crate) fn read(
         for (container, blocks) in containers {
             let owner = format!("{}/{container}", pods.name(uid));
             for block in blocks.iter().filter(|block| block.size > 0) {
-                // rte.md 4.4 charges such a block in full to each zone; single-numa-node never makes one
-                let [zone] = block.numa_affinity[..] else {
+                let zones = &block.numa_affinity;
+                if zones.is_empty() || (zones.len() > 1 && !node.spans_zones()) {
                     return Err(format!(
-                        "{owner} has {} over zones {:?}, which single-numa-node does not allow",
-                        block.resource, block.numa_affinity
+                        "{owner} has {} over zones {zones:?}, which {} does not allow",
+                        block.resource, node.policy
                     ));
-                };
-                holdings.push(Holding {
-                    standing: pods.standing(uid, container)?,
+                }
+                let standing = pods.standing(uid, container)?;
+                // rte.md 4.4 charges a block of several zones in full to each
+                holdings.extend(zones.iter().map(|&zone| Holding {
+                    standing,
                     resource: block.resource.clone(),
                     zone,
                     owner: owner.clone(),
                     amount: block.size,
                     ids: Vec::new(),
-                });
+                    spans: if zones.len() > 1 {
+                        zones.clone()
+                    } else {
+                        Vec::new()
+                    },
+                }));
             }
         }
     }
@@ -291,6 +315,7 @@ fn exclusive(
                 owner: owner.clone(),
                 amount: ids.len() as i64,
                 ids,
+                spans: Vec::new(),
             });
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fixtures::machines::{GIB, MIB, Machine};
-use testbed::local::kubelet::{CpuPolicy, KubeletSettings, MemoryPolicy, TopologyPolicy};
+use testbed::local::kubelet::{CpuPolicy, KubeletSettings, MemoryPolicy};
 
 /// Devices of each cell that the suite's numacell plugin announces.
 const NUMACELL_DEVICES: i64 = 15;
@@ -19,6 +19,8 @@ pub(crate) struct NodeFacts {
     pub(crate) policy: String,
     /// Topology manager scope, as the kubelet's configuration has it.
     pub(crate) scope: String,
+    /// Whether memory is pinned, and listed.
+    pub(crate) manages_memory: bool,
 }
 
 /// One NUMA zone.
@@ -44,18 +46,15 @@ pub(crate) struct Amount {
 }
 
 impl NodeFacts {
-    /// Derives them; only kubelets that pin CPUs and memory to single zones are accounted for here.
+    /// Derives them; only kubelets that pin CPUs are accounted for here.
     pub(crate) fn new(
         name: &str,
         machine: &Machine,
         settings: &KubeletSettings,
     ) -> Result<Self, String> {
-        let managed = settings.cpu_manager_policy == CpuPolicy::Static
-            && settings.memory_manager_policy == MemoryPolicy::Static
-            && settings.topology_manager_policy == TopologyPolicy::SingleNumaNode;
-        if !managed {
+        if settings.cpu_manager_policy != CpuPolicy::Static {
             return Err(format!(
-                "the kubelet of {name} has other policies than this test is about: {settings:?}"
+                "the kubelet of {name} has another CPU policy than this test is about: {settings:?}"
             ));
         }
         let word = |value: serde_json::Result<serde_json::Value>| {
@@ -73,7 +72,13 @@ impl NodeFacts {
                 .collect(),
             policy: word(serde_json::to_value(settings.topology_manager_policy))?,
             scope: word(serde_json::to_value(settings.topology_manager_scope))?,
+            manages_memory: settings.memory_manager_policy == MemoryPolicy::Static,
         })
+    }
+
+    /// Whether one container may hold something of several zones.
+    pub(crate) fn spans_zones(&self) -> bool {
+        self.policy != "single-numa-node"
     }
 
     /// The zone that has a CPU.
@@ -104,16 +109,14 @@ fn zone_facts(
     };
     let (all, taken) = (cpus.len() as u64, reserved_cpus.len() as u64);
     add("cpu", all, all - taken);
-    let hugepages = zone.hugepages_2mi * 2 * MIB + zone.hugepages_1gi * GIB;
-    add(
-        "memory",
-        zone.memory,
-        zone.memory - settings.reserved_memory_per_zone - hugepages,
-    );
-    let small = zone.hugepages_2mi * 2 * MIB;
-    add("hugepages-2Mi", small, small);
-    let large = zone.hugepages_1gi * GIB;
-    add("hugepages-1Gi", large, large);
+    if settings.memory_manager_policy == MemoryPolicy::Static {
+        let small = zone.hugepages_2mi * 2 * MIB;
+        let large = zone.hugepages_1gi * GIB;
+        let reserved = settings.reserved_memory_per_zone + small + large;
+        add("memory", zone.memory, zone.memory - reserved);
+        add("hugepages-2Mi", small, small);
+        add("hugepages-1Gi", large, large);
+    }
     for (resource, devices) in machine.devices() {
         let count = devices.iter().filter(|device| device.zone == index).count() as u64;
         add(resource, count, count);
@@ -179,6 +182,30 @@ mod tests {
         assert_eq!(facts.zone_of_cpu(35), Some(0));
         assert_eq!(facts.zone_of_cpu(36), Some(1));
         assert_eq!(facts.zone_of_cpu(48), None);
+    }
+
+    #[test]
+    fn without_the_memory_manager_only_cpus_and_devices_are_listed() {
+        let settings = KubeletSettings {
+            memory_manager_policy: MemoryPolicy::None,
+            ..KubeletSettings::default()
+        };
+        let facts = NodeFacts::new("n", &Machine::default_profile(), &settings).expect("managed");
+        let listed: Vec<&str> = facts.zones[0]
+            .resources
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            listed,
+            [
+                "cpu",
+                "example.com/deviceA",
+                "example.com/deviceB",
+                "example.com/deviceC",
+                "kni.node/numacell00"
+            ]
+        );
     }
 
     #[test]

@@ -1,18 +1,21 @@
-//! The accounting oracle: on a cluster of real kubelets, for random sets of pods, every NRT equals what the machine profile has for pods less
+//! The accounting oracle: on a cluster of real kubelets of several settings, for random sequences of pods, every NRT equals what the machine profile has for pods less
 //! what the kubelets' state files say that containers of active pods hold.
 //!
 //! The expectation is arithmetic over those two sources alone; nothing of the stack under test takes part in it. State files also have
 //! entries that do not count: of init containers that have finished, and of pods that are over. They are listed (`uncounted.txt` beside the
 //! reports), and what they do is asserted.
 //!
-//! `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_POD_SETS` is the number of sets (50).
+//! A sequence is what one node gets: some pods at once, some of them deleted, some more, all deleted; after each step its NRT is compared. The
+//! nodes have their sequences at the same time. `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_POD_SEQUENCES` is their number (100);
+//! `cargo xtask accounting` runs 500.
 //!
-//! Reading order: [`state`] (the files), [`machine`] (what a node has), [`holdings`] (who holds what), [`oracle`] (the comparison),
+//! Reading order: [`nodes`] (the cluster), [`state`] (the files), [`machine`] (what a node has), [`holdings`] (who holds what), [`oracle`] (the comparison),
 //! [`generate`] (the pods), [`run`] (all of it on a cluster).
 
 mod generate;
 mod holdings;
 mod machine;
+mod nodes;
 mod oracle;
 mod run;
 mod state;
@@ -43,12 +46,12 @@ struct Arguments {
 }
 
 #[test]
-fn every_nrt_equals_machine_and_state_files_for_random_pod_sets() {
+fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let plan = Plan {
         seed: number("NUMARESOURCES_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0),
-        sets: number("NUMARESOURCES_POD_SETS").map_or(50, |sets| {
-            u32::try_from(sets).expect("a small number of sets")
+        sequences: number("NUMARESOURCES_POD_SEQUENCES").map_or(100, |sequences| {
+            u32::try_from(sequences).expect("a small number of sequences")
         }),
     };
     let places = Places::new(
@@ -58,9 +61,13 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sets() {
     let terminal = Terminal::new(anstream::stderr(), false);
     let (stream, _) =
         stream(&places, vec![Box::new(terminal)]).expect("the artefacts directory is writable");
+    let file = places.artifacts.join("nodes.yaml");
+    nodes::write(&file).expect("the artefacts directory is writable");
+    let mut arguments = Arguments::parse_from(["accounting"]).plan;
+    arguments.nodes = Some(file);
     let options = Options {
         lane: Lane::Own(lane::Lane::Local),
-        plan: Arguments::parse_from(["accounting"]).plan,
+        plan: arguments,
         state_root: None,
         install: true,
         manifests: None,
@@ -123,7 +130,7 @@ fn scenario(session: &Session, plan: Plan, artifacts: &Path) -> Scenario {
             let settings = handle.kubelet_settings().expect("the settings can be read");
             let facts = NodeFacts::new(handle.name(), handle.machine(), &settings);
             Node {
-                facts: facts.expect("the default kubelets pin CPUs and memory"),
+                facts: facts.expect("all kubelets pin CPUs"),
                 handle,
             }
         })
@@ -137,9 +144,12 @@ fn scenario(session: &Session, plan: Plan, artifacts: &Path) -> Scenario {
     let nodes: Arc<[Node]> = nodes.into();
     let listing: Arc<Path> = artifacts.join("uncounted.txt").into();
     Scenario {
-        id: "accounting/random-pod-sets",
+        id: "accounting/random-pod-sequences",
         test_id: None,
-        title: format!("{} random pod sets of seed {}", plan.sets, plan.seed),
+        title: format!(
+            "{} random pod sequences of seed {}",
+            plan.sequences, plan.seed
+        ),
         labels: Vec::new(),
         needs: Vec::new(),
         body: suite::scenario::body(move |context| {

@@ -32,6 +32,8 @@ pub(crate) struct Uncounted {
     pub(crate) released_init: BTreeSet<String>,
     /// Of containers whose pods are over or gone: still in the state files, available in the NRT.
     pub(crate) stale: BTreeSet<String>,
+    /// Memory over several zones, of containers that count: in full not available in each of these zones.
+    pub(crate) spanning: BTreeSet<String>,
 }
 
 fn differs(place: impl Display, expected: impl Display, seen: impl Display) -> Difference {
@@ -77,9 +79,9 @@ pub(crate) fn compare(
             let held: Vec<&Holding> = held.iter().filter(|one| one.zone == id).collect();
             compare_zone(name, facts, zone, &held)?;
         }
-        kubelets_view(name, id, facts, state, &held)?;
     }
-    uncounted(name, state, pods, &held)
+    kubelets_view(node, state, &held)?;
+    uncounted(node, state, pods, &held)
 }
 
 /// No CPU and no device is held twice: a stale entry is gone before its units are given to others.
@@ -167,7 +169,8 @@ fn compare_zone(
             .filter(|one| one.resource == resource.name && one.standing == Standing::Active)
             .copied()
             .collect();
-        let available = allocatable - sum(&counted);
+        // memory over several zones is charged to each, which may be more than a zone has
+        let available = (allocatable - sum(&counted)).max(0);
         let terms = terms(&counted);
         let numbers = [
             ("capacity", &resource.capacity, capacity, String::new()),
@@ -211,70 +214,128 @@ fn terms(held: &[&Holding]) -> String {
 }
 
 /// The kubelet's own sums, in the same files: what it has left, and what is held by containers that count and by those that do not, is all
-/// that it has for pods. So what the NRT has available beyond what the kubelet could give is held by the entries that do not count.
-fn kubelets_view(
-    node: &str,
-    id: usize,
-    facts: &ZoneFacts,
-    state: &NodeState,
-    held: &[Holding],
-) -> Result<(), Difference> {
-    let shared = &state.cpus.default_cpu_set.0;
-    let free = facts
-        .cpus
-        .iter()
-        .filter(|cpu| shared.contains(cpu) && !facts.reserved_cpus.contains(cpu))
-        .count();
-    let mut left = vec![("cpu", free as i64)];
-    let Some(memory) = state.memory.machine_state.get(&id) else {
-        return Err(differs(
-            format!("memory_manager_state of {node}"),
-            format!("NUMA node {id}"),
-            "nothing",
-        ));
-    };
-    for (resource, amount) in &facts.resources {
-        let Some(sums) = memory.memory_map.get(resource) else {
-            continue;
-        };
-        if sums.allocatable != amount.allocatable {
-            let place = format!("memory_manager_state of {node} node-{id} {resource} allocatable");
-            return Err(differs(place, amount.allocatable, sums.allocatable));
-        }
-        left.push((resource, sums.free));
-    }
-    for (resource, free) in left {
-        let Some(amount) = facts.resources.get(resource) else {
-            continue;
-        };
-        let holders: Vec<&Holding> = held
+/// that it has for pods. So what the NRT has available beyond what the kubelet could give is held by the entries that do not count. Zones that
+/// share memory of some container are one sum: nothing says how much of it is where.
+fn kubelets_view(node: &NodeFacts, state: &NodeState, held: &[Holding]) -> Result<(), Difference> {
+    for (id, facts) in node.zones.iter().enumerate() {
+        let shared = &state.cpus.default_cpu_set.0;
+        let free = facts
+            .cpus
             .iter()
-            .filter(|one| one.zone == id && one.resource == resource)
-            .collect();
-        let expected = amount.allocatable - sum(&holders);
-        if free != expected {
-            let terms = terms(&holders);
-            let place = format!("what the kubelet of {node} has left in node-{id} of {resource}");
-            return Err(differs(
-                place,
-                format!("{expected} = {}{terms}", amount.allocatable),
-                free,
-            ));
+            .filter(|cpu| shared.contains(cpu) && !facts.reserved_cpus.contains(cpu))
+            .count() as i64;
+        left_of("cpu", node, &[id], free, held)?;
+    }
+    if !node.manages_memory {
+        return Ok(());
+    }
+    let sums = state.memory.machine_state.as_ref();
+    for resource in ["memory", "hugepages-2Mi", "hugepages-1Gi"] {
+        for group in groups(node.zones.len(), resource, held) {
+            let mut free = 0;
+            let mut is_listed = false;
+            for &id in &group {
+                let Some(amount) = node.zones[id].resources.get(resource) else {
+                    continue;
+                };
+                let memory = sums.and_then(|sums| sums.get(&id)?.memory_map.get(resource));
+                let place = format!(
+                    "memory_manager_state of {} node-{id} {resource} allocatable",
+                    node.name
+                );
+                let Some(memory) = memory else {
+                    return Err(differs(place, amount.allocatable, "nothing"));
+                };
+                if memory.allocatable != amount.allocatable {
+                    return Err(differs(place, amount.allocatable, memory.allocatable));
+                }
+                free += memory.free;
+                is_listed = true;
+            }
+            if is_listed {
+                left_of(resource, node, &group, free, held)?;
+            }
         }
     }
     Ok(())
 }
 
+/// The zones, put together where some container has a resource of several.
+fn groups(zones: usize, resource: &str, held: &[Holding]) -> Vec<Vec<usize>> {
+    let mut group_of: Vec<usize> = (0..zones).collect();
+    let spanning = held
+        .iter()
+        .filter(|one| one.resource == resource && one.is_first());
+    for one in spanning {
+        for &zone in &one.spans {
+            let (from, to) = (group_of[zone], group_of[one.zone]);
+            for group in &mut group_of {
+                if *group == from {
+                    *group = to;
+                }
+            }
+        }
+    }
+    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (zone, group) in group_of.into_iter().enumerate() {
+        groups.entry(group).or_default().push(zone);
+    }
+    groups.into_values().collect()
+}
+
+/// Whether the kubelet has left what the holders leave, in some zones together.
+fn left_of(
+    resource: &str,
+    node: &NodeFacts,
+    zones: &[usize],
+    free: i64,
+    held: &[Holding],
+) -> Result<(), Difference> {
+    let holders: Vec<&Holding> = held
+        .iter()
+        .filter(|one| zones.contains(&one.zone) && one.resource == resource && one.is_first())
+        .collect();
+    let allocatable: i64 = zones
+        .iter()
+        .filter_map(|&zone| node.zones[zone].resources.get(resource))
+        .map(|amount| amount.allocatable)
+        .sum();
+    let expected = allocatable - sum(&holders);
+    if free == expected {
+        return Ok(());
+    }
+    let names: Vec<String> = zones.iter().map(|zone| format!("node-{zone}")).collect();
+    let place = format!(
+        "what the kubelet of {} has left in {} of {resource}",
+        node.name,
+        names.join("+")
+    );
+    Err(differs(
+        place,
+        format!("{expected} = {allocatable}{}", terms(&holders)),
+        free,
+    ))
+}
+
 /// Names the entries that do not count, and checks that each has its effect.
 fn uncounted(
-    node: &str,
+    node: &NodeFacts,
     state: &NodeState,
     pods: &Pods<'_>,
     held: &[Holding],
 ) -> Result<Uncounted, Difference> {
+    let name = &node.name;
     let mut uncounted = Uncounted::default();
     let mut kept = BTreeSet::new();
-    for one in held.iter().filter(|one| one.standing != Standing::Active) {
+    for one in held.iter().filter(|one| one.is_first()) {
+        let text = format!("{name} {}", one.by_name());
+        if one.standing == Standing::Active {
+            // the NRT has it missing in each zone: that was compared
+            if !one.spans.is_empty() {
+                uncounted.spanning.insert(text);
+            }
+            continue;
+        }
         // the NRT shows them as available: that was compared; the kubelet does not
         if one.resource == "cpu"
             && let Some(id) = one.ids.iter().find(|id| {
@@ -282,29 +343,30 @@ fn uncounted(
                     .is_ok_and(|cpu| state.cpus.default_cpu_set.0.contains(&cpu))
             })
         {
-            let place = format!("{node} CPU {id} of {}", one.owner);
+            let place = format!("{name} CPU {id} of {}", one.owner);
             return Err(differs(place, "kept by the kubelet", "in its default set"));
         }
-        let text = one.by_name();
         if one.standing == Standing::Stale {
             uncounted.stale.insert(text);
-        } else if one.ids.is_empty() {
+        } else if one.ids.is_empty() && !node.spans_zones() {
             kept.insert(one.owner.clone());
         } else {
             uncounted.finished_init.insert(text);
         }
     }
-    // the memory manager gives back what a finished init container had (kubelet-node.md 7.4)
+    // the memory manager gives back what a finished init container had (kubelet-node.md 7.4), unless the app container got other zones
     if !kept.is_empty() {
         let kept: Vec<String> = kept.into_iter().collect();
-        let place = format!("{node} memory of finished init containers");
+        let place = format!("{name} memory of finished init containers");
         return Err(differs(
             place,
             "given back",
             format!("kept for {}", kept.join(", ")),
         ));
     }
-    uncounted.released_init = pods.finished_inits_with_memory(node);
+    if node.manages_memory {
+        uncounted.released_init = pods.finished_inits_with_memory(name);
+    }
     Ok(uncounted)
 }
 

@@ -16,7 +16,7 @@ use suite::recorder::Look;
 use suite::scenario::Stop;
 use testbed::local::NodeHandle;
 
-use crate::generate::{self, PodSet};
+use crate::generate::{self, PodSet, Target};
 use crate::holdings::Pods;
 use crate::machine::NodeFacts;
 use crate::oracle::{self, Difference, Uncounted};
@@ -31,8 +31,16 @@ const AGREE: Duration = Duration::from_secs(30);
 pub(crate) struct Plan {
     /// Seed of all sets.
     pub(crate) seed: u64,
-    /// Number of sets.
-    pub(crate) sets: u32,
+    /// Number of sequences: of each set every node has one.
+    pub(crate) sequences: u32,
+}
+
+impl Plan {
+    /// So many sets make at least as many sequences as are asked for.
+    pub(crate) fn sets(self, nodes: usize) -> u32 {
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
+        self.sequences.div_ceil(nodes)
+    }
 }
 
 /// A node with what it has for pods.
@@ -65,7 +73,7 @@ struct Entries {
 }
 
 /// Kinds of entries that do not count, each of which must occur.
-const KINDS: [&str; 3] = ["finished init", "released init", "stale"];
+const KINDS: [&str; 4] = ["finished init", "released init", "stale", "spanning"];
 
 /// Runs all sets. Fails at the first difference, and when no entry of some kind that does not count has occurred. The entries are listed in
 /// the file `listing`.
@@ -75,11 +83,31 @@ pub(crate) async fn all(
     plan: Plan,
     listing: &Path,
 ) -> Result<(), Stop> {
-    let Plan { seed, sets } = plan;
+    let (seed, sets) = (plan.seed, plan.sets(nodes.len()));
     let mut totals = Totals::default();
     context.recorder.tell(&format!(
-        "seed {seed} (NUMARESOURCES_SEED), {sets} sets (NUMARESOURCES_POD_SETS)"
+        "seed {seed} (NUMARESOURCES_SEED), {} sequences in {sets} sets over {} nodes (NUMARESOURCES_POD_SEQUENCES)",
+        plan.sequences,
+        nodes.len()
     ));
+    for node in nodes {
+        let NodeFacts {
+            name,
+            zones,
+            policy,
+            scope,
+            manages_memory,
+        } = &node.facts;
+        context.recorder.tell(&format!(
+            "{name}: {} zones, policy {policy}, scope {scope}, memory {}",
+            zones.len(),
+            if *manages_memory {
+                "pinned"
+            } else {
+                "not pinned"
+            }
+        ));
+    }
     for number in 1..=sets {
         context
             .step(
@@ -138,8 +166,12 @@ async fn one(
     number: u32,
     totals: &mut Totals,
 ) -> Result<(), Stop> {
-    let names: Vec<String> = nodes.iter().map(|node| node.facts.name.clone()).collect();
-    let PodSet { pods, delete_first } = generate::pod_set(seed, number, &names);
+    let targets: Vec<Target> = nodes.iter().map(|node| Target::new(&node.facts)).collect();
+    let PodSet {
+        pods,
+        delete_first,
+        later,
+    } = generate::pod_set(seed, number, &targets);
     let created = try_join_all(pods.into_iter().map(|pod| context.create(pod))).await?;
     totals.names.extend(
         created
@@ -171,6 +203,19 @@ async fn one(
             agree(context, nodes, totals, "some pods deleted").await?,
         );
     }
+    if !later.is_empty() {
+        let created = try_join_all(later.into_iter().map(|pod| context.create(pod))).await?;
+        totals.names.extend(
+            created
+                .iter()
+                .filter_map(|pod| Some((pod.uid()?, pod.name_any()))),
+        );
+        all_final(context).await?;
+        add(
+            &mut uncounted,
+            agree(context, nodes, totals, "some pods more").await?,
+        );
+    }
     context
         .api::<Pod>()
         .delete_collection(&now(), &ListParams::default())
@@ -192,6 +237,7 @@ async fn one(
         uncounted.finished_init,
         uncounted.released_init,
         uncounted.stale,
+        uncounted.spanning,
     ];
     for (kind, list) in KINDS.into_iter().zip(lists) {
         let Some(first) = list.first() else {
@@ -214,6 +260,7 @@ fn add(all: &mut Uncounted, more: Uncounted) {
     all.finished_init.extend(more.finished_init);
     all.released_init.extend(more.released_init);
     all.stale.extend(more.stale);
+    all.spanning.extend(more.spanning);
 }
 
 /// Waits until every pod has come to the state in which it stays by itself.

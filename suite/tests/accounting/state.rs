@@ -19,8 +19,9 @@ pub(crate) struct CpuState {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MemoryState {
-    /// The manager's own sums, by NUMA node.
-    pub(crate) machine_state: BTreeMap<usize, NodeMemory>,
+    /// The manager's own sums, by NUMA node; Go writes an empty map as null.
+    #[serde(default)]
+    pub(crate) machine_state: Option<BTreeMap<usize, NodeMemory>>,
     /// Pinned memory by pod UID and container.
     #[serde(default)]
     pub(crate) entries: BTreeMap<String, BTreeMap<String, Vec<Block>>>,
@@ -217,7 +218,8 @@ mod tests {
         let block = &state.memory.entries["u"]["c"][0];
         assert_eq!((block.resource.as_str(), block.size), ("memory", 10));
         assert_eq!(block.numa_affinity, [0]);
-        assert_eq!(state.memory.machine_state[&0].memory_map["memory"].free, 50);
+        let sums = state.memory.machine_state.as_ref().expect("sums");
+        assert_eq!(sums[&0].memory_map["memory"].free, 50);
         let entry = &state.devices[0];
         assert_eq!((entry.pod.as_str(), entry.container.as_str()), ("u", "c"));
         assert_eq!(entry.ids[&0], ["x"]);

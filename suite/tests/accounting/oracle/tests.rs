@@ -35,6 +35,7 @@ fn node() -> NodeFacts {
         zones: vec![zone(0, 2), zone(4, 0)],
         policy: "single-numa-node".to_owned(),
         scope: "container".to_owned(),
+        manages_memory: true,
     }
 }
 
@@ -153,6 +154,7 @@ fn app_containers_and_sidecars_count() {
     assert!(uncounted.finished_init.is_empty());
     assert!(uncounted.stale.is_empty());
     assert_eq!(uncounted.released_init, BTreeSet::from(["p/i".to_owned()]));
+    assert!(uncounted.spanning.is_empty());
 }
 
 #[test]
@@ -181,7 +183,7 @@ fn cpus_of_a_finished_init_container_are_available_beyond_those_reused() {
         &json!([device("i", &["d0", "d1"]), device("a", &["d1"])]),
     );
     let uncounted = check(&state, &[pod("Running", true)], &nrt("2", "100", "1")).expect("equal");
-    let expected = ["p/i: cpu 2 in node-0", "p/i: x/dev d0 in node-0"];
+    let expected = ["n p/i: cpu 2 in node-0", "n p/i: x/dev d0 in node-0"];
     assert_eq!(uncounted.finished_init, expected.map(str::to_owned).into());
 }
 
@@ -202,8 +204,8 @@ fn entries_of_pods_that_are_over_do_not_count(
     );
     let uncounted = check(&state, pods, &nrt("3", "100", "2")).expect("equal");
     let expected = [
-        format!("{owner}: cpu 1,2 in node-0"),
-        format!("{owner}: memory 40 in node-0"),
+        format!("n {owner}: cpu 1,2 in node-0"),
+        format!("n {owner}: memory 40 in node-0"),
     ];
     assert_eq!(uncounted.stale, expected.into());
     // had they counted
@@ -256,8 +258,52 @@ fn a_cpu_of_two_pods_is_a_difference() {
     assert_eq!(difference.seen, "p/a and q/a");
 }
 
+/// Memory of 60 over both zones, and 30 in zone 0 alone.
+fn spanning(free: i64) -> NodeState {
+    let memory = json!({"u": {
+        "a": [{"numaAffinity": [0, 1], "type": "memory", "size": 60}],
+        "s": block(30),
+    }});
+    state("0-7", &json!({}), &memory, free, &json!(null))
+}
+
+/// As [`nrt`], with memory available in both zones.
+fn both(zone0: &str, zone1: &str) -> NodeResourceTopology {
+    let mut seen = nrt("3", zone0, "2");
+    seen.zones[1].resources[1].available.0 = zone1.to_owned();
+    seen
+}
+
 #[test]
-fn memory_over_several_zones_is_a_difference() {
+fn memory_over_several_zones_is_charged_in_full_to_each_and_named() {
+    let restricted = NodeFacts {
+        policy: "restricted".to_owned(),
+        ..node()
+    };
+    let names = BTreeMap::new();
+    let pods = [pod("Running", true)];
+    let check = |state: &NodeState, mut seen: NodeResourceTopology| {
+        seen.attributes[1].value = "restricted".to_owned();
+        compare(&restricted, state, &Pods::new(&pods, &names), &seen)
+    };
+    // the kubelet's sums: 10 of zone 0 and 100 of zone 1 are what 60 and 30 leave of 200
+    assert_eq!(
+        check(&spanning(10), both("10", "40")).map(|found| found.spanning),
+        Ok(BTreeSet::from([
+            "n p/a: memory 60 in node-0+node-1".to_owned()
+        ]))
+    );
+    let once = check(&spanning(10), both("10", "100")).expect_err("charged once");
+    assert_eq!(once.expected, "40 = 100 - 60 (p/a)");
+    let lost = check(&spanning(20), both("10", "40")).expect_err("the kubelet has lost some");
+    assert_eq!(
+        lost.place,
+        "what the kubelet of n has left in node-0+node-1 of memory"
+    );
+}
+
+#[test]
+fn memory_over_several_zones_is_a_difference_under_single_numa_node() {
     let memory = json!({"u": {"a": [{"numaAffinity": [0, 1], "type": "memory", "size": 150}]}});
     let state = state("0-7", &json!({}), &memory, 100, &json!(null));
     let difference =

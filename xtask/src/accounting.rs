@@ -1,0 +1,37 @@
+//! `cargo xtask accounting`: the accounting test with as many random pod sequences as prove something, on real kubelets.
+
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::test::POD_SEQUENCES;
+
+/// Options of the test.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Sequences of pods, spread over the nodes.
+    #[arg(long, default_value_t = 500)]
+    sequences: u32,
+    /// Repeats the run with this seed.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Runs the test and shows all that it tells.
+///
+/// # Errors
+/// When an NRT is not what machine and state files say, or the test cannot be run. It needs Linux and root.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let seed = args
+        .seed
+        .map(|seed| ("NUMARESOURCES_SEED", seed.to_string()));
+    let status = Command::new(env!("CARGO"))
+        .args(["test", "-p", "suite", "--test", "accounting"])
+        .args(["every_nrt_equals", "--", "--nocapture"])
+        .env(POD_SEQUENCES, args.sequences.to_string())
+        .envs(seed)
+        .status()
+        .context("starting cargo test")?;
+    ensure!(status.success(), "cargo test ended with {status}");
+    Ok(())
+}
