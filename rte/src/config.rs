@@ -11,13 +11,13 @@ use serde::{Serialize, Serializer};
 
 mod daemon_file;
 mod environment;
-mod extra_file;
+pub(crate) mod extra_file;
 mod flags;
 mod guard;
 mod load;
 
 pub use flags::{SPECS, set_flag};
-pub use load::{Error, Loaded, Sources, load};
+pub use load::{Defaults, Error, Loaded, Sources, load};
 
 /// Everything that can be configured. Fields are in the order of their names: so a dump is sorted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -98,6 +98,9 @@ impl Default for NrtUpdater {
     reason = "one for each switch that users have"
 )]
 pub struct ResourceMonitor {
+    /// Account for all that is held, once. Ours: the original knows it not. See [`Filter::exact`](crate::monitor::Filter::exact).
+    #[serde(skip_serializing_if = "is_default")]
+    pub exact_accounting: bool,
     /// Do not account for pods that have finished.
     #[serde(skip_serializing_if = "is_default")]
     pub exclude_terminal_pods: bool,
@@ -133,6 +136,7 @@ pub struct ResourceMonitor {
 impl Default for ResourceMonitor {
     fn default() -> Self {
         Self {
+            exact_accounting: false,
             exclude_terminal_pods: false,
             expose_timing: false,
             namespace: String::new(),
@@ -205,6 +209,9 @@ pub struct TopologyExporter {
     /// Topology manager scope to publish; empty means unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub topology_manager_scope: String,
+    /// How many NUMA nodes the kubelet's topology manager copes with, as the extra file says; not part of the daemon's file.
+    #[serde(skip)]
+    pub topology_manager_max_numa_nodes: Option<u32>,
     /// Follow this node's pods on the API server, to publish changes at once. Ours: the original knows it not.
     #[serde(skip_serializing_if = "is_default")]
     pub watch_pods: bool,
@@ -231,6 +238,7 @@ impl Default for TopologyExporter {
             time_unit_to_limit_events: GoDuration::from_seconds(1),
             topology_manager_policy: String::new(),
             topology_manager_scope: String::new(),
+            topology_manager_max_numa_nodes: None,
             watch_pods: true,
         }
     }

@@ -1,10 +1,12 @@
 //! The topology manager's settings, which the scheduler has to know (rte.md 2.6).
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde::Deserialize;
 
+use crate::config::extra_file::MAX_NUMA_NODES;
 use crate::config::{DEFAULT_KUBELET_CONFIG_FILE, TopologyExporter};
 
 /// What the kubelet does when its configuration does not say.
@@ -19,6 +21,8 @@ pub struct TopologyManager {
     pub policy: String,
     /// `container` or `pod`; not checked.
     pub scope: String,
+    /// With how many NUMA nodes it works at most, if that was set: schedulers assume 8 otherwise.
+    pub max_numa_nodes: Option<u32>,
 }
 
 /// Why the settings are not known.
@@ -44,14 +48,20 @@ pub enum Error {
     },
 }
 
-/// The two fields of a `KubeletConfiguration` that matter here.
+/// The fields of a `KubeletConfiguration` that matter here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_field_names,
+    reason = "fields are keys of the kubelet's configuration"
+)]
 struct KubeletConfiguration {
     #[serde(default)]
     topology_manager_policy: Option<String>,
     #[serde(default)]
     topology_manager_scope: Option<String>,
+    #[serde(default)]
+    topology_manager_policy_options: Option<BTreeMap<String, String>>,
 }
 
 /// Both settings as given, if both are; otherwise both from the kubelet's file, where it is.
@@ -62,6 +72,7 @@ pub fn topology_manager(config: &TopologyExporter) -> Result<TopologyManager, Er
     let given = TopologyManager {
         policy: config.topology_manager_policy.clone(),
         scope: config.topology_manager_scope.clone(),
+        max_numa_nodes: config.topology_manager_max_numa_nodes,
     };
     if !given.policy.is_empty() && !given.scope.is_empty() {
         tracing::info!(policy = %given.policy, scope = %given.scope, "Using given Topology Manager settings");
@@ -75,7 +86,8 @@ pub fn topology_manager(config: &TopologyExporter) -> Result<TopologyManager, Er
             "Topology Manager settings were not given and there is no kubelet configuration: using the kubelet's defaults");
         return Ok(settings);
     }
-    let settings = read(path)?;
+    let mut settings = read(path)?;
+    settings.max_numa_nodes = given.max_numa_nodes.or(settings.max_numa_nodes);
     tracing::info!(policy = %settings.policy, scope = %settings.scope, file = %path.display(),
         "Using the kubelet's Topology Manager settings");
     Ok(settings)
@@ -95,6 +107,9 @@ fn read(path: &Path) -> Result<TopologyManager, Error> {
     Ok(or_default(TopologyManager {
         policy: file.topology_manager_policy.unwrap_or_default(),
         scope: file.topology_manager_scope.unwrap_or_default(),
+        max_numa_nodes: file
+            .topology_manager_policy_options
+            .and_then(|options| options.get(MAX_NUMA_NODES)?.parse().ok()),
     }))
 }
 
@@ -150,8 +165,26 @@ mod tests {
         let expected = TopologyManager {
             policy: expected_policy.to_owned(),
             scope: expected_scope.to_owned(),
+            max_numa_nodes: None,
         };
         assert_eq!(topology_manager(&config).unwrap(), expected);
+    }
+
+    /// Flaw 29: the scheduler reads how many NUMA nodes the topology manager copes with, and upstream does not tell.
+    #[test]
+    fn number_of_numa_nodes_comes_from_the_policy_options() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.yaml");
+        let text = "topologyManagerPolicyOptions: {max-allowable-numa-nodes: \"16\", prefer-closest-numa-nodes: \"true\"}\n";
+        fs::write(&path, format!("{KUBELET}{text}")).unwrap();
+        let mut config = TopologyExporter {
+            kubelet_config_file: path.display().to_string(),
+            ..TopologyExporter::default()
+        };
+        let most = |config: &TopologyExporter| topology_manager(config).unwrap().max_numa_nodes;
+        assert_eq!(most(&config), Some(16));
+        config.topology_manager_max_numa_nodes = Some(12);
+        assert_eq!(most(&config), Some(12), "the extra file is stronger");
     }
 
     #[test]

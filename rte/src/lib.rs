@@ -70,6 +70,7 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
         variable: &variable,
         uid: nix::unistd::getuid().as_raw(),
         os_hostname: &os_hostname,
+        defaults: &config::Defaults::default(),
     });
     let verbose = match &loaded {
         Ok(loaded) => loaded.config.global.verbose,

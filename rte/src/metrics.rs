@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -52,6 +53,13 @@ struct Failure {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Unzoned {
+    node: String,
+    resource: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NodeOnly {
     node: String,
 }
@@ -69,6 +77,7 @@ pub struct Metrics {
     write_failures: Family<Failure, Counter>,
     retries: Family<Failure, Counter>,
     last_publish: Family<NodeOnly, Milliseconds>,
+    unzoned: Family<Unzoned, Gauge>,
 }
 
 impl Metrics {
@@ -87,6 +96,7 @@ impl Metrics {
             write_failures: Family::default(),
             retries: Family::default(),
             last_publish: Family::default(),
+            unzoned: Family::default(),
         };
         // The library itself appends `_total` to the names of counters.
         let counter = |name: &str| name.strip_suffix("_total").unwrap_or(name).to_owned();
@@ -134,6 +144,11 @@ impl Metrics {
             "rte_last_publish_timestamp_seconds",
             "When the published content was last known to be right, in seconds since the epoch",
             metrics.last_publish.clone(),
+        );
+        registry.register(
+            "rte_resources_without_numa_node",
+            "Units that no zone shows, because they are on no NUMA node",
+            metrics.unzoned.clone(),
         );
         metrics
     }
@@ -214,6 +229,22 @@ impl Metrics {
         self.retries
             .get_or_create(&Failure { node, operation })
             .inc();
+    }
+
+    /// By resource: units on no NUMA node that can be allocated, and that are held.
+    pub fn unzoned(&self, amounts: &BTreeMap<String, (i64, i64)>) {
+        self.unzoned.clear();
+        for (resource, (allocatable, held)) in amounts {
+            for (kind, amount) in [("allocatable", allocatable), ("held", held)] {
+                self.unzoned
+                    .get_or_create(&Unzoned {
+                        node: self.node.clone(),
+                        resource: resource.clone(),
+                        kind,
+                    })
+                    .set(*amount);
+            }
+        }
     }
 
     /// What is published was right at this moment.

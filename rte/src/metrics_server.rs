@@ -36,10 +36,11 @@ pub enum Error {
     NoAuthorities,
 }
 
-/// Starts to serve until `stop`; nothing when metrics are off. A port that is taken is logged, the exporter works without.
+/// Starts to serve metrics, and `checks` beside them, until `stop`; nothing when metrics are off. A port that is taken is logged, the exporter works without.
 pub async fn start(
     config: &TopologyExporter,
     registry: Registry,
+    checks: daemon::admin::Checks,
     stop: CancellationToken,
 ) -> Result<Option<JoinHandle<()>>, Error> {
     let tls = match config.metrics_mode {
@@ -66,8 +67,7 @@ pub async fn start(
         }
     };
     tracing::info!(%address, port, tls = tls.is_some(), "Serving metrics");
-    let router =
-        daemon::metrics::router(Arc::new(registry)).merge(daemon::admin::Checks::new().router());
+    let router = daemon::metrics::router(Arc::new(registry)).merge(checks.router());
     Ok(Some(tokio::spawn(async move {
         if let Err(error) = daemon::serve::serve(listener, tls, router, stop).await {
             tracing::error!(%error, "Serving metrics failed");
@@ -77,13 +77,19 @@ pub async fn start(
 
 fn server_config(config: &MetricsTls) -> Result<Arc<rustls::ServerConfig>, Error> {
     let dir = Path::new(&config.certs_dir);
-    let (certificate, key) = (dir.join(&config.cert_file), dir.join(&config.key_file));
-    let certificate = if certificate.exists() && key.exists() {
+    let files = |dir: &Path| (dir.join(&config.cert_file), dir.join(&config.key_file));
+    let found = [dir.to_owned(), dir.join("tls")]
+        .iter()
+        .map(|dir| files(dir))
+        .find(|(certificate, key)| certificate.exists() && key.exists());
+    let certificate = if let Some((certificate, key)) = found {
         tls::from_files(&certificate, &key)
     } else {
+        let (certificate, key) = files(dir);
         tracing::warn!(certificate = %certificate.display(), key = %key.display(),
-            "No certificate for metrics, using a self-signed one");
-        tls::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()])
+            "No certificate for metrics, using a self-signed one until there is");
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        tls::self_signed_until_files(&certificate, &key, &names)
     };
     let client_ca = if config.want_cli_auth {
         Some(authorities(dir).ok_or(Error::NoAuthorities)?)
@@ -104,9 +110,10 @@ fn server_config(config: &MetricsTls) -> Result<Arc<rustls::ServerConfig>, Error
     tls::server_config(certificate, &options).map_err(Error::Tls)
 }
 
-/// `ca.crt` beside the certificate, or else the system's authorities, which are all that upstream knows.
+/// `ca.crt` beside the certificate, or in `ca` as the standalone manifest mounts it, or else the system's authorities, which are all
+/// that upstream knows.
 fn authorities(dir: &Path) -> Option<PathBuf> {
-    [dir.join("ca.crt")]
+    [dir.join("ca.crt"), dir.join("ca/ca.crt")]
         .into_iter()
         .chain(SYSTEM_AUTHORITIES.iter().map(PathBuf::from))
         .find(|path| path.exists())
@@ -160,6 +167,25 @@ mod tests {
         assert_eq!(server_config(&config).is_ok(), known);
     }
 
+    /// Flaw 30: the standalone manifest mounts certificates and authorities below the directory that it names.
+    #[test]
+    fn places_of_the_standalone_manifest_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for below in ["tls", "ca"] {
+            std::fs::create_dir(dir.path().join(below)).unwrap();
+        }
+        std::fs::write(dir.path().join("tls/tls.crt"), "broken").unwrap();
+        std::fs::write(dir.path().join("tls/tls.key"), "broken").unwrap();
+        assert!(
+            matches!(server_config(&tls(dir.path())), Err(Error::Tls(_))),
+            "it was looked at"
+        );
+        let authority = dir.path().join("ca/ca.crt");
+        std::fs::write(&authority, "").unwrap();
+        assert_eq!(authorities(dir.path()), Some(authority));
+    }
+
+    /// Flaw 30: upstream verifies clients by the system's authorities only.
     #[test]
     fn authority_beside_the_certificate_is_preferred_to_the_systems() {
         let dir = tempfile::tempdir().unwrap();
@@ -178,7 +204,13 @@ mod tests {
             metrics_port: i64::from(taken.local_addr().unwrap().port()),
             ..TopologyExporter::default()
         };
-        let started = start(&config, Registry::default(), CancellationToken::new()).await;
+        let started = start(
+            &config,
+            Registry::default(),
+            daemon::admin::Checks::new(),
+            CancellationToken::new(),
+        )
+        .await;
         assert!(started.unwrap().is_none());
     }
 }

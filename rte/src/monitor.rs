@@ -28,6 +28,10 @@ pub struct Filter {
     pub hidden_pods: Vec<(Pattern, Pattern)>,
     /// A container whose CPUs belong to everybody.
     pub shared: Option<ContainerId>,
+    /// Account for what hidden pods and those of other namespaces hold, for nobody else can have it, and for memory of several NUMA nodes
+    /// once. Neither is so in the original, so it is not so by default either: a hidden pod, or one of another namespace, is then missing from
+    /// the fingerprint *and* its resources look available; memory of several NUMA nodes is charged in full to each.
+    pub exact: bool,
 }
 
 impl Filter {
@@ -47,8 +51,8 @@ impl Filter {
         errors
     }
 
-    /// Applies what concerns pods to an answer of the kubelet, before anything else looks at it.
-    pub fn apply(&self, pods: &mut Vec<v1::PodResources>) {
+    /// Takes the CPUs that belong to everybody out of an answer of the kubelet, before anything else looks at it.
+    pub fn unshare(&self, pods: &mut [v1::PodResources]) {
         if let Some(id) = &self.shared {
             let shared: BTreeSet<i64> = pods
                 .iter()
@@ -62,11 +66,21 @@ impl Filter {
                 container.cpu_ids.sort_unstable();
             }
         }
-        pods.retain(|pod| {
-            !self.hidden_pods.iter().any(|(namespace, name)| {
+    }
+
+    /// Takes the hidden pods out, and returns them.
+    pub fn hide(&self, pods: &mut Vec<v1::PodResources>) -> Vec<v1::PodResources> {
+        let is_hidden = |pod: &mut v1::PodResources| {
+            self.hidden_pods.iter().any(|(namespace, name)| {
                 namespace.matches(&pod.namespace) && name.matches(&pod.name)
             })
-        });
+        };
+        pods.extract_if(.., is_hidden).collect()
+    }
+
+    /// Whether a pod is of the namespace that is watched.
+    pub fn is_watched(&self, pod: &v1::PodResources) -> bool {
+        self.namespace.is_empty() || pod.namespace == self.namespace
     }
 }
 
@@ -122,7 +136,7 @@ impl fmt::Display for Problem {
 pub fn zones(
     machine: &Machine,
     allocatable: &v1::AllocatableResourcesResponse,
-    pods: &[v1::PodResources],
+    pods: &[&v1::PodResources],
     filter: &Filter,
 ) -> (Vec<Zone>, BTreeSet<Problem>) {
     let mut problems = BTreeSet::new();
@@ -137,18 +151,20 @@ pub fn zones(
         &allocatable.devices,
     );
     let mut used = Counters::new();
-    for pod in pods {
-        if !filter.namespace.is_empty() && pod.namespace != filter.namespace {
-            continue;
+    let mut spanning = Vec::new();
+    for container in pods.iter().flat_map(|pod| &pod.containers) {
+        let (cpus, devices) = (&container.cpu_ids, &container.devices);
+        if filter.exact {
+            let (several, one): (Vec<_>, Vec<_>) =
+                container.memory.iter().cloned().partition(is_spanning);
+            add(&mut used, cpus, &one, devices);
+            spanning.extend(several);
+        } else {
+            add(&mut used, cpus, &container.memory, devices);
         }
-        for container in &pod.containers {
-            add(
-                &mut used,
-                &container.cpu_ids,
-                &container.memory,
-                &container.devices,
-            );
-        }
+    }
+    for block in &spanning {
+        fill(&total, &mut used, block);
     }
     let none = BTreeMap::new();
     let zones = machine
@@ -170,6 +186,67 @@ pub fn zones(
         })
         .collect();
     (zones, problems)
+}
+
+/// Amounts on no NUMA node at all, by resource: how many can be allocated, and how many are held. No zone shows them. Claims of dynamic
+/// resources are counted as `claims`.
+pub fn unzoned(
+    allocatable: &v1::AllocatableResourcesResponse,
+    pods: &[&v1::PodResources],
+) -> BTreeMap<String, (i64, i64)> {
+    let nowhere = |item: &&v1::ContainerDevices| {
+        item.topology
+            .as_ref()
+            .is_none_or(|topology| topology.nodes.iter().all(|node| node.id < 0))
+    };
+    let amount = |item: &v1::ContainerDevices| i64::try_from(item.device_ids.len()).unwrap_or(0);
+    let mut found: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    for item in allocatable.devices.iter().filter(nowhere) {
+        found.entry(item.resource_name.clone()).or_default().0 += amount(item);
+    }
+    for container in pods.iter().flat_map(|pod| &pod.containers) {
+        for item in container.devices.iter().filter(nowhere) {
+            found.entry(item.resource_name.clone()).or_default().1 += amount(item);
+        }
+        if !container.dynamic_resources.is_empty() {
+            let claims = i64::try_from(container.dynamic_resources.len()).unwrap_or(0);
+            found.entry("claims".to_owned()).or_default().1 += claims;
+        }
+    }
+    found
+}
+
+fn is_spanning(block: &v1::ContainerMemory) -> bool {
+    block
+        .topology
+        .as_ref()
+        .is_some_and(|topology| topology.nodes.len() > 1)
+}
+
+/// Charges memory of several NUMA nodes as the memory manager gives it: from each what it has left, in the order of their ids.
+fn fill(total: &Counters, used: &mut Counters, block: &v1::ContainerMemory) {
+    let resource = &block.memory_type;
+    let mut rest = i64::try_from(block.size).unwrap_or(i64::MAX);
+    let nodes = block.topology.iter().flat_map(|topology| &topology.nodes);
+    let mut ids: Vec<u32> = nodes
+        .filter_map(|node| u32::try_from(node.id).ok())
+        .collect();
+    ids.sort_unstable();
+    let of = |counters: &Counters, id: u32| -> i64 {
+        let amounts = counters.get(&id);
+        amounts
+            .and_then(|amounts| amounts.get(resource).copied())
+            .unwrap_or(0)
+    };
+    for &id in &ids {
+        let part = rest.min(of(total, id) - of(used, id)).max(0);
+        add(used, id, resource, part);
+        rest -= part;
+    }
+    // More than all of them have: nothing is left anywhere, and the last one says so.
+    if let (Some(&last), true) = (ids.last(), rest > 0) {
+        add(used, last, resource, rest);
+    }
 }
 
 /// `node-<id>`.

@@ -1,6 +1,6 @@
 //! Everything that one look at the node says: zones, attributes, fingerprint (rte.md 5 to 7). Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::attributes as names;
 use api::nrt::{AttributeInfo, Zone};
@@ -38,6 +38,8 @@ pub struct Observation {
     pub fingerprint: Option<Fingerprinted>,
     /// What does not fit.
     pub problems: BTreeSet<Problem>,
+    /// Resources that no zone can show, because they are on no NUMA node: how many can be allocated, and how many are held.
+    pub unzoned: BTreeMap<String, (i64, i64)>,
     /// Why there is no placement although there should be.
     pub placement_problem: Option<String>,
 }
@@ -58,8 +60,19 @@ pub fn observe(
     allocatable: &v1::AllocatableResourcesResponse,
     mut pods: Vec<v1::PodResources>,
 ) -> Observation {
-    settings.filter.apply(&mut pods);
-    let (mut zones, problems) = monitor::zones(machine, allocatable, &pods, &settings.filter);
+    let filter = &settings.filter;
+    filter.unshare(&mut pods);
+    let hidden = filter.hide(&mut pods);
+    let accounted: Vec<&v1::PodResources> = if filter.exact {
+        pods.iter().chain(&hidden).collect()
+    } else {
+        pods.iter().filter(|pod| filter.is_watched(pod)).collect()
+    };
+    let (mut zones, problems) = monitor::zones(machine, allocatable, &accounted, filter);
+    let unzoned = monitor::unzoned(allocatable, &accounted);
+    if filter.exact {
+        pods.retain(|pod| filter.is_watched(pod));
+    }
     let mut attributes = Vec::new();
     let mut placement_problem = None;
     let fingerprint = settings.fingerprint.map(|method| {
@@ -77,14 +90,23 @@ pub fn observe(
         }
         fingerprint
     });
-    let TopologyManager { policy, scope } = &settings.topology_manager;
+    let TopologyManager {
+        policy,
+        scope,
+        max_numa_nodes,
+    } = &settings.topology_manager;
     attributes.push(attribute(names::TOPOLOGY_MANAGER_SCOPE, scope));
     attributes.push(attribute(names::TOPOLOGY_MANAGER_POLICY, policy));
+    if let Some(most) = max_numa_nodes {
+        let name = names::TOPOLOGY_MANAGER_MAX_NUMA_NODES;
+        attributes.push(attribute(name, &most.to_string()));
+    }
     Observation {
         zones,
         attributes,
         fingerprint,
         problems,
+        unzoned,
         placement_problem,
     }
 }
@@ -133,7 +155,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::monitor::tests::{device, machine, on, pod};
+    use crate::monitor::tests::{device, machine, on, pod, shown as shown_zones};
 
     fn container(
         name: &str,
@@ -182,6 +204,7 @@ mod tests {
             topology_manager: TopologyManager {
                 policy: policy.to_owned(),
                 scope: "container".to_owned(),
+                max_numa_nodes: None,
             },
         }
     }
@@ -258,6 +281,52 @@ mod tests {
         assert_eq!(
             observation.placement_problem.as_deref(),
             Some("cannot find the NUMA node for CPU 99")
+        );
+    }
+
+    /// Flaws 24 and 25: what pods hold that are excluded, or of another namespace, is not available to anybody.
+    #[rstest]
+    #[case::original(false, "", &["node-0: cpu 4/4/4"], 0)]
+    #[case::exact(true, "", &["node-0: cpu 4/4/2"], 0)]
+    #[case::original_of_a_namespace(false, "other", &["node-0: cpu 4/4/4"], 1)]
+    #[case::exact_of_a_namespace(true, "other", &["node-0: cpu 4/4/1"], 0)]
+    #[case::exact_of_its_namespace(true, "default", &["node-0: cpu 4/4/1"], 1)]
+    fn hidden_pods_are_accounted_for_when_exactness_is_asked_for(
+        #[case] exact: bool,
+        #[case] namespace: &str,
+        #[case] expected: &[&str],
+        #[case] in_fingerprint: usize,
+    ) {
+        let mut settings = settings(Some(Method::WithExclusiveResources), "restricted");
+        settings.filter.exact = exact;
+        namespace.clone_into(&mut settings.filter.namespace);
+        let errors = settings.filter.hide_pods(&[crate::config::PodPattern {
+            namespace_pattern: "*".to_owned(),
+            name_pattern: "hidden".to_owned(),
+        }]);
+        assert!(errors.is_empty());
+        let allocatable = v1::AllocatableResourcesResponse {
+            cpu_ids: vec![0, 1, 2, 3],
+            ..Default::default()
+        };
+        let mut pods = vec![pod("hidden", container("c", &[0, 1], vec![]))];
+        if !namespace.is_empty() {
+            pods.push(pod("seen", container("c", &[2], vec![])));
+        }
+        let observation = observe(&settings, &machine(), &allocatable, pods);
+        assert_eq!(&shown_zones(&observation.zones)[..1], expected);
+        assert_eq!(observation.fingerprint.unwrap().pods.len(), in_fingerprint);
+    }
+
+    /// Flaw 29.
+    #[test]
+    fn number_of_numa_nodes_is_published_when_it_is_known() {
+        let mut settings = settings(None, "restricted");
+        settings.topology_manager.max_numa_nodes = Some(16);
+        let observation = look(&settings, pods());
+        assert_eq!(
+            shown(&observation.attributes)[2],
+            ("topologyManagerMaxNUMANodes", "16")
         );
     }
 

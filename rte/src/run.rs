@@ -9,9 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use api::duration::GoDuration;
 use api::nrt::{AttributeInfo, Zone};
+use daemon::admin::{Checks, Gate};
 use k8s_openapi::jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -27,9 +29,9 @@ use crate::notify;
 use crate::observation::{Observation, Settings};
 use crate::publish::{self, Content, Options, Publisher, Timing, Trigger, chain};
 use crate::readiness::{Report, Reporter};
-use crate::scan::Scanner;
+use crate::scan::{Machines, Scanner};
 use crate::status_dump::{PodName, Record, StatusDump};
-use crate::watch::{self, Subject};
+use crate::watch::{self, Subject, Terminal};
 
 /// How long the kubelet may take to answer one call.
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,11 +64,18 @@ pub async fn run(
 
     let kubelet = Kubelet::new(&exporter.pod_resources_socket_path, KUBELET_TIMEOUT)
         .map_err(|error| fatal("failed to get podresources client", &error))?;
+    let terminal = config
+        .resource_monitor
+        .exclude_terminal_pods
+        .then(Terminal::default);
     let scanner = Scanner::new(
         kubelet,
         settings(&config, &identity, topology_manager),
-        PathBuf::from(&config.resource_monitor.sysfs_root),
-        config.resource_monitor.refresh_node_resources,
+        Machines {
+            sysfs: PathBuf::from(&config.resource_monitor.sysfs_root),
+            refresh: config.resource_monitor.refresh_node_resources,
+        },
+        terminal.clone(),
         metrics.clone(),
     )
     .map_err(|error| fatal("error while updating node capacity", &error))?;
@@ -84,7 +93,9 @@ pub async fn run(
             Some(PathBuf::from(path))
         }
     };
-    let serving = metrics_server::start(exporter, registry, stop.clone())
+    let mut checks = Checks::new();
+    let ready = checks.ready("published");
+    let serving = metrics_server::start(exporter, registry, checks, stop.clone())
         .await
         .map_err(|error| fatal("failed to setup metrics server", &error))?;
 
@@ -101,6 +112,7 @@ pub async fn run(
         expose_timing: config.resource_monitor.expose_timing,
         last_event: Instant::now(),
         published: None,
+        ready,
     };
     let period = config.topology_exporter.sleep_interval;
     let limiter = Limiter::new(
@@ -109,19 +121,25 @@ pub async fn run(
     );
     let one_shot = config.nrt_updater.one_shot;
     let changes = Arc::new(Notify::new());
-    let watches = client
-        .filter(|_| config.topology_exporter.watch_pods && !one_shot)
-        .map(|client| {
-            let node = &identity.node;
-            [Subject::pods(node), Subject::node(node)].map(|subject| {
-                tokio::spawn(watch::follow(client.clone(), subject, Arc::clone(&changes)))
-            })
-        });
+    let mut subjects = Vec::new();
+    if config.topology_exporter.watch_pods && !one_shot {
+        let node = &identity.node;
+        subjects.extend([Subject::pods(node), Subject::node(node)]);
+    }
+    subjects.extend(terminal.map(|terminal| Subject::terminal_pods(&identity.node, terminal)));
+    let follow = |client: kube::Client| {
+        subjects
+            .into_iter()
+            .map(|subject| watch::follow(client.clone(), subject, Arc::clone(&changes)))
+            .map(tokio::spawn)
+            .collect()
+    };
+    let watches: Vec<JoinHandle<()>> = client.map(follow).unwrap_or_default();
     let events = Events::new(period, notifications, changes, limiter, identity.node);
     let running = Box::pin(exporter.run(events, period, one_shot, &stop));
     let outcome = running.await;
     stop.cancel();
-    for watch in watches.iter().flatten() {
+    for watch in watches {
         watch.abort();
     }
     if let Some(serving) = serving {
@@ -143,13 +161,11 @@ fn settings(config: &Config, identity: &Identity, topology_manager: TopologyMana
         namespace: monitor.namespace.clone(),
         hidden_resources: hidden.flatten().cloned().collect(),
         shared: config.topology_exporter.reference_container.clone(),
+        exact: monitor.exact_accounting,
         ..Filter::default()
     };
     for error in filter.hide_pods(&monitor.pod_exclude) {
         tracing::warn!(%error, "Pod exclude pattern never matches");
-    }
-    if monitor.exclude_terminal_pods {
-        tracing::info!("Terminal pods need no exclusion: the kubelet does not list them");
     }
     Settings {
         filter,
@@ -230,6 +246,8 @@ struct Exporter {
     last_event: Instant,
     /// What is on the API server, as far as is known.
     published: Option<(Vec<Zone>, Vec<AttributeInfo>)>,
+    /// Open while the last cycle was a good one.
+    ready: Gate,
 }
 
 impl Exporter {
@@ -259,8 +277,12 @@ impl Exporter {
             if one_shot {
                 return outcome;
             }
-            if let Err(error) = &outcome {
-                tracing::error!(%error, "Update failed, trying again");
+            match &outcome {
+                Ok(()) => self.ready.open(),
+                Err(error) => {
+                    self.ready.close();
+                    tracing::error!(%error, "Update failed, trying again");
+                }
             }
             if events.is_retrying() {
                 self.metrics.retried("cycle");
@@ -320,6 +342,7 @@ impl Exporter {
         self.metrics
             .took("podresources_scan", trigger.as_str(), start.elapsed());
         self.record(&observation);
+        self.metrics.unzoned(&observation.unzoned);
 
         let start = Instant::now();
         let timing = self.expose_timing.then_some(Timing {

@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::monitor::Problem;
 use crate::observation::{Observation, Settings, observe};
 use crate::sysinfo::{self, Machine};
+use crate::watch::Terminal;
 
 /// How old what can be allocated may be when a look uses it: looks come in quick succession.
 const FRESH: Duration = Duration::from_millis(250);
@@ -20,12 +21,21 @@ const FRESH: Duration = Duration::from_millis(250);
 pub struct Scanner {
     kubelet: Kubelet,
     settings: Settings,
-    sysfs: PathBuf,
+    source: Machines,
     machine: Machine,
-    refresh: bool,
+    terminal: Option<Terminal>,
     metrics: Metrics,
     told: (BTreeSet<Problem>, Option<String>),
     allocatable: Option<(Instant, AllocatableResourcesResponse)>,
+}
+
+/// Where the machine is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machines {
+    /// Root of the sysfs.
+    pub sysfs: PathBuf,
+    /// Whether it is read again with each scan.
+    pub refresh: bool,
 }
 
 /// Why there is no observation.
@@ -40,24 +50,24 @@ pub enum Error {
 }
 
 impl Scanner {
-    /// Reads the machine for the first time. With `refresh` it is read again with each scan.
-    pub fn new(
+    /// Reads the machine for the first time. Pods in `terminal` are not seen.
+    pub(crate) fn new(
         kubelet: Kubelet,
         settings: Settings,
-        sysfs: PathBuf,
-        refresh: bool,
+        source: Machines,
+        terminal: Option<Terminal>,
         metrics: Metrics,
     ) -> Result<Self, sysinfo::Error> {
-        let machine = sysinfo::read(&sysfs)?;
-        if refresh {
+        let machine = sysinfo::read(&source.sysfs)?;
+        if source.refresh {
             tracing::info!("tracking node resources");
         }
         Ok(Self {
             kubelet,
             settings,
-            sysfs,
+            source,
             machine,
-            refresh,
+            terminal,
             metrics,
             told: (BTreeSet::new(), None),
             allocatable: None,
@@ -66,8 +76,8 @@ impl Scanner {
 
     /// A scan: reads all that there is, the machine too if it may change.
     pub async fn scan(&mut self) -> Result<Observation, Error> {
-        if self.refresh {
-            let machine = sysinfo::read(&self.sysfs)?;
+        if self.source.refresh {
+            let machine = sysinfo::read(&self.source.sysfs)?;
             if machine != self.machine {
                 tracing::info!("update node resources");
                 self.machine = machine;
@@ -101,7 +111,10 @@ impl Scanner {
         if let Some(answer) = answer? {
             self.allocatable = Some((Instant::now(), answer));
         }
-        let pods = pods?;
+        let mut pods = pods?;
+        if let Some(terminal) = &self.terminal {
+            terminal.leave_out(&mut pods.pod_resources);
+        }
         let none = AllocatableResourcesResponse::default();
         let allocatable = self
             .allocatable

@@ -3,7 +3,8 @@
 //! Nothing of the objects is kept: the kubelet knows better what a pod holds, and when it does not hold it any more. So every watch
 //! begins anew with all that is there, and a lost one cannot lose more than time.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
@@ -11,6 +12,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Request, WatchEvent, WatchParams};
 use kube::{Client, Resource as _};
+use podresources::v1;
 use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -24,12 +26,33 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// A watch that lived so long was none that failed.
 const GOOD: Duration = Duration::from_secs(10);
 
+/// The pods of the node that have finished, by namespace and name: those that an old kubelet lists although they hold nothing any more.
+/// Clones share what they know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Terminal(Arc<Mutex<BTreeSet<(String, String)>>>);
+
+impl Terminal {
+    /// Removes them from an answer of the kubelet.
+    pub(crate) fn leave_out(&self, pods: &mut Vec<v1::PodResources>) {
+        let finished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !finished.is_empty() {
+            pods.retain(|pod| !finished.contains(&(pod.namespace.clone(), pod.name.clone())));
+        }
+    }
+
+    fn change<T>(&self, act: impl FnOnce(&mut BTreeSet<(String, String)>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// Something to follow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Subject {
     what: &'static str,
     path: String,
     selector: String,
+    /// Where to keep the names of what there is.
+    kept: Option<Terminal>,
 }
 
 impl Subject {
@@ -39,6 +62,18 @@ impl Subject {
             what: "pods",
             path: Pod::url_path(&(), None),
             selector: format!("spec.nodeName={node}"),
+            kept: None,
+        }
+    }
+
+    /// The pods of a node that have finished, kept in `kept`. Upstream asks for phases that exclude each other, and never looks.
+    pub(crate) fn terminal_pods(node: &str, kept: Terminal) -> Self {
+        let phases = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
+        Self {
+            what: "finished pods",
+            selector: format!("spec.nodeName={node},{phases}"),
+            kept: Some(kept),
+            ..Self::pods(node)
         }
     }
 
@@ -48,13 +83,30 @@ impl Subject {
             what: "nodes",
             path: Node::url_path(&(), None),
             selector: format!("metadata.name={node}"),
+            kept: None,
         }
     }
 }
 
-/// As much of an object as is needed: that it is one.
+/// As much of an object as is needed: its name.
 #[derive(Clone, Debug, Deserialize)]
-struct Seen {}
+struct Seen {
+    metadata: SeenName,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SeenName {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+}
+
+impl Seen {
+    fn key(self) -> (String, String) {
+        (self.metadata.namespace, self.metadata.name)
+    }
+}
 
 /// Tells `changed` whenever something about `subject` may have changed, for ever. Where this is not allowed it says so once and tells
 /// nothing.
@@ -105,15 +157,26 @@ async fn watch(client: &Client, subject: &Subject, changed: &Notify) -> Result<(
         .map_err(kube::Error::BuildRequest)?;
     let mut events = Box::pin(client.request_events::<Seen>(request).await?);
     // What happened since the last watch is not known.
+    if let Some(kept) = &subject.kept {
+        kept.change(BTreeSet::clear);
+    }
     changed.notify_one();
     while let Some(event) = events.next().await {
         match event? {
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-            WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_) => {
-                changed.notify_one();
+            WatchEvent::Added(seen) | WatchEvent::Modified(seen) => {
+                if let Some(kept) = &subject.kept {
+                    kept.change(|names| names.insert(seen.key()));
+                }
             }
-            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Deleted(seen) => {
+                if let Some(kept) = &subject.kept {
+                    kept.change(|names| names.remove(&seen.key()));
+                }
+            }
+            WatchEvent::Bookmark(_) => continue,
         }
+        changed.notify_one();
     }
     Ok(())
 }

@@ -118,6 +118,20 @@ pub fn from_files(certificate: &Path, key: &Path) -> Result<Certificate, Error> 
     })
 }
 
+/// As [`self_signed`], until there are both files: a secret may be mounted, or filled, after a start.
+pub fn self_signed_until_files(
+    certificate: &Path,
+    key: &Path,
+    names: &[String],
+) -> Result<Certificate, Error> {
+    let mut made = self_signed(names)?;
+    made.files = Some(Files {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+    });
+    Ok(made)
+}
+
 /// A throw-away certificate for `names` (host names or addresses).
 pub fn self_signed(names: &[String]) -> Result<Certificate, Error> {
     let made = rcgen::generate_simple_self_signed(names).map_err(Error::SelfSigned)?;
@@ -256,8 +270,9 @@ impl Files {
     }
 }
 
-impl ResolvesServerCert for Certificate {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+impl Certificate {
+    /// What to serve now: what the files hold if they changed and are usable.
+    fn renewed(&self) -> Arc<CertifiedKey> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(files) = &self.files
             && let Ok(stamp) = files.stamp()
@@ -276,7 +291,13 @@ impl ResolvesServerCert for Certificate {
                 }
             }
         }
-        Some(Arc::clone(&current.key))
+        Arc::clone(&current.key)
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.renewed())
     }
 }
 
@@ -316,6 +337,20 @@ mod tests {
 
         fs::write(&certificate, "nothing").expect("write");
         assert!(files.load().is_err());
+    }
+
+    #[test]
+    fn files_that_appear_after_the_start_are_served() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+        let served =
+            self_signed_until_files(&certificate, &key, &["localhost".to_owned()]).expect("made");
+        let made = served.chain();
+        assert_eq!(served.renewed().cert, made, "there are no files yet");
+        fs::write(&certificate, "half").expect("write");
+        assert_eq!(served.renewed().cert, made, "there is no key yet");
+        let (_, _, real) = write_pair(dir.path(), "real");
+        assert_eq!(served.renewed().cert, [real]);
     }
 
     #[rstest::rstest]

@@ -195,6 +195,10 @@ pub(super) fn apply(config: &mut Config, keys: &Keys) -> Result<Vec<String>, Err
     )?;
     reader.boolean("resourceMonitor.exposeTiming", &mut monitor.expose_timing)?;
     reader.boolean(
+        "resourceMonitor.exactAccounting",
+        &mut monitor.exact_accounting,
+    )?;
+    reader.boolean(
         "resourceMonitor.excludeTerminalPods",
         &mut monitor.exclude_terminal_pods,
     )?;

@@ -10,6 +10,11 @@ use serde_yaml::{Mapping, Value};
 
 use super::{Config, PodPattern};
 
+/// Key of the topology manager's options, in this file as in a `KubeletConfiguration`.
+const OPTIONS: &str = "topologyManagerPolicyOptions";
+/// The option that matters to schedulers; its values are texts.
+pub(crate) const MAX_NUMA_NODES: &str = "max-allowable-numa-nodes";
+
 /// Why the file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -79,6 +84,16 @@ fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
                 }
             }
         }
+    }
+    if let Some(kubelet) = field(root, "kubelet")
+        && let Some(kubelet) = mapping(kubelet, "kubelet")?
+        && let Some(options) = field(kubelet, OPTIONS)
+        && let Some(options) = mapping(options, OPTIONS)?
+        && let Some(value) = options.get(MAX_NUMA_NODES)
+    {
+        let text = string(value, MAX_NUMA_NODES)?;
+        let most = text.parse().map_err(|_| wrong(MAX_NUMA_NODES, "number"))?;
+        config.topology_exporter.topology_manager_max_numa_nodes = Some(most);
     }
     if let Some(excludes) = field(root, "resourceExclude")
         && let Some(excludes) = mapping(excludes, "resourceExclude")?

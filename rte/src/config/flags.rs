@@ -71,6 +71,10 @@ pub const SPECS: &[Spec] = &[
     ),
     switch("expose-timing", "write the timing annotations"),
     switch("exclude-terminal-pods", "do not account for finished pods"),
+    switch(
+        "exact-accounting",
+        "account for excluded pods and other namespaces too, and for memory of several zones once",
+    ),
     value(
         "topology-manager-policy",
         "policy to publish (default: from the kubelet's configuration)",
@@ -200,6 +204,7 @@ fn set(config: &mut Config, name: &'static str, value: &str) -> Result<(), Strin
             value.clone_into(&mut monitor.pod_set_fingerprint_status_file);
         }
         "expose-timing" => monitor.expose_timing = boolean(value)?,
+        "exact-accounting" => monitor.exact_accounting = boolean(value)?,
         "exclude-terminal-pods" => monitor.exclude_terminal_pods = boolean(value)?,
         "topology-manager-policy" => value.clone_into(&mut exporter.topology_manager_policy),
         "topology-manager-scope" => value.clone_into(&mut exporter.topology_manager_scope),

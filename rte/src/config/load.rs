@@ -10,6 +10,24 @@ const DEFAULT_ROOT: &str = "/etc/rte";
 /// The extra file when neither a root nor `--config` is given: the place that older versions used.
 const DEFAULT_EXTRA: &str = "/etc/resource-topology-exporter/config.yaml";
 
+/// Where configuration is when nobody says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Root of the configuration.
+    pub root: PathBuf,
+    /// The extra file. Where it is not there that of the root is read: manifests that mount it there give no root, and mean it to be read.
+    pub extra: PathBuf,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            root: DEFAULT_ROOT.into(),
+            extra: DEFAULT_EXTRA.into(),
+        }
+    }
+}
+
 /// What a configuration is made from.
 pub struct Sources<'a> {
     /// The command line.
@@ -20,6 +38,8 @@ pub struct Sources<'a> {
     pub uid: u32,
     /// Name of the host, for when nothing else names the node.
     pub os_hostname: &'a str,
+    /// Where configuration is when nobody says so.
+    pub defaults: &'a Defaults,
 }
 
 /// Why there is no configuration.
@@ -68,15 +88,15 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
     let given_root = positional.first().map(Path::new);
     let extra = match given_root {
         Some(root) => root.join("extra/config.yaml"),
-        None => flags
-            .iter()
-            .rev()
-            .find(|(name, _)| *name == "config")
-            .map_or_else(|| PathBuf::from(DEFAULT_EXTRA), |(_, value)| value.into()),
+        None => match flags.iter().rev().find(|(name, _)| *name == "config") {
+            Some((_, value)) => value.into(),
+            None if sources.defaults.extra.exists() => sources.defaults.extra.clone(),
+            None => sources.defaults.root.join("extra/config.yaml"),
+        },
     };
     let home = (sources.variable)("HOME");
     let allowed = |path: &Path| guard::check(path, home.as_deref(), sources.uid);
-    let root = allowed(given_root.unwrap_or_else(|| Path::new(DEFAULT_ROOT)))?;
+    let root = allowed(given_root.unwrap_or(&sources.defaults.root))?;
 
     let mut config = Config::default();
     let (keys, mut warnings) = daemon_file::read(&root).map_err(Error::Daemon)?;

@@ -42,6 +42,10 @@ impl Home {
             variable: &variable,
             uid: 4321,
             os_hostname: "os-host",
+            defaults: &Defaults {
+                root: self.root().join("default"),
+                extra: self.root().join("legacy/config.yaml"),
+            },
         })
     }
 
@@ -211,6 +215,52 @@ fn extra_file_is_read_whatever_the_case_of_its_keys() {
     }
 }
 
+/// Flaw 6: manifests mount the extra file below the default root and give no root.
+#[test]
+fn extra_file_of_the_default_root_is_read_unless_the_legacy_one_is_there() {
+    let home = Home::new();
+    let policy = || {
+        let exporter = home.config("", &[]).topology_exporter;
+        exporter.topology_manager_policy
+    };
+    home.write(
+        "default/extra/config.yaml",
+        "kubelet: {topologyManagerPolicy: restricted}",
+    );
+    assert_eq!(policy(), "restricted");
+    home.write(
+        "legacy/config.yaml",
+        "kubelet: {topologyManagerPolicy: best-effort}",
+    );
+    assert_eq!(policy(), "best-effort");
+}
+
+/// Flaw 6: that is how the kubelet mounts a `ConfigMap`.
+#[test]
+fn configlets_that_are_links_are_read() {
+    let home = Home::new();
+    home.write("daemon/config.yaml", "{}");
+    home.write(
+        "daemon/config.yaml.d/..data/10",
+        "nrtUpdater: {patchResync: 7}",
+    );
+    let dir = home.root().join("daemon/config.yaml.d");
+    std::os::unix::fs::symlink("..data/10", dir.join("10")).unwrap();
+    assert_eq!(home.config("ROOT", &[]).nrt_updater.patch_resync, 7);
+}
+
+/// Flaw 29.
+#[test]
+fn policy_options_are_read_from_the_extra_file() {
+    let home = Home::new();
+    home.write(
+        "extra/config.yaml",
+        "kubelet: {topologyManagerPolicyOptions: {max-allowable-numa-nodes: \"12\"}}",
+    );
+    let exporter = home.config("ROOT", &[]).topology_exporter;
+    assert_eq!(exporter.topology_manager_max_numa_nodes, Some(12));
+}
+
 #[test]
 fn stronger_sources_win() {
     let home = Home::new();
@@ -315,6 +365,11 @@ fn unusable_configuration_is_an_error(#[case] line: &str, #[case] expected: &str
     "extra/config.yaml",
     "a: [",
     "error getting exclude list from the configuration: cannot parse"
+)]
+#[case::bad_option(
+    "extra/config.yaml",
+    "kubelet: {topologyManagerPolicyOptions: {max-allowable-numa-nodes: many}}",
+    "max-allowable-numa-nodes is no number"
 )]
 #[case::bad_extra_type("extra/config.yaml", "podExclude: 3", "podExclude is no list")]
 #[case::bad_daemon_yaml("daemon/config.yaml", "a: [", "cannot parse")]
