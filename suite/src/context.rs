@@ -216,6 +216,11 @@ impl Context {
         .await
     }
 
+    /// Identity of the run.
+    pub fn run(&self) -> &str {
+        &self.cluster.run
+    }
+
     /// Sets a label of a node; the old state comes back at the end.
     pub async fn label_node(&self, node: &str, key: &str, value: &str) -> Result<(), Stop> {
         label_node(&self.recorder, &self.client(), node, key, value).await

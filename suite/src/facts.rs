@@ -1,6 +1,7 @@
 //! What is known about the cluster once it is ready: what needs are checked against and reports tell.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::observed::NodeTopology;
@@ -20,6 +21,8 @@ pub struct Facts {
     pub cache_resync: Option<Duration>,
     /// Names of the sample devices.
     pub devices: DeviceNames,
+    /// Program of the exporter, where it is one of ours.
+    pub exporter: Option<PathBuf>,
     /// The reference: NRTs of the unloaded cluster.
     pub nodes: Vec<NodeTopology>,
 }

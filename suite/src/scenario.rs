@@ -122,6 +122,8 @@ pub enum Need {
     Device(&'static str),
     /// A scheduler that resynchronises its cache and says how often.
     CacheResync,
+    /// The exporter's program, to be started here.
+    Exporter,
     /// `OpenShift`, with the machine config pools that feed the operator.
     OpenShift,
 }
@@ -153,6 +155,9 @@ impl Need {
                 .cache_resync
                 .is_none()
                 .then(|| "wanted status.cacheResyncPeriod of the NUMAResourcesScheduler; it is not set".to_owned()),
+            Self::Exporter => facts.exporter.is_none().then(|| {
+                "wanted the exporter's program; a cluster that is known by its kubeconfig does not tell where it is".to_owned()
+            }),
             Self::OpenShift => (!facts.openshift).then(|| {
                 "wanted OpenShift (API group machineconfiguration.openshift.io); seen plain Kubernetes".to_owned()
             }),

@@ -21,6 +21,9 @@ use crate::scenario::Stop;
 
 pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
 
+/// The program that is the exporter, too, when it is called by that name.
+const OPERATOR: &str = binaries::PROGRAMS[0];
+
 /// Where the cluster comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lane {
@@ -66,6 +69,7 @@ pub async fn run(
     recorder: &Recorder,
     partial: &mut Partial,
 ) -> Result<Cluster, Stop> {
+    let mut exporter = None;
     let client = match &options.lane {
         Lane::Kubeconfig(path) => {
             recorder
@@ -84,6 +88,7 @@ pub async fn run(
                         .map_err(|error| Stop::fail(chain(&error)))
                 })
                 .await?;
+            exporter = Some(bin_dir.join(OPERATOR));
             let own = recorder
                 .step(
                     format!("a cluster is up ({})", lane.name()),
@@ -125,6 +130,7 @@ pub async fn run(
         scheduler,
         cache_resync: status.cache_resync,
         devices: reference::devices(&nodes),
+        exporter,
         nodes,
     };
     Ok(Cluster {

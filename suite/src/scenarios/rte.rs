@@ -3,8 +3,14 @@
 //!
 //! Where the original sleeps for some periods we wait for the effect, or prove that the exporter has looked in between.
 
+mod endpoint;
+mod installed;
+mod local;
+mod own;
+mod owned;
 mod published;
 mod reported;
+mod withdrawn;
 
 use crate::scenario::{Body, Need, Scenario};
 use crate::scenarios::{labels, title};
@@ -32,5 +38,10 @@ fn one_node() -> Vec<Need> {
 pub(super) fn scenarios() -> Vec<Scenario> {
     let mut all = published::scenarios();
     all.extend(reported::scenarios());
+    all.extend(endpoint::scenarios());
+    all.extend(owned::scenarios());
+    all.extend(installed::scenarios());
+    all.extend(local::scenarios());
+    all.extend(withdrawn::scenarios());
     all
 }

@@ -29,7 +29,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// The exporters' pods.
-async fn exporters(ctx: &Context) -> Result<Vec<Pod>, Stop> {
+pub(super) async fn exporters(ctx: &Context) -> Result<Vec<Pod>, Stop> {
     let label = ListParams::default().labels("name=resource-topology");
     let pods = Api::<Pod>::all(ctx.client()).list(&label).await?.items;
     if pods.is_empty() {
@@ -45,26 +45,37 @@ async fn conditions_hold(ctx: &Context) -> Result<(), Stop> {
     ] {
         ctx.step(
             format!("{kind} is True on every exporter"),
-            ctx.until("the condition holds", ctx.deadlines().settled, async || {
-                let without = exporters(ctx).await?.into_iter().find(|pod| {
-                    let conditions = pod
-                        .status
-                        .as_ref()
-                        .and_then(|status| status.conditions.as_ref());
-                    !conditions
-                        .into_iter()
-                        .flatten()
-                        .any(|condition| condition.type_ == kind && condition.status == "True")
-                });
-                Ok(match without {
-                    None => Look::Ready(()),
-                    Some(pod) => Look::NotYet(format!("not on {}", pod.name_any())),
-                })
-            }),
+            condition_on_every_exporter(ctx, kind, "True"),
         )
         .await?;
     }
     Ok(())
+}
+
+/// Waits until every exporter's pod has a condition.
+pub(super) async fn condition_on_every_exporter(
+    ctx: &Context,
+    kind: &str,
+    status: &str,
+) -> Result<(), Stop> {
+    let what = format!("{kind} is {status} on every exporter");
+    ctx.until(&what, ctx.deadlines().settled, async || {
+        let without = exporters(ctx).await?.into_iter().find(|pod| {
+            let conditions = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_ref());
+            !conditions
+                .into_iter()
+                .flatten()
+                .any(|condition| condition.type_ == kind && condition.status == status)
+        });
+        Ok(match without {
+            None => Look::Ready(()),
+            Some(pod) => Look::NotYet(format!("not on {}", pod.name_any())),
+        })
+    })
+    .await
 }
 
 async fn refresh_is_logged(ctx: &Context) -> Result<(), Stop> {

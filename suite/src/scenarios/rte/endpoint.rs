@@ -1,0 +1,130 @@
+//! Metrics: those of the stack over TLS, those of an exporter of our own without, for the operator has no such setting. They are asked for by
+//! way of the API server's proxy, where the original's suite runs `curl` in the exporter's container.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::reported::exporters;
+use super::{one_node, own, scenario};
+use crate::context::Context;
+use crate::recorder::Look;
+use crate::resources::Resources;
+use crate::scenario::{Scenario, Stop, body};
+use crate::workload::{Asks, PodPlan};
+
+const MONITORING: &str = "[RTE][Monitoring] metrics";
+/// Parts of the names that have to be there.
+const FRAGMENTS: [&str; 2] = ["operation_delay", "wakeup_delay"];
+const WRITES: &str = "noderesourcetopology_writes_total";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        scenario(
+            "rte/metrics-https",
+            MONITORING,
+            "[EventChain] it should be able to get metrics over https",
+            one_node(),
+            body(|ctx| Box::pin(over_tls(ctx))),
+        ),
+        scenario(
+            "rte/metrics-http",
+            MONITORING,
+            "[EventChain] it should be able to get metrics over http",
+            one_node(),
+            body(|ctx| Box::pin(without_tls(ctx))),
+        ),
+        scenario(
+            "rte/metrics-writes",
+            MONITORING,
+            "[release] it should count writes of the node resource topology",
+            one_node(),
+            body(|ctx| Box::pin(writes_are_counted(ctx))),
+        ),
+    ]
+}
+
+/// Waits until a pod's metrics have all of these in them.
+async fn has(
+    ctx: &Context,
+    pod: &Pod,
+    (scheme, port): (&str, u16),
+    fragments: &[&str],
+) -> Result<(), Stop> {
+    ctx.until(
+        &format!("metrics over {scheme} have {}", fragments.join(", ")),
+        ctx.deadlines().settled,
+        async || {
+            let text = own::metrics(ctx, pod, scheme, port).await?;
+            let missing = fragments.iter().find(|fragment| !text.contains(**fragment));
+            Ok(match missing {
+                None => Look::Ready(()),
+                Some(fragment) => Look::NotYet(format!("no {fragment} in {} bytes", text.len())),
+            })
+        },
+    )
+    .await
+}
+
+async fn over_tls(ctx: &Context) -> Result<(), Stop> {
+    for pod in exporters(ctx).await? {
+        ctx.step(
+            "an exporter of the stack has metrics over https",
+            has(ctx, &pod, ("https", api::metrics::RTE_PORT), &FRAGMENTS),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+async fn without_tls(ctx: &Context) -> Result<(), Stop> {
+    let node = some_node(ctx)?;
+    let port = format!("--metrics-port={}", own::METRICS_PORT);
+    let arguments = [
+        "--no-publish",
+        "--metrics-mode=http",
+        "--metrics-ip=0.0.0.0",
+        "--sleep-interval=1s",
+        port.as_str(),
+    ];
+    let pod = ctx
+        .step("an exporter with mode http runs", async {
+            let pod = own::start(ctx, "http", &node, &arguments).await?;
+            own::in_phase(ctx, &pod, "Running").await?;
+            Ok(pod)
+        })
+        .await?;
+    ctx.step(
+        "it has metrics over http",
+        has(ctx, &pod, ("http", own::METRICS_PORT), &FRAGMENTS),
+    )
+    .await
+}
+
+async fn writes_are_counted(ctx: &Context) -> Result<(), Stop> {
+    let node = some_node(ctx)?;
+    ctx.step("a pod with an exclusive CPU runs", async {
+        let asks = Asks::Limits(Resources::literal("1c 100Mi"));
+        let plan = PodPlan::new("testpod", "", [asks]).bound_to(&node);
+        ctx.create(plan.pod()).await?;
+        ctx.pods_running(&[plan.name().to_owned()]).await.map(drop)
+    })
+    .await?;
+    let pod = exporters(ctx)
+        .await?
+        .into_iter()
+        .find(|pod| crate::checks::node_of(pod) == Some(node.as_str()))
+        .ok_or_else(|| Stop::fail(format!("no exporter runs on {node}")))?;
+    ctx.step(
+        "its node's exporter has counted writes",
+        has(ctx, &pod, ("https", api::metrics::RTE_PORT), &[WRITES]),
+    )
+    .await
+}
+
+/// A node that has an exporter.
+pub(super) fn some_node(ctx: &Context) -> Result<String, Stop> {
+    let mut candidates = ctx.facts().candidates(None);
+    let node = candidates
+        .next()
+        .ok_or_else(|| Stop::fail("no node has two zones and policy single-numa-node"))?;
+    Ok(node.node.clone())
+}

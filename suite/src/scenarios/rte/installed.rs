@@ -1,0 +1,210 @@
+//! What the operator makes of its resource, as far as exporters have it on their command line or in their file (scenarios-other.md 3). The
+//! original's two scenarios about the file stand on OpenShift's `KubeletConfig`; here its plain counterpart, the kubelets' own
+//! configuration, is what the file has to agree with.
+
+use api::operator::LogLevel;
+use api::operator::v1::NumaResourcesOperator;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use super::{one_node, own, scenario};
+use crate::context::Context;
+use crate::ledger::{ObjectRef, Undo};
+use crate::recorder::Look;
+use crate::scenario::{Scenario, Stop, body};
+
+const CONFIG: &str = "[config][rte]";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        scenario(
+            "rte/loglevel-default",
+            CONFIG,
+            "should have the corresponding klog under RTE container",
+            one_node(),
+            body(|ctx| Box::pin(log_level_is_passed_on(ctx))),
+        ),
+        scenario(
+            "rte/loglevel-change",
+            CONFIG,
+            "can modify the LogLevel in NROP CR and observe the corresponding klog under RTE container",
+            one_node(),
+            body(|ctx| Box::pin(log_level_is_changed(ctx))),
+        ),
+        scenario(
+            "rte/cm-aligned",
+            "[config][kubelet][rte]",
+            "should keep the ConfigMap aligned with the kubelets",
+            one_node(),
+            body(|ctx| Box::pin(config_map_is_kept(ctx))),
+        ),
+    ]
+}
+
+/// `-v` as klog has it.
+const fn verbosity(level: LogLevel) -> u8 {
+    match level {
+        LogLevel::Debug => 4,
+        LogLevel::Trace => 6,
+        LogLevel::TraceAll => 8,
+        LogLevel::Unset | LogLevel::Normal => 2,
+    }
+}
+
+fn operators(ctx: &Context) -> Api<NumaResourcesOperator> {
+    Api::all(ctx.client())
+}
+
+/// Waits until every exporter's command line has this level.
+async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), Stop> {
+    let wanted = format!("-v={}", verbosity(level));
+    ctx.until(
+        &format!("every exporter is started with {wanted}"),
+        ctx.deadlines().settled,
+        async || {
+            let sets = own::daemon_sets(ctx).await?;
+            Ok(match sets.iter().find(|set| !has_word(set, &wanted)) {
+                None => Look::Ready(()),
+                Some(set) => Look::NotYet(format!("{} is not", set.name_any())),
+            })
+        },
+    )
+    .await
+}
+
+/// Whether the exporter of a set is started with a word; `--v=` is as good as `-v=`.
+fn has_word(set: &DaemonSet, wanted: &str) -> bool {
+    let spec = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
+    let words = spec
+        .and_then(own::exporter)
+        .and_then(|one| one.args.as_ref());
+    words
+        .into_iter()
+        .flatten()
+        .any(|word| word == wanted || word.strip_prefix('-') == Some(wanted))
+}
+
+async fn log_level_is_passed_on(ctx: &Context) -> Result<(), Stop> {
+    let level = operators(ctx)
+        .get(api::names::OPERATOR_CR)
+        .await?
+        .spec
+        .log_level;
+    ctx.step(
+        "exporters have the level of the resource",
+        every_exporter_has(ctx, level),
+    )
+    .await
+}
+
+async fn log_level_is_changed(ctx: &Context) -> Result<(), Stop> {
+    let object = operators(ctx).get(api::names::OPERATOR_CR).await?;
+    let before = object.spec.log_level;
+    let reference = ObjectRef::of(&object);
+    let old = json!(object.spec).get("logLevel").cloned();
+    ctx.recorder.plan(
+        &format!("set the level of {reference}"),
+        Undo::Patch {
+            object: reference,
+            patch: json!({"spec": {"logLevel": old}}),
+        },
+    );
+    ctx.step("the level is Trace, and exporters follow", async {
+        let patch = json!({"spec": {"logLevel": "Trace"}});
+        operators(ctx)
+            .patch(
+                api::names::OPERATOR_CR,
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+            .await?;
+        every_exporter_has(ctx, LogLevel::Trace).await
+    })
+    .await?;
+    ctx.step("the level is as before, and exporters follow", async {
+        let patch = json!({"spec": {"logLevel": old}});
+        operators(ctx)
+            .patch(
+                api::names::OPERATOR_CR,
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+            .await?;
+        every_exporter_has(ctx, before).await?;
+        rolled_out(ctx).await
+    })
+    .await
+}
+
+/// Waits until every exporter is one of the present template, and ready.
+async fn rolled_out(ctx: &Context) -> Result<(), Stop> {
+    ctx.until(
+        "all exporters are rolled out",
+        ctx.deadlines().installed,
+        async || {
+            let sets = own::daemon_sets(ctx).await?;
+            let behind = sets.iter().find(|set| {
+                let Some(status) = &set.status else {
+                    return true;
+                };
+                let desired = status.desired_number_scheduled;
+                status.observed_generation != set.metadata.generation
+                    || status.updated_number_scheduled != Some(desired)
+                    || status.number_available != Some(desired)
+            });
+            Ok(match behind {
+                None => Look::Ready(()),
+                Some(set) => Look::NotYet(format!("{} is not", set.name_any())),
+            })
+        },
+    )
+    .await
+}
+
+async fn config_map_is_kept(ctx: &Context) -> Result<(), Stop> {
+    let params = ListParams::default().labels(api::labels::OPERATOR_NAME);
+    let maps = Api::<ConfigMap>::all(ctx.client())
+        .list(&params)
+        .await?
+        .items;
+    let Some(map) = maps.into_iter().find(|map| map.data.is_some()) else {
+        return Err(Stop::fail(format!(
+            "no ConfigMap has the label {}",
+            api::labels::OPERATOR_NAME
+        )));
+    };
+    let name = map.name_any();
+    let reference = ObjectRef::of(&map);
+    let namespaced: Api<ConfigMap> =
+        Api::namespaced(ctx.client(), &map.namespace().unwrap_or_default());
+    ctx.recorder.plan(
+        &format!("clear {reference}"),
+        Undo::Patch {
+            object: reference,
+            patch: json!({"data": map.data}),
+        },
+    );
+    ctx.step(format!("cleared, {name} is filled again"), async {
+        let clear = json!({"data": null});
+        namespaced
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&clear))
+            .await?;
+        ctx.until(
+            "it has its data again",
+            ctx.deadlines().installed,
+            async || {
+                let seen = namespaced.get(&name).await?.data;
+                Ok(if seen == map.data {
+                    Look::Ready(())
+                } else {
+                    Look::NotYet(format!("its data is {seen:?}"))
+                })
+            },
+        )
+        .await
+    })
+    .await
+}

@@ -1,0 +1,194 @@
+//! The exporter's program by itself, without a cluster: what it makes of command line, environment and file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_yaml::Value;
+use tokio::process::Command;
+
+use super::scenario;
+use crate::context::Context;
+use crate::scenario::{Body, Need, Scenario, Stop, body};
+
+const CONFIG: &str = "[rte][local][config] exporter";
+const LOCAL: &str = "[RTE][Local] Resource topology exporter";
+const FILE: &str = "kubelet:\n  topologyManagerPolicy: restricted\n  topologyManagerScope: pod\n";
+const FLAGS: [&str; 2] = [
+    "--topology-manager-scope=pod",
+    "--topology-manager-policy=restricted",
+];
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let one =
+        |id, context, text, body: Body| scenario(id, context, text, vec![Need::Exporter], body);
+    vec![
+        one(
+            "rte/local-version",
+            LOCAL,
+            "[release] it should show the correct version",
+            body(|ctx| Box::pin(version(ctx))),
+        ),
+        one(
+            "rte/local-conf",
+            LOCAL,
+            "[release] it should read the topology manager settings from its file",
+            body(|ctx| Box::pin(dumped(ctx, Some(FILE), &[], &[], ("restricted", "pod")))),
+        ),
+        one(
+            "rte/local-conf-override",
+            LOCAL,
+            "[release] it should prefer flags to its file",
+            body(|ctx| {
+                let flags = &["--topology-manager-policy", "single-numa-node"];
+                Box::pin(dumped(
+                    ctx,
+                    Some(FILE),
+                    flags,
+                    &[],
+                    ("single-numa-node", "pod"),
+                ))
+            }),
+        ),
+        one(
+            "rte/local-defaults",
+            CONFIG,
+            "should have settings without any configuration",
+            body(|ctx| Box::pin(dumped(ctx, None, &[], &[], ("none", "container")))),
+        ),
+        one(
+            "rte/local-args",
+            CONFIG,
+            "should take settings from its command line",
+            body(|ctx| Box::pin(dumped(ctx, None, &FLAGS, &[], ("restricted", "pod")))),
+        ),
+        one(
+            "rte/local-env",
+            CONFIG,
+            "should take settings from its environment",
+            body(|ctx| {
+                let variables = &[
+                    ("TOPOLOGY_MANAGER_SCOPE", "pod"),
+                    ("TOPOLOGY_MANAGER_POLICY", "restricted"),
+                ];
+                Box::pin(dumped(ctx, None, &[], variables, ("restricted", "pod")))
+            }),
+        ),
+        one(
+            "rte/local-args-over-env",
+            CONFIG,
+            "should prefer its command line to its environment",
+            body(|ctx| {
+                let variables = &[
+                    ("TOPOLOGY_MANAGER_SCOPE", "container"),
+                    ("TOPOLOGY_MANAGER_POLICY", "best-effort"),
+                ];
+                Box::pin(dumped(ctx, None, &FLAGS, variables, ("restricted", "pod")))
+            }),
+        ),
+    ]
+}
+
+/// A run of the program: its standard output. It must succeed.
+async fn output(
+    ctx: &Context,
+    arguments: &[&str],
+    variables: &BTreeMap<&str, String>,
+) -> Result<String, Stop> {
+    let Some(program) = &ctx.facts().exporter else {
+        return Err(Stop::fail("the exporter's program is not known"));
+    };
+    let output = Command::new(program)
+        // the program of the bundled operand goes by its name
+        .arg0("resource-topology-exporter")
+        .args(arguments)
+        .env_clear()
+        .envs(variables)
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(|error| Stop::fail(format!("{}: {error}", program.display())))?;
+    if !output.status.success() {
+        return Err(Stop::mismatch(
+            format!("the outcome of {arguments:?}"),
+            "success",
+            format!(
+                "{}: {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            ),
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+async fn version(ctx: &Context) -> Result<(), Stop> {
+    ctx.step("the version is one", async {
+        let text = output(ctx, &["--version"], &BTreeMap::new()).await?;
+        let version = text
+            .trim()
+            .trim_start_matches("resource-topology-exporter")
+            .trim()
+            .trim_start_matches('v');
+        let numbers: Vec<&str> = version
+            .split(['-', '+'])
+            .next()
+            .unwrap_or_default()
+            .split('.')
+            .collect();
+        if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
+            return Ok(());
+        }
+        Err(Stop::mismatch("the version", "a semantic version", version))
+    })
+    .await
+}
+
+/// The settings that a dump of the configuration shows.
+async fn dumped(
+    ctx: &Context,
+    file: Option<&str>,
+    arguments: &[&str],
+    variables: &[(&'static str, &str)],
+    (policy, scope): (&str, &str),
+) -> Result<(), Stop> {
+    let home = std::env::temp_dir().join(format!("{}-{}", ctx.namespace, std::process::id()));
+    let failed = |error: std::io::Error| Stop::fail(format!("{}: {error}", home.display()));
+    let mut words: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+    if let Some(text) = file {
+        let path: PathBuf = home.join(".rte/kubelet_tm_full.yaml");
+        std::fs::create_dir_all(home.join(".rte")).map_err(failed)?;
+        std::fs::write(&path, text).map_err(failed)?;
+        words.extend(["--config".to_owned(), path.display().to_string()]);
+    }
+    words.push("--dump-config=.andexit".to_owned());
+    let mut environment: BTreeMap<&str, String> = variables
+        .iter()
+        .map(|&(name, value)| (name, value.to_owned()))
+        .collect();
+    environment.insert("HOME", home.display().to_string());
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = ctx
+        .step("the program dumps its configuration", async {
+            let text = output(ctx, &words, &environment).await?;
+            serde_yaml::from_str::<Value>(&text)
+                .map_err(|error| Stop::fail(format!("the dump is no YAML: {error}: {text}")))
+        })
+        .await;
+    if file.is_some() {
+        std::fs::remove_dir_all(&home).map_err(failed)?;
+    }
+    let dump = outcome?;
+    ctx.step(format!("policy is {policy}, scope is {scope}"), async {
+        for (key, expected) in [
+            ("topologyManagerPolicy", policy),
+            ("topologyManagerScope", scope),
+        ] {
+            let seen = dump["topologyExporter"][key].as_str().unwrap_or("nothing");
+            if seen != expected {
+                return Err(Stop::mismatch(key, expected, seen));
+            }
+        }
+        Ok(())
+    })
+    .await
+}

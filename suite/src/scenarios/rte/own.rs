@@ -1,0 +1,150 @@
+//! An exporter of the scenario's own: a pod like those of the stack, started with other arguments.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+
+use crate::context::{Context, RUN_LABEL};
+use crate::ledger::{ObjectRef, Undo};
+use crate::recorder::Look;
+use crate::scenario::Stop;
+
+/// A port that the exporters of the stack do not use: pods may share their node's address.
+pub(super) const METRICS_PORT: u16 = 2199;
+
+/// Arguments that would make two exporters of one node disturb each other, or the pod wait for something that this one does not do.
+const QUIET: [&str; 4] = [
+    "--podreadiness=false",
+    "--watch-pods=false",
+    "--add-nrt-owner=false",
+    "--metrics-mode=disabled",
+];
+
+/// The exporters' daemon sets.
+pub(super) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, Stop> {
+    let all = Api::<DaemonSet>::all(ctx.client());
+    let mut sets = all.list(&ListParams::default()).await?.items;
+    sets.retain(|set| {
+        let labels = set
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.template.metadata.as_ref()?.labels.as_ref());
+        labels
+            .and_then(|labels| labels.get(api::labels::RTE_POD))
+            .is_some_and(|value| value == api::labels::RTE_POD_VALUE)
+    });
+    if sets.is_empty() {
+        return Err(Stop::fail("no daemon set runs exporters"));
+    }
+    Ok(sets)
+}
+
+/// The container that is the exporter.
+pub(super) fn exporter(spec: &PodSpec) -> Option<&Container> {
+    let is_exporter = |container: &&Container| {
+        let words = container.command.iter().chain(&container.args).flatten();
+        words
+            .clone()
+            .next()
+            .is_some_and(|word| word.contains("resource-topology-exporter"))
+    };
+    spec.containers.iter().find(is_exporter)
+}
+
+/// Starts an exporter on a node, with arguments beyond those that tell it where to look. Where the exporters of the stack run, so does it.
+pub(super) async fn start(
+    ctx: &Context,
+    name: &str,
+    node: &str,
+    arguments: &[&str],
+) -> Result<Pod, Stop> {
+    let sets = daemon_sets(ctx).await?;
+    let set = sets
+        .first()
+        .ok_or_else(|| Stop::fail("no daemon set runs exporters"))?;
+    let template = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.clone());
+    let mut spec = template.ok_or_else(|| Stop::fail("the daemon set has no pods"))?;
+    let mut container = exporter(&spec)
+        .cloned()
+        .ok_or_else(|| Stop::fail("no container of the daemon set is an exporter"))?;
+    let places = [
+        "--sysfs=",
+        "--podresources-socket=",
+        "--kubelet-config-file=",
+    ];
+    let mut words: Vec<String> = container.args.take().unwrap_or_default();
+    words.retain(|word| places.iter().any(|place| word.starts_with(place)));
+    words.extend(QUIET.iter().map(|&word| word.to_owned()));
+    words.extend(arguments.iter().map(|&word| word.to_owned()));
+    container.args = Some(words);
+    container.ports = None;
+    container.readiness_probe = None;
+    container.liveness_probe = None;
+    spec.containers = vec![container];
+    spec.readiness_gates = None;
+    spec.affinity = None;
+    spec.node_selector = None;
+    spec.node_name = Some(node.to_owned());
+    spec.restart_policy = Some("Never".to_owned());
+    spec.termination_grace_period_seconds = Some(1);
+    let namespace = set.namespace().unwrap_or_default();
+    let pod = Pod {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}-{}", ctx.namespace)),
+            namespace: Some(namespace.clone()),
+            labels: Some([(RUN_LABEL.to_owned(), ctx.run().to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    };
+    let reference = ObjectRef::of(&pod);
+    ctx.recorder.plan(
+        &format!("create {reference}"),
+        Undo::Delete { object: reference },
+    );
+    let pods: Api<Pod> = Api::namespaced(ctx.client(), &namespace);
+    Ok(pods.create(&PostParams::default(), &pod).await?)
+}
+
+/// Waits for a phase of a pod.
+pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<(), Stop> {
+    let pods: Api<Pod> = Api::namespaced(ctx.client(), &pod.namespace().unwrap_or_default());
+    let name = pod.name_any();
+    ctx.until(
+        &format!("{name} is {phase}"),
+        ctx.deadlines().running,
+        async || {
+            let pod = pods.get(&name).await?;
+            let seen = crate::checks::phase(&pod);
+            Ok(if seen == phase {
+                Look::Ready(())
+            } else {
+                Look::NotYet(crate::checks::describe(&pod))
+            })
+        },
+    )
+    .await
+}
+
+/// What a pod serves below `/metrics`, by way of the API server.
+pub(super) async fn metrics(
+    ctx: &Context,
+    pod: &Pod,
+    scheme: &str,
+    port: u16,
+) -> Result<String, Stop> {
+    let url = format!(
+        "/api/v1/namespaces/{}/pods/{scheme}:{}:{port}/proxy/metrics",
+        pod.namespace().unwrap_or_default(),
+        pod.name_any()
+    );
+    let request = http::Request::get(&url)
+        .body(Vec::new())
+        .map_err(|error| Stop::fail(format!("{url}: {error}")))?;
+    Ok(ctx.client().request_text(request).await?)
+}
