@@ -55,6 +55,8 @@ pub(crate) struct Place<'a> {
     pub(crate) paths: &'a Paths,
     /// Home directory of the container's user.
     pub(crate) home: &'a Path,
+    /// Kubeconfig of the pod's account, if it has one.
+    pub(crate) kubeconfig: Option<&'a PathBuf>,
     /// The node's sysfs.
     pub(crate) sysfs: &'a Path,
     /// The node's device plugin directory.
@@ -72,6 +74,13 @@ pub(crate) fn adapt(argv: Vec<String>, place: &Place<'_>) -> Vec<String> {
         .to_owned();
     let mut flags = Flags { argv };
     let address = place.address;
+    let is_client = matches!(
+        name.as_str(),
+        "resource-topology-exporter" | "kube-scheduler" | "numaresources-scheduler"
+    );
+    if let Some(kubeconfig) = place.kubeconfig.filter(|_| is_client) {
+        flags.add_unless_given("kubeconfig", &kubeconfig.to_string_lossy());
+    }
     match name.as_str() {
         "numaresources-operator" if !flags.is_given("handle-lifecycle-event") => {
             flags.listen("metrics-bind-address", ":8080", address);
@@ -203,11 +212,11 @@ mod tests {
     )]
     #[case::exporter(
         "/bin/resource-topology-exporter --sysfs=/n/sys",
-        "/bin/resource-topology-exporter --config=/h/.rte/config.yaml --metrics-ip=127.9.1.2 --sysfs=/n/sys"
+        "/bin/resource-topology-exporter --config=/h/.rte/config.yaml --metrics-ip=127.9.1.2 --kubeconfig=/h/k --sysfs=/n/sys"
     )]
     #[case::scheduler(
         "/bin/kube-scheduler --config=/c",
-        "/bin/kube-scheduler --bind-address=127.9.1.2 --config=/c"
+        "/bin/kube-scheduler --bind-address=127.9.1.2 --kubeconfig=/h/k --config=/c"
     )]
     #[case::other("/bin/sleep 5", "/bin/sleep 5")]
     fn programs_listen_on_the_pods_address_and_find_their_files(
@@ -220,6 +229,7 @@ mod tests {
             address: Ipv4Addr::new(127, 9, 1, 2),
             paths: &paths,
             home: Path::new("/h"),
+            kubeconfig: Some(&PathBuf::from("/h/k")),
             sysfs: Path::new("/n/sys"),
             device_plugins: Path::new("/n/dp"),
         };

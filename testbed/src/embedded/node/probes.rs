@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Bytes;
@@ -55,7 +55,14 @@ pub(crate) struct Subject {
     pub(crate) address: Ipv4Addr,
     pub(crate) container: Container,
     pub(crate) prepared: Arc<Prepared>,
+    /// When the container was started.
+    pub(crate) began: Instant,
 }
+
+/// A kubelet hears of a new container late. Here it is probed at once, and what is not there yet within this time is not held
+/// against it, but asked again after a short one.
+const LENIENT: Duration = Duration::from_secs(2);
+const SHORT: Duration = Duration::from_millis(100);
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
     let given = value.and_then(|value| u64::try_from(value).ok());
@@ -70,7 +77,8 @@ fn count(value: Option<i32>, default: u32) -> u32 {
 /// Probes until the task is aborted, or the start is through.
 pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(Outcome) + Send) {
     let probe = &subject.probe;
-    tokio::time::sleep(seconds(probe.initial_delay_seconds, 0)).await;
+    let first = subject.began + seconds(probe.initial_delay_seconds, 0);
+    tokio::time::sleep_until(first.into()).await;
     let period = seconds(probe.period_seconds, 10).max(Duration::from_secs(1));
     let limit = seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1));
     let successes = count(probe.success_threshold, 1);
@@ -83,6 +91,10 @@ pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(O
         let problem = tried
             .unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
             .err();
+        if problem.is_some() && told.is_none() && first.elapsed() < LENIENT {
+            tokio::time::sleep(SHORT).await;
+            continue;
+        }
         let is_good = problem.is_none();
         let in_row = match row {
             Some((before, number)) if before == is_good => number.saturating_add(1),

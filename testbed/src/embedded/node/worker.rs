@@ -345,7 +345,9 @@ impl Worker {
         let mut earlier = |at: Instant| wake = Some(wake.map_or(at, |wake: Instant| wake.min(at)));
         if let Some(again) = self.make_ready().await {
             earlier(again);
-            self.publish().await;
+            if !self.publish().await {
+                earlier(Instant::now() + stop::AGAIN);
+            }
             return Next::Wait(wake);
         }
         if let Some(again) = self.start_due().await {
@@ -355,7 +357,9 @@ impl Worker {
             self.stop().await;
             return self.bury().await;
         }
-        self.publish().await;
+        if !self.publish().await {
+            earlier(Instant::now() + stop::AGAIN);
+        }
         Next::Wait(wake)
     }
 

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Place {
     client: kube::Client,
     pub(super) node: SimulatedNode,
-    _server: Running,
+    server: Running,
     _block: Block,
     _dir: tempfile::TempDir,
 }
@@ -46,7 +46,7 @@ impl Place {
     pub(super) async fn up() -> Self {
         let user = User {
             name: "system:node:worker-0".into(),
-            groups: ["system:nodes", "system:authenticated", "system:masters"]
+            groups: ["system:nodes", "system:authenticated"]
                 .map(Into::into)
                 .into(),
         };
@@ -82,10 +82,14 @@ impl Place {
         Self {
             client,
             node,
-            _server: server,
+            server,
             _block: block,
             _dir: dir,
         }
+    }
+
+    pub(super) fn ca(&self) -> String {
+        self.server.ca.clone()
     }
 
     pub(super) fn client(&self) -> kube::Client {

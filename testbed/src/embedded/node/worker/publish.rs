@@ -11,6 +11,8 @@ use crate::embedded::node::status::{self, CONDITIONS, Facts, View};
 impl Worker {
     /// Writes the status if there is anything new in it; whether the API server has it now.
     pub(super) async fn publish(&mut self) -> bool {
+        // Whoever hears of it from the API server finds it here as well.
+        self.show();
         if self.said.is_none() && is_finished(&self.pod) {
             // It was over before we saw it: nothing is known but that.
             return true;

@@ -251,7 +251,6 @@ impl Worker {
         given.push(("PATH".to_owned(), PATH.to_owned()));
         let name = self.pod.metadata.name.clone().unwrap_or_default();
         given.push(("HOSTNAME".to_owned(), name));
-        given.push(("HOME".to_owned(), home.to_string_lossy().into_owned()));
         let answers = kubelet.managers.answers(&self.uid, &container.name);
         for answer in &answers {
             given.extend(answer.envs.clone());
@@ -278,12 +277,20 @@ impl Worker {
         for (_, value) in &mut env {
             *value = paths.rewrite(value);
         }
-        if let Some(account) = paths.find(ACCOUNT) {
-            let file = home.join("kubeconfig");
-            fs_err::write(&file, kubeconfig(&kubelet.server.url, &account))
+        // Paths of this machine are not replaced.
+        let mut own_paths = Vec::new();
+        if !env.iter().any(|(name, _)| name == "HOME") {
+            own_paths.push(("HOME", home.clone()));
+        }
+        let kubeconfig_file = home.join("kubeconfig");
+        let account = paths.find(ACCOUNT);
+        if let Some(account) = &account {
+            fs_err::write(&kubeconfig_file, kubeconfig(&kubelet.server.url, account))
                 .map_err(|error| text(&error))?;
-            let value = file.to_string_lossy().into_owned();
-            env.push(("KUBECONFIG".to_owned(), value));
+            own_paths.push(("KUBECONFIG", kubeconfig_file.clone()));
+        }
+        for (name, path) in own_paths {
+            env.push((name.to_owned(), path.to_string_lossy().into_owned()));
         }
         let working = container.working_dir.as_deref();
         let working = working.and_then(|path| paths.find(path));
@@ -308,6 +315,7 @@ impl Worker {
                 address,
                 paths: &paths,
                 home: &home,
+                kubeconfig: account.is_some().then_some(&kubeconfig_file),
                 sysfs: &kubelet.layout.host("/sys"),
                 device_plugins: &kubelet.layout.kubelet("device-plugins"),
             },
@@ -470,6 +478,7 @@ impl Worker {
                         .unwrap_or_else(|| self.kubelet.addresses.node()),
                     container: container.clone(),
                     prepared: Arc::clone(&self.prepared[index]),
+                    began: slot.began.unwrap_or_else(Instant::now),
                 };
                 let (kubelet, sender) = (Arc::clone(&self.kubelet), self.sender.clone());
                 let attempt = slot.facts.restarts;

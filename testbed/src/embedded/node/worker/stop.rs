@@ -17,7 +17,7 @@ const LEAST: Duration = Duration::from_secs(2);
 /// Time for a killed process to be gone.
 const KILLED: Duration = Duration::from_secs(5);
 /// Time until a request is repeated that the API server did not answer well.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// Grace of pods that say nothing.
 const DEFAULT_GRACE: i64 = 30;
 
