@@ -129,6 +129,15 @@ impl Accounts {
         &self.public
     }
 
+    /// What says where the keys are.
+    pub(crate) fn discovery(&self) -> Value {
+        serde_json::json!({
+            "issuer": self.issuer, "jwks_uri": format!("{}/openid/v1/jwks", self.issuer),
+            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        })
+    }
+
     /// Signs a token.
     pub(crate) fn sign(&self, claims: &Claims) -> Result<String, jsonwebtoken::errors::Error> {
         let mut header = Header::new(Algorithm::ES256);

@@ -79,7 +79,7 @@ pub(crate) fn admit(
     let new = attempt.before.is_none();
     if storage == "pods" && attempt.subresource.is_empty() {
         if new && attempt.has("LimitRanger") {
-            limits::apply(state, attempt, object)?;
+            limits::apply(state, attempt, object);
         }
         if new && attempt.has("ServiceAccount") {
             service_account::admit(state, attempt, object)?;

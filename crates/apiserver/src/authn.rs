@@ -10,6 +10,8 @@ use super::authz::{self, Attributes, User};
 use super::failure::{Failure, Subject};
 use super::store::State;
 
+/// Group of what only impersonation asks about.
+const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHENTICATED: &str = "system:authenticated";
 /// Prefix of the names of users that are service accounts.
 pub(crate) const ACCOUNT_USER: &str = "system:serviceaccount:";
@@ -211,7 +213,6 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
     for group in &groups {
         check("", "groups", "", "", group)?;
     }
-    const AUTHENTICATION: &str = "authentication.k8s.io";
     for (key, values) in &extra {
         for value in values {
             check(AUTHENTICATION, "userextras", key, "", value)?;

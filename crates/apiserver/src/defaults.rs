@@ -1,6 +1,6 @@
 //! What a real server fills into objects of built-in kinds that do not say it.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::registry::Resource;
 
@@ -144,7 +144,26 @@ fn service(object: &mut Value) {
     }
 }
 
+/// Text that was given as such becomes data.
+fn merge_string_data(object: &mut Value) {
+    use base64::Engine as _;
+    let Some(Value::Object(texts)) = object
+        .as_object_mut()
+        .and_then(|fields| fields.remove("stringData"))
+    else {
+        return;
+    };
+    if !object["data"].is_object() {
+        object["data"] = Value::Object(Map::new());
+    }
+    for (name, text) in texts {
+        let text = text.as_str().unwrap_or_default();
+        object["data"][name] = json!(base64::engine::general_purpose::STANDARD.encode(text));
+    }
+}
+
 fn secret(object: &mut Value) {
+    merge_string_data(object);
     missing(object, "type", || json!("Opaque"));
 }
 

@@ -545,6 +545,20 @@ fn plain(
         let body = text_body("ok");
         return Ok(respond_with(200, "text/plain; charset=utf-8", body, &[]));
     }
+    match segments {
+        [".well-known", "openid-configuration"] => {
+            return Ok(json_response(200, &shared.accounts.discovery(), &[]));
+        }
+        ["openid", "v1", "jwks"] => {
+            return Ok(respond_with(
+                200,
+                "application/jwk-set+json",
+                text_body(shared.accounts.public_keys().to_string()),
+                &[],
+            ));
+        }
+        _ => {}
+    }
     if segments == ["version"] {
         return Ok(json_response(200, &discovery::version(), &[]));
     }

@@ -3,7 +3,8 @@
 //!
 //! The published schemas say which values are always written (they have a default there). Two things they do not say are in
 //! `corpus/facts/presence.json`, read from the published Go types: scalars that are pointers there, so that an empty one differs from
-//! none, and lists and maps that are written as `null` when there is none.
+//! none, lists and maps that are written as `null` when there is none, and
+//! scalars that have a default there and are left out when empty all the same.
 
 use std::sync::LazyLock;
 
@@ -54,13 +55,13 @@ fn tidy_fields(schema: Node<'_>, fields: &mut Map<String, Value>) {
         let Some(inner) = schema.field(name) else {
             return true;
         };
-        !(is_empty(inner, field)
-            && inner.default().is_none()
-            && !listed(owner, "pointers", name)
-            && !listed(owner, "always", name))
+        let written = inner.default().is_some() && !listed(owner, "omits", name)
+            || listed(owner, "pointers", name)
+            || listed(owner, "always", name);
+        written || !is_empty(inner, field)
     });
     for (name, raw) in properties {
-        if fields.contains_key(name) {
+        if fields.contains_key(name) || listed(owner, "omits", name) {
             continue;
         }
         if let Some(default) = Node::new(raw).default() {

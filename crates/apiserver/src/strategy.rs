@@ -1,6 +1,6 @@
 //! What the server itself puts into objects of each kind, and what of a write it ignores.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::defaults::TEMPLATE_GENERATION;
 use super::failure::Failure;
@@ -96,7 +96,6 @@ pub(crate) fn prepare_create(
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]});
         }
         "persistentvolumeclaims" => object["status"] = json!({"phase": "Pending"}),
-        "secrets" => merge_string_data(object),
         "jobs.batch" => job::prepare(object),
         "services" => service::allocate(state, object, None)?,
         "daemonsets.apps" => {
@@ -105,21 +104,6 @@ pub(crate) fn prepare_create(
         _ => {}
     }
     Ok(())
-}
-
-/// Text that was given as such becomes data.
-fn merge_string_data(object: &mut Value) {
-    use base64::Engine as _;
-    let Some(Value::Object(texts)) = remove(object, "stringData") else {
-        return;
-    };
-    if !object["data"].is_object() {
-        object["data"] = Value::Object(Map::new());
-    }
-    for (name, text) in texts {
-        let text = text.as_str().unwrap_or_default();
-        object["data"][name] = json!(base64::engine::general_purpose::STANDARD.encode(text));
-    }
 }
 
 /// What of a replacement is not the client's to write, put back from what there was. `subresource` is empty for the object itself.
@@ -141,7 +125,6 @@ pub(crate) fn prepare_update(
     match (resource.storage.as_str(), subresource) {
         ("namespaces", "") => copy_part(before, object, "spec", "finalizers"),
         ("namespaces", "finalize") => copy(before, object, "status"),
-        ("secrets", "") => merge_string_data(object),
         ("services", "") => service::allocate(state, object, Some(before))?,
         ("daemonsets.apps", "") => count_templates(before, object),
         ("pods", "ephemeralcontainers") => only_part(before, object, &["ephemeralContainers"]),

@@ -122,8 +122,13 @@ impl Request<'_> {
     fn track(&self, before: Option<&Value>, after: &mut Value) {
         if !self.applies() {
             let now = now();
+            // times that nobody gave are written as null, but not owned
+            if self.resource.custom.is_none() {
+                remove_nulls(after);
+            }
             let tracker = Tracker::new(self.resource, self.subresource, &now);
             tracker.update(before, after, &self.manager());
+            self.tidy(after);
         }
     }
 

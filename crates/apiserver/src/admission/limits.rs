@@ -17,7 +17,7 @@ fn ranges<'a>(state: &'a State, namespace: &'a str) -> impl Iterator<Item = &'a 
 }
 
 /// Fills in amounts.
-pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Result<(), Failure> {
+pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) {
     let mut requests = json!({});
     let mut limits = json!({});
     for item in ranges(state, attempt.namespace).filter(|item| item["type"] == "Container") {
@@ -63,7 +63,6 @@ pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Re
         pod["metadata"]["annotations"][ANNOTATION] =
             json!(format!("LimitRanger plugin set: {}", notes.join("; ")));
     }
-    Ok(())
 }
 
 /// Refuses amounts outside of the bounds.

@@ -125,23 +125,25 @@ pub(super) fn charge(
             let used = Amount::of(&quota["status"]["used"][key]);
             let asked = usage[key];
             if used + asked > limit {
-                exceeded.push((key.clone(), asked, used, limit));
+                exceeded.push((key.clone(), [asked, used, limit]));
             }
             quota["status"]["used"][key] = json!((used + asked).to_string());
         }
         if !exceeded.is_empty() {
-            let list = |pick: &dyn Fn(&(String, Amount, Amount, Amount)) -> Amount| {
+            let list = |which: usize| {
                 let parts: Vec<String> = exceeded
                     .iter()
-                    .map(|entry| format!("{}={}", entry.0, pick(entry)))
+                    .map(|(key, amounts): &(String, [Amount; 3])| {
+                        format!("{key}={}", amounts[which])
+                    })
                     .collect();
                 parts.join(",")
             };
             return Err(attempt.forbidden(&format!(
                 "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-                list(&|entry| entry.1),
-                list(&|entry| entry.2),
-                list(&|entry| entry.3)
+                list(0),
+                list(1),
+                list(2)
             )));
         }
         charged.push((name, quota));

@@ -105,10 +105,10 @@ fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refus
             }
         }
         ("storage.k8s.io", "csinodes") => {
-            if !["get", "create", "update", "patch", "delete"].contains(&verb) {
-                no("can only get, create, update, patch, or delete a CSINode")
-            } else {
+            if ["get", "create", "update", "patch", "delete"].contains(&verb) {
                 yes(verb == "create" || name == node)
+            } else {
+                no("can only get, create, update, patch, or delete a CSINode")
             }
         }
         _ => {

@@ -27,11 +27,6 @@ pub(super) fn replication_controller(object: &mut Value) {
     }
     labels_from_template(object);
     missing(&mut object["spec"], "replicas", || json!(1));
-    if object["spec"]["minReadySeconds"] == 0
-        && let Some(fields) = object["spec"].as_object_mut()
-    {
-        fields.remove("minReadySeconds");
-    }
     if object["spec"]["template"].is_object() {
         template(object);
     }

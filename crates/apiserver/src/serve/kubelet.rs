@@ -30,11 +30,10 @@ const LARGEST_REFUSAL: usize = 10_000;
 pub(super) fn answers(target: &Target<'_>) -> bool {
     target.group.is_empty()
         && match target.plural {
-            "nodes" => target.subresource == "proxy",
+            "nodes" | "services" => target.subresource == "proxy",
             "pods" => {
                 ["log", "exec", "attach", "portforward", "proxy"].contains(&target.subresource)
             }
-            "services" => target.subresource == "proxy",
             _ => false,
         }
 }
@@ -272,7 +271,7 @@ fn locate(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Locati
             Ok(Some(location))
         }
         ("pods", "proxy") => pod_itself(state, target, rest()).map(Some),
-        ("services", _) => service(state, target, rest()).map(Some),
+        ("services", _) => service(state, target, &rest()).map(Some),
         _ => of_pod(state, uri, target),
     }
 }
@@ -371,7 +370,11 @@ fn container(pod: &Value, asked: &str) -> Result<String, Failure> {
                 );
                 for (kind, list) in [("init", first), ("ephemeral", later)] {
                     if !list.is_empty() {
-                        text += &format!(" or one of the {kind} containers: [{}]", list.join(" "));
+                        text.push_str(" or one of the ");
+                        text.push_str(kind);
+                        text.push_str(" containers: [");
+                        text.push_str(&list.join(" "));
+                        text.push(']');
                     }
                 }
                 Err(Failure::bad_request(text))
@@ -527,7 +530,7 @@ fn pod_itself(state: &State, target: &Target<'_>, path: String) -> Result<Locati
 }
 
 /// One of the endpoints of a service.
-fn service(state: &State, target: &Target<'_>, path: String) -> Result<Location, Failure> {
+fn service(state: &State, target: &Target<'_>, path: &str) -> Result<Location, Failure> {
     let parts: Vec<&str> = target.name.split(':').collect();
     let (scheme, name, port) = match parts.as_slice() {
         [scheme, name, port] => (*scheme, *name, *port),
@@ -571,7 +574,7 @@ fn service(state: &State, target: &Target<'_>, path: String) -> Result<Location,
                 secure: scheme == "https",
                 host: endpoint["addresses"][0].as_str()?.to_owned(),
                 port,
-                path: path.clone(),
+                path: path.to_owned(),
             })
         })
         .ok_or_else(none)

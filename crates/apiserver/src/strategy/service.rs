@@ -175,14 +175,16 @@ fn node_ports(state: &State, object: &mut Value) -> Result<(), Failure> {
     for (index, port) in ports.as_array_mut().into_iter().flatten().enumerate() {
         match port["nodePort"].as_u64() {
             Some(number) if !taken.insert(number) => {
-                refused.get_or_insert((
-                    index,
-                    port["nodePort"].clone(),
-                    "provided port is already allocated",
-                ));
+                refused.get_or_insert_with(|| {
+                    (
+                        index,
+                        port["nodePort"].clone(),
+                        "provided port is already allocated",
+                    )
+                });
             }
             Some(number) if !u16::try_from(number).is_ok_and(|port| NODE_PORTS.contains(&port)) => {
-                refused.get_or_insert((
+                refused.get_or_insert_with(|| (
                     index,
                     port["nodePort"].clone(),
                     "provided port is not in the valid range. The range of valid ports is 30000-32767",

@@ -6,6 +6,7 @@ use super::text;
 use crate::failure::Cause;
 use crate::registry::Resource;
 
+const SEALED: &str = "field is immutable when `immutable` is set";
 const IMMUTABLE: &str = "field is immutable";
 /// What of a pod may be changed, as the refusal says it.
 const OF_PODS: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -139,7 +140,6 @@ fn sealed(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
     if before["immutable"] != true {
         return;
     }
-    const SEALED: &str = "field is immutable when `immutable` is set";
     if object["immutable"] != true {
         causes.push(Cause::forbidden("immutable", SEALED));
     }

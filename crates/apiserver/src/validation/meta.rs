@@ -194,6 +194,8 @@ pub(super) fn check_change(before: &Value, object: &Value, causes: &mut Vec<Caus
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
+            // both the general and the kind's own check say it there
+            causes.push(Cause::forbidden("metadata.finalizers", &why));
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }
     }
