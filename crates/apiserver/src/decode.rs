@@ -55,6 +55,18 @@ impl Reader {
             self.mistyped(schema, value, path, owner);
             return;
         }
+        if !self.custom
+            && schema.format() == "date-time"
+            && let Some(text) = value.as_str()
+            && text.parse::<jiff::Timestamp>().is_err()
+        {
+            let start = text.to_owned();
+            self.undecodable(|| {
+                format!(
+                    "parsing time {start:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {start:?} as \"2006\""
+                )
+            });
+        }
         match value {
             Value::Object(_) => self.object(schema, value, path, owner),
             Value::Array(list) => {

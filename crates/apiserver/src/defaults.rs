@@ -179,7 +179,10 @@ fn namespace(object: &mut Value) {
 fn node(object: &mut Value) {
     let first = object["spec"]["podCIDR"].clone();
     if first.is_string() {
-        missing(&mut object["spec"], "podCIDRs", || json!([first]));
+        missing(&mut object["spec"], "podCIDRs", || json!([first.clone()]));
+        if object["spec"]["podCIDRs"][0] != first {
+            object["spec"]["podCIDRs"] = json!([first]);
+        }
     }
     let status = &mut object["status"];
     if let Some(capacity) = status.get("capacity").cloned() {

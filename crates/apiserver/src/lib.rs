@@ -35,6 +35,7 @@ mod authz;
 mod decode;
 mod defaults;
 mod discovery;
+mod events;
 mod failure;
 mod names;
 mod openapi;

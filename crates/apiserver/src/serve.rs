@@ -49,9 +49,8 @@ struct Cut;
 
 /// Largest body that is read, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
-/// Warning of the one built-in kind that is deprecated.
-const ENDPOINTS_DEPRECATED: &str =
-    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+/// Warning of the one built-in kind whose dependents stay.
+const JOBS_ORPHAN: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 /// How long something is waited for that controllers are about to make.
 const PASSES_WITHIN: Duration = Duration::from_secs(2);
 
@@ -120,7 +119,7 @@ async fn answer(
     };
     let effects = match faults::meet(shared, &parts, user).await {
         Met::Served(effects) => effects,
-        Met::Refused(failure) => return Ok(refusal(&failure)),
+        Met::Refused(failure) => return Ok(refusal(&failure, &[])),
         Met::Busy(seconds) => return Ok(faulty::busy(seconds)),
         Met::Cut => return Err(Cut),
     };
@@ -128,19 +127,19 @@ async fn answer(
     request.extensions_mut().insert(Arc::clone(&effects));
     let response = respond(shared, certificate, request)
         .await
-        .unwrap_or_else(|failure| refusal(&failure));
+        .unwrap_or_else(|failure| refusal(&failure, &[]));
     if effects.answer_lost {
         return Err(Cut);
     }
     Ok(response)
 }
 
-fn refusal(failure: &Failure) -> Response<Body> {
+fn refusal(failure: &Failure, warnings: &[String]) -> Response<Body> {
     if failure.is_text {
         let body = text_body(format!("{}\n", failure.message));
         return respond_with(failure.code, "text/plain; charset=utf-8", body, &[]);
     }
-    let mut response = json_response(failure.code, &failure.body(), &[]);
+    let mut response = json_response(failure.code, &failure.body(), warnings);
     if let Some(seconds) = failure.retry_after {
         response
             .headers_mut()
@@ -217,7 +216,7 @@ async fn respond(
     let Some(warning) = deprecation else {
         return answered;
     };
-    let mut response = answered.unwrap_or_else(|failure| refusal(&failure));
+    let mut response = answered.unwrap_or_else(|failure| refusal(&failure, &[]));
     warn(response.headers_mut(), &[warning]);
     Ok(response)
 }
@@ -254,7 +253,7 @@ async fn serve_resource(
         other => (other, body),
     };
     let request = Request {
-        who: &who,
+        who,
         disabled: &shared.disabled_admission,
         resource: &resource,
         subresource: target.subresource,
@@ -265,7 +264,7 @@ async fn serve_resource(
             ""
         },
         name: target.name,
-        query: &query,
+        query,
         body: &body,
         content_type,
         user_agent: text_header(&parts, &header::USER_AGENT),
@@ -277,14 +276,16 @@ async fn serve_resource(
     if verb == "watch" {
         return watch(shared, &request, Arc::clone(&resource), view);
     }
+    let said: Vec<String> = warning(&request, verb).into_iter().collect();
     let Answer {
         code,
         body,
         mut warnings,
-    } = perform(shared, verb, &request).await?;
-    if resource.storage == "endpoints" {
-        warnings.push(ENDPOINTS_DEPRECATED.to_owned());
-    }
+    } = match perform(shared, verb, &request).await {
+        Ok(answer) => answer,
+        Err(failure) => return Ok(refusal(&failure, &said)),
+    };
+    warnings.extend(said);
     let body = view.of(&resource, body);
     if wants_yaml(accept)
         && let Ok(text) = serde_yaml::to_string(&body)
@@ -396,6 +397,13 @@ fn find(
             Failure::no_page()
         }
     })
+}
+
+/// What a client is warned of whatever becomes of its request.
+fn warning(request: &Request<'_>, verb: &str) -> Option<String> {
+    let deletes = ["delete", "deletecollection"].contains(&verb);
+    let jobs = request.resource.storage == "jobs.batch";
+    (jobs && deletes && !request.says_propagation()).then(|| JOBS_ORPHAN.to_owned())
 }
 
 /// Does it in one transaction; what may pass soon is tried again whenever something changed.

@@ -65,7 +65,7 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
         "secrets" => kinds::secret(object, causes),
         "configmaps" => kinds::config_map(object, causes),
         "leases.coordination.k8s.io" => kinds::lease(spec, causes),
-        "events" => kinds::event(object, causes),
+        "events" => kinds::event(resource, object, causes),
         "resourcequotas" => kinds::quota(spec, causes),
         "poddisruptionbudgets.policy" => kinds::budget(spec, causes),
         "nodes" => kinds::node(object, causes),

@@ -13,9 +13,11 @@ use super::apply::{self, Tracker};
 use super::authn::Identity;
 use super::decode::{Findings, decode};
 use super::defaults;
+use super::events;
 use super::failure::{Cause, Failure, Subject};
 use super::faults::Effects;
 use super::registry::Resource;
+use super::shape;
 use super::store::{Key, State};
 
 pub(crate) use self::create::suffix;
@@ -122,13 +124,17 @@ impl Request<'_> {
     fn track(&self, before: Option<&Value>, after: &mut Value) {
         if !self.applies() {
             let now = now();
-            // times that nobody gave are written as null, but not owned
-            if self.resource.custom.is_none() {
-                remove_nulls(after);
+            // what is written without having been given is not owned
+            if self.resource.custom.is_none() && before.is_none() {
+                let mut blank = json!({});
+                shape::tidy(self.resource.schema(), &mut blank);
+                remove_blanks(after, &blank);
             }
             let tracker = Tracker::new(self.resource, self.subresource, &now);
             tracker.update(before, after, &self.manager());
-            self.tidy(after);
+            if self.resource.custom.is_none() {
+                shape::tidy(self.resource.schema(), after);
+            }
         }
     }
 
@@ -137,6 +143,7 @@ impl Request<'_> {
         let mut object = object.clone();
         object["apiVersion"] = json!(self.resource.api_version());
         object["kind"] = json!(self.resource.kind);
+        events::show(self.resource, &mut object);
         object
     }
 
@@ -195,8 +202,13 @@ impl Request<'_> {
     }
 
     fn invalid(&self, object: &Value, causes: &[Cause]) -> Failure {
+        let group = if events::is_newer_form(self.resource) {
+            ""
+        } else {
+            &self.resource.group
+        };
         let subject = Subject {
-            group: &self.resource.group,
+            group,
             resource: &self.resource.kind,
             name: object["metadata"]["name"].as_str().unwrap_or_default(),
         };
@@ -220,6 +232,25 @@ fn has_finalizers(object: &Value) -> bool {
     let filled = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
     filled(&object["metadata"]["finalizers"])
         || object["kind"] == "Namespace" && filled(&object["spec"]["finalizers"])
+}
+
+/// Removes the empty values that an object has of which nothing was given.
+fn remove_blanks(value: &mut Value, blank: &Value) {
+    if let (Some(fields), Some(blanks)) = (value.as_object_mut(), blank.as_object()) {
+        for (name, blank) in blanks {
+            match fields.get_mut(name) {
+                Some(field) if blank.is_object() => remove_blanks(field, blank),
+                Some(field) if field == blank && is_nothing(blank) => {
+                    fields.remove(name);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    value.is_null() || value == "" || value == 0 || value == false
 }
 
 /// The present time as objects have it.

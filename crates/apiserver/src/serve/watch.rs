@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::{Body, BodyError, Cut, respond_with};
 use crate::Shared;
+use crate::events;
 use crate::failure::Failure;
 use crate::faults::{Effects, Open, WatchEnd};
 use crate::registry::Resource;
@@ -246,6 +247,7 @@ impl Watch {
             );
             object["apiVersion"] = json!(self.resource.api_version());
             object["kind"] = json!(self.resource.kind);
+            events::show(&self.resource, &mut object);
             self.ready
                 .push_back(json!({"type": kind, "object": object}));
             if self.ready.len() >= MOST_READY {

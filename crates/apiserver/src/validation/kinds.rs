@@ -6,6 +6,7 @@ use super::pod::EFFECTS;
 use super::{indexed, names, not_negative, one_of, text};
 use crate::failure::Cause;
 use crate::quantity::Amount;
+use crate::registry::Resource;
 
 /// Highest priority that users may give.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
@@ -149,19 +150,53 @@ pub(super) fn lease(spec: &Value, causes: &mut Vec<Cause>) {
     not_negative(&spec["leaseTransitions"], "spec.leaseTransitions", causes);
 }
 
-pub(super) fn event(object: &Value, causes: &mut Vec<Cause>) {
-    let about = &object["involvedObject"]["namespace"];
+pub(super) fn event(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
+    let strict = resource.group == "events.k8s.io";
+    let about = text(&object["involvedObject"]["namespace"]);
     let own = text(&object["metadata"]["namespace"]);
-    let fits = if text(about).is_empty() {
-        own == "default" || own == "kube-system"
-    } else {
-        text(about) == own
+    let timed = object["eventTime"].is_string();
+    let fits = match (about.is_empty(), timed) {
+        (true, false) => own == "default",
+        (true, true) => own == "default" || own == "kube-system",
+        (false, false) => about == own,
+        (false, true) => true,
     };
     if !fits {
         causes.push(Cause::invalid(
             "involvedObject.namespace",
-            &json!(text(about)),
+            &json!(about),
             "does not match event.namespace",
+        ));
+    }
+    if timed {
+        let controller = if strict {
+            "reportingController"
+        } else {
+            "reportingComponent"
+        };
+        for (field, name) in [
+            ("reportingComponent", controller),
+            ("reportingInstance", "reportingInstance"),
+            ("action", "action"),
+            ("reason", "reason"),
+        ] {
+            if text(&object[field]).is_empty() {
+                causes.push(Cause::required(name, ""));
+            }
+        }
+    }
+    if !strict {
+        return;
+    }
+    if !timed {
+        causes.push(Cause::required("eventTime", ""));
+    }
+    let kind = text(&object["type"]);
+    if kind != "Normal" && kind != "Warning" {
+        causes.push(Cause::invalid(
+            "type",
+            &json!(""),
+            &format!("has invalid value: {kind}"),
         ));
     }
 }

@@ -7,7 +7,7 @@ use crate::admission;
 use crate::failure::{Failure, Subject};
 use crate::registry::DEFINITIONS;
 use crate::store::{Key, State};
-use crate::{shape, strategy, validation};
+use crate::{events, shape, strategy, validation};
 
 /// Longest part of a name that characters are added to, so that the whole is still a label.
 const LONGEST_PREFIX: usize = 58;
@@ -27,8 +27,14 @@ impl Request<'_> {
         state: &mut State,
         mut object: Value,
     ) -> Result<Answer, Failure> {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+                metadata.remove(field);
+            }
+        }
         let warnings = self.admit(&mut object)?;
         self.track(None, &mut object);
+        events::store(self.resource, &mut object);
         self.place(&mut object)?;
         let generated = self.name(state, &mut object);
         let name = object["metadata"]["name"]
@@ -170,7 +176,9 @@ impl Request<'_> {
 
     /// Brings a built-in object into the form in which it is written.
     pub(super) fn tidy(&self, object: &mut Value) {
-        if self.resource.custom.is_none() {
+        if events::is_newer_form(self.resource) && object["apiVersion"] == "v1" {
+            events::tidy(object);
+        } else if self.resource.custom.is_none() {
             shape::tidy(self.resource.schema(), object);
         }
     }

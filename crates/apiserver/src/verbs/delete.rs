@@ -109,12 +109,13 @@ impl Request<'_> {
     /// Removes an object, or marks it when it has time left or finalizers hold it.
     pub(crate) fn delete(&self, state: &mut State) -> Result<Answer, Failure> {
         let options = self.delete_options()?;
-        let mut answer = self.delete_with(state, &options)?;
-        let said = !options.propagation.is_empty() || options.orphan.is_some();
-        if self.resource.storage == "jobs.batch" && !said {
-            answer.warnings.push("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_owned());
-        }
-        Ok(answer)
+        self.delete_with(state, &options)
+    }
+
+    /// Whether a deletion says what becomes of the dependents.
+    pub(crate) fn says_propagation(&self) -> bool {
+        self.delete_options()
+            .is_ok_and(|options| !options.propagation.is_empty() || options.orphan.is_some())
     }
 
     fn delete_options(&self) -> Result<Options, Failure> {

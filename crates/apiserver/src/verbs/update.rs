@@ -11,7 +11,7 @@ use crate::failure::{Cause, Failure};
 use crate::registry::DEFINITIONS;
 use crate::store::State;
 use crate::strategy::{self, copy};
-use crate::{admission, validation};
+use crate::{admission, events, validation};
 
 /// Kinds that a replacement makes when they do not exist.
 const MADE_BY_UPDATE: &[&str] = &[
@@ -88,7 +88,13 @@ impl Request<'_> {
     pub(super) fn write(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
         let before = Arc::clone(self.existing(state)?);
         let warnings = self.admit(&mut object)?;
-        self.track(Some(&before), &mut object);
+        if events::is_newer_form(self.resource) {
+            self.track(Some(&self.present(&before)), &mut object);
+        } else {
+            self.track(Some(&before), &mut object);
+        }
+        events::store(self.resource, &mut object);
+        self.check_place(&object)?;
         self.check_version(&before, &object)?;
         for field in OWN {
             copy(&before["metadata"], &mut object["metadata"], field);
@@ -101,15 +107,6 @@ impl Request<'_> {
             establish(&mut object);
         }
         self.tidy(&mut object);
-        let late = new_finalizers(&before, &object);
-        if !late.is_empty() {
-            let detail = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                late.join(", ")
-            );
-            let cause = || Cause::forbidden("metadata.finalizers", &detail);
-            return Err(self.invalid(&object, &[cause(), cause()]));
-        }
         let causes = validation::of_change(self.resource, self.subresource, &before, &object);
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));
@@ -153,9 +150,18 @@ impl Request<'_> {
     fn check_version(&self, before: &Value, object: &Value) -> Result<(), Failure> {
         let given = object["metadata"]["uid"].as_str().unwrap_or_default();
         let known = before["metadata"]["uid"].as_str().unwrap_or_default();
-        if !given.is_empty() && given != known {
+        if !given.is_empty() && given != known && !self.content_type.contains("patch") {
+            let namespace = match self.namespace {
+                "" => String::new(),
+                namespace => format!("{namespace}/"),
+            };
+            let group = match &self.resource.custom {
+                Some(_) => format!("{}/", self.resource.group),
+                None => String::new(),
+            };
             let why = format!(
-                "Precondition failed: UID in precondition: {given}, UID in object meta: {known}"
+                "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {known}",
+                self.resource.plural, self.name
             );
             return Err(Failure::conflict(&self.subject(), &why));
         }
@@ -167,20 +173,4 @@ impl Request<'_> {
         }
         Ok(())
     }
-}
-
-/// Finalizers that come when it is too late for them.
-fn new_finalizers(before: &Value, object: &Value) -> Vec<String> {
-    if !before["metadata"]["deletionTimestamp"].is_string() {
-        return Vec::new();
-    }
-    let list = |object: &Value| -> Vec<String> {
-        let list = object["metadata"]["finalizers"].as_array();
-        let list = list.into_iter().flatten().filter_map(Value::as_str);
-        list.map(|name| format!("{name:?}")).collect()
-    };
-    let known = list(before);
-    let mut late = list(object);
-    late.retain(|name| !known.contains(name));
-    late
 }
