@@ -9,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
@@ -27,6 +28,12 @@ struct Store {
     failures: VecDeque<(Method, u16)>,
     /// Nobody may watch anything.
     watches_refused: bool,
+    /// Nobody gets an answer.
+    is_silent: bool,
+    /// Queries of all watches.
+    watches: Vec<String>,
+    /// Namespaces and names of pods that have finished.
+    finished: Vec<(String, String)>,
 }
 
 #[derive(Clone)]
@@ -89,6 +96,33 @@ impl ApiServer {
         self.with(|store| store.watches_refused = true);
     }
 
+    /// From now on nobody gets an answer.
+    pub(crate) fn fall_silent(&self) {
+        self.with(|store| store.is_silent = true);
+    }
+
+    /// Whoever watches pods that have finished is told about this one.
+    pub(crate) fn finish_pod(&self, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.with(|store| store.finished.push(key));
+    }
+
+    /// Queries of all watches so far.
+    pub(crate) fn watches(&self) -> Vec<String> {
+        self.with(|store| store.watches.clone())
+    }
+
+    /// Waits for a request.
+    pub(crate) async fn asked(&self) {
+        let mut changes = self.changed.subscribe();
+        let asked = async {
+            while self.store.lock().unwrap().log.is_empty() {
+                changes.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.unwrap();
+    }
+
     /// The next request with this method is refused.
     pub(crate) fn refuse(&self, method: Method, code: u16) {
         self.with(|store| store.failures.push_back((method, code)));
@@ -112,6 +146,20 @@ impl ApiServer {
             Some((Ok::<_, std::convert::Infallible>(line), lines))
         });
         Body::from_stream(lines)
+    }
+
+    /// The body of a watch of pods that have finished.
+    fn watched_finished(&self) -> Body {
+        let lines: Vec<_> = self
+            .with(|store| store.finished.clone())
+            .into_iter()
+            .map(|(namespace, name)| {
+                let object = json!({"kind": "PartialObjectMetadata", "metadata": {"namespace": namespace, "name": name}});
+                let line = json!({"type": "ADDED", "object": object});
+                Ok::<_, std::convert::Infallible>(format!("{line}\n"))
+            })
+            .collect();
+        Body::from_stream(futures::stream::iter(lines).chain(futures::stream::pending()))
     }
 
     /// Requests since the last call, without the common beginning of NRT paths.
@@ -201,8 +249,18 @@ async fn handle(State(server): State<ApiServer>, request: Request) -> Response {
         .uri
         .query()
         .is_some_and(|query| query.contains("watch=true"));
-    let answer = server.with(|store| {
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let is_silent = server.with(|store| {
         store.log.push(format!("{method} {path}"));
+        if watches {
+            store.watches.push(query.clone());
+        }
+        store.is_silent
+    });
+    if is_silent {
+        std::future::pending::<()>().await;
+    }
+    let answer = server.with(|store| {
         if watches && store.watches_refused {
             return Err(403);
         }
@@ -216,6 +274,9 @@ async fn handle(State(server): State<ApiServer>, request: Request) -> Response {
         }
     });
     match answer {
+        Ok(_) | Err(404) if watches && query.contains("status.phase") => {
+            server.watched_finished().into_response()
+        }
         _ if watches && path == "/api/v1/pods" && !matches!(answer, Err(403)) => {
             server.watched_pods().into_response()
         }

@@ -14,17 +14,17 @@ use tokio::process::{Child, Command};
 use crate::api_server::{ApiServer, NRTS, PATIENCE};
 use crate::kubelet::Kubelet;
 
-const POD: &str = "/api/v1/namespaces/numaresources/pods/rte-x";
+pub(crate) const POD: &str = "/api/v1/namespaces/numaresources/pods/rte-x";
 
 /// A node's directory, its kubelet and its API server.
-struct Scene {
+pub(crate) struct Scene {
     dir: tempfile::TempDir,
-    server: ApiServer,
-    kubelet: Kubelet,
+    pub(crate) server: ApiServer,
+    pub(crate) kubelet: Kubelet,
 }
 
 impl Scene {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let server = ApiServer::new();
         let url = server.listen().await;
@@ -47,11 +47,11 @@ impl Scene {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    async fn serve_kubelet(&self) {
+    pub(crate) async fn serve_kubelet(&self) {
         self.kubelet.serve(&self.path("kubelet.sock")).await;
     }
 
@@ -83,11 +83,11 @@ impl Scene {
         command
     }
 
-    fn start(&self, flags: &[&str]) -> Child {
+    pub(crate) fn start(&self, flags: &[&str]) -> Child {
         self.command(flags).spawn().unwrap()
     }
 
-    async fn nrt(&self, what: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn nrt(&self, what: impl Fn(&Value) -> bool) -> Value {
         self.server
             .wait_for(&format!("{NRTS}/worker-0"), what)
             .await
@@ -115,7 +115,7 @@ fn write_sysfs(dir: &Path) {
     }
 }
 
-fn pod(name: &str, cpus: &[i64]) -> v1::PodResources {
+pub(crate) fn pod(name: &str, cpus: &[i64]) -> v1::PodResources {
     v1::PodResources {
         name: name.to_owned(),
         namespace: "default".to_owned(),
@@ -127,7 +127,7 @@ fn pod(name: &str, cpus: &[i64]) -> v1::PodResources {
     }
 }
 
-fn cpus(nrt: &Value) -> Vec<&str> {
+pub(crate) fn cpus(nrt: &Value) -> Vec<&str> {
     let zones = nrt["zones"].as_array().unwrap();
     zones
         .iter()
@@ -135,7 +135,7 @@ fn cpus(nrt: &Value) -> Vec<&str> {
         .collect()
 }
 
-fn condition(pod: &Value, kind: &str) -> Option<String> {
+pub(crate) fn condition(pod: &Value, kind: &str) -> Option<String> {
     let conditions = pod["status"]["conditions"].as_array().unwrap();
     let found = conditions
         .iter()
@@ -143,7 +143,7 @@ fn condition(pod: &Value, kind: &str) -> Option<String> {
     Some(found["status"].as_str().unwrap().to_owned())
 }
 
-async fn terminate(mut child: Child) {
+pub(crate) async fn terminate(mut child: Child) {
     kill(
         Pid::from_raw(child.id().unwrap().cast_signed()),
         Signal::SIGTERM,
@@ -335,34 +335,34 @@ async fn api_server_that_refuses_is_asked_again() {
     terminate(child).await;
 }
 
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// The whole answer of what listens on a port; nothing when nobody does.
+pub(crate) async fn ask(port: u16, path: &str) -> String {
+    let mut text = String::new();
+    if let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await {
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.read_to_string(&mut text).await.unwrap();
+    }
+    text
+}
+
 #[tokio::test]
 async fn metrics_are_served() {
     let scene = Scene::new().await;
     scene.serve_kubelet().await;
-    // a port that was free a moment ago
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let flag = format!("--metrics-port={port}");
     let child = scene.start(&["--metrics-mode=http", "--metrics-ip=127.0.0.1", &flag]);
     scene.nrt(|_| true).await;
-    let ask = || async {
-        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
-            .await
-            .unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
-            .await
-            .unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
-        text
-    };
     let wanted = "rte_noderesourcetopology_writes_total{node=\"worker-0\",operation=\"create\",trigger=\"reactive\"} 1";
     let found = async {
-        while !ask().await.contains(wanted) {
+        while !ask(port, "/metrics").await.contains(wanted) {
             tokio::task::yield_now().await;
         }
     };
@@ -429,7 +429,11 @@ async fn fingerprint_status_is_dumped() {
 }
 
 /// Exit code, what is on stdout, what is on stderr.
-async fn outcome(scene: &Scene, flags: &[&str], unset: &str) -> (Option<i32>, String, String) {
+pub(crate) async fn outcome(
+    scene: &Scene,
+    flags: &[&str],
+    unset: &str,
+) -> (Option<i32>, String, String) {
     let output = scene
         .command(flags)
         .env_remove(unset)

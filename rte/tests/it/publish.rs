@@ -291,6 +291,18 @@ async fn refusal_is_told_and_the_next_publication_works(
     assert_eq!(outcome, Some(Outcome::Created));
 }
 
+#[tokio::test(start_paused = true)]
+async fn silence_of_the_server_is_told_after_a_while() {
+    let mut scene = Scene::new(true, false);
+    scene.server.fall_silent();
+    let error = scene.publisher.publish(&content("2")).await.unwrap_err();
+    let chain = rte::publish::chain(&error);
+    assert_eq!(chain, "get failed for NRT instance: no answer within 20 s");
+    scene.assert_metric(
+        "rte_noderesourcetopology_write_failures_total{node=\"worker-0\",operation=\"get\"} 1",
+    );
+}
+
 #[tokio::test]
 async fn node_becomes_the_owner_and_a_node_that_came_anew_too() {
     let node = |uid: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-0", "uid": uid}});
