@@ -1,9 +1,8 @@
 //! Objects as they are taken in: unknown fields removed and reported, types checked, amounts in their canonical form, and for custom
-//! resources the defaults and the rules of their schema.
+//! resources the defaults of their schema.
 
 use serde_json::Value;
 
-use super::failure::Cause;
 use super::quantity;
 use super::schema::Node;
 
@@ -14,8 +13,6 @@ pub(crate) struct Findings {
     pub(crate) unknown: Vec<String>,
     /// The first value of a wrong type in a built-in kind, as its decoder says it.
     pub(crate) undecodable: Option<String>,
-    /// Values of custom resources that break their schema.
-    pub(crate) invalid: Vec<Cause>,
 }
 
 /// Checks and tidies an object in place.
@@ -78,19 +75,6 @@ impl Reader {
             }
             _ => {}
         }
-        if self.custom
-            && let Some(allowed) = schema.word("enum").and_then(Value::as_array)
-            && !allowed.contains(value)
-        {
-            let names: Vec<String> = allowed
-                .iter()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect();
-            self.found
-                .invalid
-                .push(Cause::unsupported(path, value, &names));
-        }
     }
 
     fn object(&mut self, schema: Node<'_>, value: &mut Value, path: &str, owner: &str) {
@@ -127,13 +111,6 @@ impl Reader {
                 fields.insert(name.clone(), default.clone());
             }
         }
-        for name in schema.required() {
-            if !fields.contains_key(name) {
-                self.found
-                    .invalid
-                    .push(Cause::required(join(path, name), ""));
-            }
-        }
     }
 
     fn has_type(&self, schema: Node<'_>, value: &Value) -> bool {
@@ -159,15 +136,8 @@ impl Reader {
     }
 
     fn mistyped(&mut self, schema: Node<'_>, value: &Value, path: &str, owner: &str) {
+        // custom resources are judged when they are complete
         if self.custom {
-            let detail = format!(
-                "{path} in body must be of type {}: {:?}",
-                schema.kind(),
-                type_of(value)
-            );
-            self.found
-                .invalid
-                .push(Cause::of_type(path, &type_of(value).into(), &detail));
             return;
         }
         let wanted = match (schema.kind(), schema.format()) {
@@ -256,13 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn custom_objects_are_defaulted_and_validated() {
+    fn custom_objects_are_pruned_and_defaulted() {
         let schema = json!({"type": "object", "required": ["size"], "properties": {
             "size": {"type": "integer"}, "color": {"type": "string", "default": "red", "enum": ["red"]}}});
         let mut object = json!({"other": 1});
         let found = decode(Node::new(&schema), &mut object, true);
         assert_eq!(object, json!({"color": "red"}));
         assert_eq!(found.unknown, ["other"]);
-        assert_eq!(found.invalid, [Cause::required("size", "")]);
     }
 }

@@ -44,6 +44,7 @@ mod protobuf;
 mod quantity;
 mod registry;
 mod reviews;
+mod rules;
 mod schema;
 mod selectors;
 mod serve;
@@ -52,6 +53,7 @@ mod store;
 mod strategic;
 mod strategy;
 mod validation;
+mod values;
 mod verbs;
 mod views;
 

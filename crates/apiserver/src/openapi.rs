@@ -28,16 +28,23 @@ pub(crate) fn index(table: &Table) -> Value {
     let paths: Map<String, Value> = digests
         .into_iter()
         .map(|(part, digest)| {
-            let hash: String = digest
-                .finalize()
-                .iter()
-                .map(|byte| format!("{byte:02X}"))
-                .collect();
+            let hash = uppercase_hex(&digest.finalize());
             let url = format!("/openapi/v3/{part}?hash={hash}");
             (part, json!({"serverRelativeURL": url}))
         })
         .collect();
     json!({"paths": paths})
+}
+
+fn uppercase_hex(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] = [
+        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
+    ];
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|digit| DIGITS[usize::from(digit)])
+        .collect()
 }
 
 fn part(resource: &Resource) -> String {

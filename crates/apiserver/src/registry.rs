@@ -41,6 +41,8 @@ pub(crate) struct Custom {
     pub(crate) selectable: Vec<String>,
     /// Columns of tables, beside the name.
     pub(crate) columns: Vec<PrinterColumn>,
+    /// Its rules in CEL.
+    pub(crate) rules: kube_cel::CompiledSchema,
     /// Warning of a deprecated version.
     pub(crate) deprecation: Option<String>,
 }
@@ -380,6 +382,7 @@ fn custom(definition: &Value) -> Vec<Resource> {
                         .filter_map(|field| field["jsonPath"].as_str())
                         .map(|path| path.trim_start_matches('.').to_owned())
                         .collect(),
+                    rules: kube_cel::compile_schema(&raw),
                     columns: PrinterColumn::of_version(version),
                     deprecation,
                 }),

@@ -167,7 +167,6 @@ impl Request<'_> {
         let Findings {
             unknown,
             undecodable,
-            invalid,
         } = decode(self.resource.schema(), object, custom);
         let cannot = |why: &str| {
             Failure::bad_request(format!(
@@ -190,9 +189,6 @@ impl Request<'_> {
             }
             "Ignore" => warnings.clear(),
             _ => {}
-        }
-        if !invalid.is_empty() {
-            return Err(self.invalid(object, &invalid));
         }
         if !custom {
             self.tidy(object);

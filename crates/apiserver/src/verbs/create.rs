@@ -7,7 +7,7 @@ use crate::admission;
 use crate::failure::{Failure, Subject};
 use crate::registry::DEFINITIONS;
 use crate::store::{Key, State};
-use crate::{events, shape, strategy, validation};
+use crate::{events, shape, strategy, validation, values};
 
 /// Longest part of a name that characters are added to, so that the whole is still a label.
 const LONGEST_PREFIX: usize = 58;
@@ -60,7 +60,8 @@ impl Request<'_> {
             establish(&mut object);
         }
         self.tidy(&mut object);
-        let causes = validation::of_new(self.resource, &object);
+        let mut causes = validation::of_new(self.resource, &object);
+        causes.extend(values::judge(self.resource, None, &object));
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));
         }

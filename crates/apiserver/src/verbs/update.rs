@@ -11,7 +11,7 @@ use crate::failure::{Cause, Failure};
 use crate::registry::DEFINITIONS;
 use crate::store::State;
 use crate::strategy::{self, copy};
-use crate::{admission, events, validation};
+use crate::{admission, events, validation, values};
 
 /// Kinds that a replacement makes when they do not exist.
 const MADE_BY_UPDATE: &[&str] = &[
@@ -107,7 +107,8 @@ impl Request<'_> {
             establish(&mut object);
         }
         self.tidy(&mut object);
-        let causes = validation::of_change(self.resource, self.subresource, &before, &object);
+        let mut causes = validation::of_change(self.resource, self.subresource, &before, &object);
+        causes.extend(values::judge(self.resource, Some(&before), &object));
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));
         }
