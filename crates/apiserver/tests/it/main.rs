@@ -7,5 +7,6 @@
 
 mod clients;
 mod faults;
+mod kubectl;
 mod proxy;
 mod writes;
