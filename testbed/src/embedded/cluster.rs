@@ -1,14 +1,22 @@
 //! A whole embedded cluster as one object: up, its parts, down.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use apiserver::{Running, Server, User};
+use futures::future::try_join_all;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::task::JoinSet;
 
+use super::controllers::{self, Controllers};
+use super::default_scheduler::{self, DefaultScheduler};
+use super::node::addresses::{Block, MAX_NODES};
+use super::node::{self, NodeOptions, SimulatedNode};
 use crate::local::NodePlan;
+use crate::local::node_handle::{POD_RESOURCES, POD_RESOURCES_HIDDEN};
 use crate::local::progress::{Report, Step, note};
+use crate::node::programs::podresources_proxy;
 use crate::state::{self, Claim};
 
 /// The longest path of a socket in a node's directory.
@@ -17,6 +25,8 @@ const LONGEST_SOCKET: &str = "/device-plugins/kubelet.sock";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// User agent and user of the default scheduler.
 const SCHEDULER: &str = "kube-scheduler";
+/// User agent of kubelets.
+const KUBELET: &str = "kubelet";
 
 /// What to bring up.
 #[derive(Clone, Debug)]
@@ -44,7 +54,14 @@ impl EmbeddedSpec {
 pub struct EmbeddedCluster {
     spec: EmbeddedSpec,
     client: Client,
+    nodes: Vec<SimulatedNode>,
+    controllers: Controllers,
+    scheduler: DefaultScheduler,
     server: Running,
+    /// Tasks beside the nodes.
+    _beside: JoinSet<()>,
+    /// What keeps other clusters away from our addresses.
+    _addresses: Block,
 }
 
 /// Why a cluster did not come up.
@@ -68,6 +85,15 @@ pub enum Error {
     /// No client could be made.
     #[error("cannot make a client of the cluster")]
     Client(#[source] Box<kube::Error>),
+    /// A node did not start.
+    #[error("node {name} does not start")]
+    Node {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: node::Error,
+    },
 }
 
 impl EmbeddedCluster {
@@ -119,6 +145,16 @@ impl EmbeddedCluster {
         &self.spec
     }
 
+    /// All nodes, the control plane's first.
+    pub fn nodes(&self) -> &[SimulatedNode] {
+        &self.nodes
+    }
+
+    /// The node with this name.
+    pub fn node(&self, name: &str) -> Option<&SimulatedNode> {
+        self.nodes.iter().find(|node| node.name() == name)
+    }
+
     /// The API server.
     pub fn server(&self) -> &Running {
         &self.server
@@ -127,7 +163,11 @@ impl EmbeddedCluster {
     /// Ends every process of the cluster and removes its directory.
     pub fn down(self) -> Result<(), state::Error> {
         let (root, name) = (self.spec.state_root.clone(), self.spec.name.clone());
-        drop(self);
+        // whoever starts processes goes first
+        drop(self.scheduler);
+        drop(self.controllers);
+        drop(self.nodes);
+        drop(self.server);
         state::remove(&root, &name)?;
         Ok(())
     }
@@ -146,6 +186,12 @@ fn check(spec: &EmbeddedSpec) -> Result<(), Error> {
     if spec.nodes.is_empty() {
         return Err(Error::Plan("a cluster needs a node".to_owned()));
     }
+    if spec.nodes.len() > MAX_NODES {
+        return Err(Error::Plan(format!(
+            "{} nodes, at most {MAX_NODES} are possible",
+            spec.nodes.len()
+        )));
+    }
     let helper = spec.bin_dir.join("numaresources-testbed");
     if !helper.is_file() {
         return Err(Error::Plan(format!(
@@ -157,25 +203,110 @@ fn check(spec: &EmbeddedSpec) -> Result<(), Error> {
 }
 
 async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error> {
+    let addresses = Block::claim()?;
     let mut identities = Identities::default();
     let manager = identities.add(&format!("system:{CONTROLLER_MANAGER}"), &["system:masters"]);
     let scheduler = identities.add(&format!("system:{SCHEDULER}"), &[]);
+    let nodes: Vec<(usize, &NodePlan, String)> = spec
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(index, plan)| {
+            let name = format!("system:node:{}", plan.name);
+            (index, plan, identities.add(&name, &["system:nodes"]))
+        })
+        .collect();
     let server = Server::start(apiserver::Options {
+        address: (addresses.control_plane(), 0).into(),
         tokens: identities.users,
         ..apiserver::Options::default()
     })
     .await?;
-    fs_err::write(
-        dir.join("kubeconfig"),
-        server.kubeconfig(&server.admin_token),
-    )?;
-    let client = client(&server, &server.admin_token, "numaresources-tests").await?;
-    let _ = (manager, scheduler);
+    let kubeconfig = server.kubeconfig(&server.admin_token);
+    fs_err::write(dir.join("kubeconfig"), kubeconfig)?;
+    let client = client(config(&server, &server.admin_token, "numaresources-tests").await?)?;
+    let controllers = controllers::start(
+        self::client(config(&server, &manager, CONTROLLER_MANAGER).await?)?,
+        controllers::Options {
+            root_ca: server.ca.clone(),
+        },
+    );
+    let scheduler = default_scheduler::start(
+        self::client(config(&server, &scheduler, SCHEDULER).await?)?,
+        default_scheduler::Options::default(),
+    );
+    let options = try_join_all(nodes.into_iter().map(async |(index, plan, token)| {
+        Ok::<_, Error>(NodeOptions {
+            config: config(&server, &token, KUBELET).await?,
+            administrator: client.clone(),
+            plan: plan.clone(),
+            dir: dir.join("nodes").join(&plan.name),
+            hardware: hardware(spec, index, dir),
+            bin_dir: spec.bin_dir.clone(),
+            addresses: addresses.node(index),
+            host_path_overrides: overrides(spec),
+        })
+    }))
+    .await?;
+    let nodes = try_join_all(options.into_iter().map(start_node)).await?;
+    let mut beside = JoinSet::new();
+    if spec.hide_allocations {
+        for node in &nodes {
+            beside.spawn(hide_allocations(node));
+        }
+    }
     Ok(EmbeddedCluster {
         spec: spec.clone(),
         client,
+        nodes,
+        controllers,
+        scheduler,
         server,
+        _beside: beside,
+        _addresses: addresses,
     })
+}
+
+async fn start_node(options: NodeOptions) -> Result<SimulatedNode, Error> {
+    let name = options.plan.name.clone();
+    let failed = |source| Error::Node { name, source };
+    let started = async {
+        let node = SimulatedNode::start(options).await?;
+        node.ready().await?;
+        Ok(node)
+    };
+    started.await.map_err(failed)
+}
+
+/// Nodes with the same machine share its files.
+fn hardware(spec: &EmbeddedSpec, index: usize, dir: &Path) -> PathBuf {
+    let machine = &spec.nodes[index].machine;
+    let same = |plan: &NodePlan| &plan.machine == machine;
+    let first = spec.nodes.iter().position(same).unwrap_or(index);
+    dir.join("hardware").join(first.to_string())
+}
+
+fn overrides(spec: &EmbeddedSpec) -> BTreeMap<PathBuf, PathBuf> {
+    if spec.hide_allocations {
+        [(POD_RESOURCES.into(), POD_RESOURCES_HIDDEN.into())].into()
+    } else {
+        BTreeMap::new()
+    }
+}
+
+/// Answers beside a kubelet as if it had allocated nothing.
+fn hide_allocations(node: &SimulatedNode) -> impl Future<Output = ()> + Send + 'static {
+    let socket = |dir: &str| node.host_path(&Path::new(dir).join("kubelet.sock"));
+    let args = podresources_proxy::Args {
+        kubelet_socket: socket(POD_RESOURCES),
+        listen_socket: socket(POD_RESOURCES_HIDDEN),
+        hide_allocations: true,
+    };
+    async move {
+        if let Err(error) = podresources_proxy::serve(args, std::future::pending()).await {
+            tracing::warn!(%error, "Allocations are not hidden any more");
+        }
+    }
 }
 
 /// Who may ask the API server, each by a token of its own.
@@ -197,7 +328,8 @@ impl Identities {
     }
 }
 
-async fn client(server: &Running, token: &str, agent: &str) -> Result<Client, Error> {
+/// How the user of a token reaches the API server.
+async fn config(server: &Running, token: &str, agent: &str) -> Result<kube::Config, Error> {
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(token))?;
     let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -205,5 +337,9 @@ async fn client(server: &Running, token: &str, agent: &str) -> Result<Client, Er
         http::header::USER_AGENT,
         http::HeaderValue::from_str(agent).unwrap_or(http::HeaderValue::from_static("testbed")),
     ));
+    Ok(config)
+}
+
+fn client(config: kube::Config) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }

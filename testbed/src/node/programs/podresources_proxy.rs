@@ -35,6 +35,15 @@ pub struct Args {
 
 /// Serves until `SIGTERM` or `SIGINT`.
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    let signalled = stop::signalled().context("cannot watch signals")?;
+    serve(args, signalled).await
+}
+
+/// Serves until `stop` is done.
+pub async fn serve(
+    args: Args,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> anyhow::Result<()> {
     let kubelet = Socket::new(args.kubelet_socket)?.channel();
     let proxy = Proxy {
         kubelet: PodResourcesListerClient::new(kubelet).max_decoding_message_size(MAX_MESSAGE_SIZE),
@@ -42,12 +51,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let listener = Listener::bind(&Socket::new(args.listen_socket)?, 0o600).await?;
     let service = PodResourcesListerServer::new(proxy);
-    listener
-        .serve(
-            Routes::new(service),
-            stop::signalled().context("cannot watch signals")?,
-        )
-        .await?;
+    listener.serve(Routes::new(service), stop).await?;
     Ok(())
 }
 
