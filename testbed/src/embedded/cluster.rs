@@ -229,6 +229,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
         self::client(config(&server, &manager, CONTROLLER_MANAGER).await?)?,
         controllers::Options {
             root_ca: server.ca.clone(),
+            ..controllers::Options::default()
         },
     );
     let scheduler = default_scheduler::start(
