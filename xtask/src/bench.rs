@@ -6,17 +6,21 @@ use std::io::Write as _;
 use anyhow::ensure;
 use clap::Subcommand;
 
+mod apiserver;
 mod rte;
 
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
+    /// The embedded API server with thousands of nodes and pods and many clients. Build it with --release.
+    Apiserver(apiserver::Args),
     /// The resource topology exporter on a real kubelet. Needs Linux and root.
     Rte(rte::Args),
 }
 
 pub(crate) fn run(what: Bench) -> anyhow::Result<()> {
     match what {
+        Bench::Apiserver(args) => apiserver::run(&args),
         Bench::Rte(args) => rte::run(&args),
     }
 }

@@ -191,6 +191,14 @@ impl Running {
         faults::Faults::new(Arc::clone(&self.shared))
     }
 
+    /// Writes an object as it is, past all that requests go through: for clusters that begin with many of them. It gets what every
+    /// object has (unique id, time of creation, version); it replaces one of the same name. False when there is no such kind.
+    pub fn seed(&self, mut object: Value) -> bool {
+        let mut state = self.shared.store.lock();
+        let table = self.shared.registry.table(&state);
+        seed(&mut state, &table, &mut object)
+    }
+
     /// Forgets the history, so that watches from earlier versions are refused as expired.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
@@ -249,28 +257,33 @@ impl Server {
     }
 }
 
+/// Puts an object into the store with what every object has; false when there is no such kind.
+fn seed(state: &mut store::State, table: &registry::Table, object: &mut Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let Some(resource) = table.of_kind(&text(&object["apiVersion"]), &text(&object["kind"])) else {
+        return false;
+    };
+    object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
+    object["metadata"]["creationTimestamp"] = json!(
+        jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string()
+    );
+    let key = Key::new(
+        &resource.storage,
+        &text(&object["metadata"]["namespace"]),
+        &text(&object["metadata"]["name"]),
+    );
+    state.put(key, object.take());
+    true
+}
+
 fn bootstrap(store: &Store) -> Result<(), Error> {
     let objects: Vec<Value> = serde_json::from_str(BOOTSTRAP)?;
     let mut state = store.lock();
     let table = Registry::default().table(&state);
     for mut object in objects {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let Some(resource) = table.of_kind(&text(&object["apiVersion"]), &text(&object["kind"]))
-        else {
-            continue;
-        };
-        object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
-        object["metadata"]["creationTimestamp"] = json!(
-            jiff::Timestamp::now()
-                .strftime("%Y-%m-%dT%H:%M:%SZ")
-                .to_string()
-        );
-        let key = Key::new(
-            &resource.storage,
-            &text(&object["metadata"]["namespace"]),
-            &text(&object["metadata"]["name"]),
-        );
-        state.put(key, object);
+        seed(&mut state, &table, &mut object);
     }
     Ok(())
 }

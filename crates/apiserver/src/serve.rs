@@ -32,6 +32,7 @@ use super::views::View;
 
 mod faulty;
 mod kubelet;
+mod lists;
 mod target;
 mod watch;
 

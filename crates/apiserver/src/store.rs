@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -211,11 +212,16 @@ impl State {
     }
 }
 
+/// Most texts of changes that are kept.
+const TEXTS: usize = 1024;
+
 /// The store.
 #[derive(Debug)]
 pub(crate) struct Store {
     state: Mutex<State>,
     newest: watch::Sender<u64>,
+    /// The newest changed objects as JSON, by their versions: all watches tell the same text.
+    texts: Mutex<BTreeMap<u64, Bytes>>,
 }
 
 impl Store {
@@ -233,7 +239,23 @@ impl Store {
                 defined: BTreeMap::new(),
             }),
             newest: watch::Sender::new(1),
+            texts: Mutex::default(),
         }
+    }
+
+    /// The object of a change as JSON.
+    pub(crate) fn text(&self, change: &Change) -> Bytes {
+        let texts = || self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = texts().get(&change.version) {
+            return text.clone();
+        }
+        let text = Bytes::from(change.object.to_string());
+        let mut texts = texts();
+        texts.insert(change.version, text.clone());
+        while texts.len() > TEXTS {
+            texts.pop_first();
+        }
+        text
     }
 
     /// The state, for one transaction. Watches hear of its writes when the guard is dropped.

@@ -21,7 +21,7 @@ use super::shape;
 use super::store::{Key, State};
 
 pub(crate) use self::create::suffix;
-pub(crate) use self::read::{Filter, is_true};
+pub(crate) use self::read::{Filter, Page, is_true};
 
 mod binding;
 mod body;

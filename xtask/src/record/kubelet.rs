@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
+use testbed::cli::print_progress;
 use testbed::kubelet::record::{self, Outcome, Plan};
 use testbed::kubelet::{configurations, corpus, replay};
 use testbed::local::Progress;
 use testbed::local::assets::{self, Places};
-use testbed::cli::print_progress;
 
 /// What to record, and where.
 #[derive(clap::Args)]

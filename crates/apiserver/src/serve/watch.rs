@@ -30,6 +30,14 @@ const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// expired. Nothing is kept for it.
 const MOST_READY: usize = 256;
 
+/// An event that is to be told.
+enum Event {
+    /// One of which there may be other views.
+    Value(Value),
+    /// One as it is sent.
+    Text(Bytes),
+}
+
 /// An open watch.
 struct Watch {
     shared: Arc<Shared>,
@@ -39,7 +47,7 @@ struct Watch {
     filter: Filter,
     /// Version up to which everything was told.
     seen: u64,
-    ready: VecDeque<Value>,
+    ready: VecDeque<Event>,
     bookmarks: bool,
     view: View,
     /// Whether an event was told already.
@@ -71,7 +79,7 @@ pub(super) fn watch(
     let mut over = false;
     let seen = if from > 0 && from < began && !streaming {
         // the resource is younger than that
-        ready.push_back(expired(from, began));
+        ready.push_back(Event::Value(expired(from, began)));
         over = true;
         from
     } else if leaves_out && from == 0 {
@@ -79,14 +87,16 @@ pub(super) fn watch(
     } else if from == 0 || streaming {
         for (_, object) in state.list(&resource.storage, request.namespace) {
             if filter.matches(object) {
-                ready.push_back(json!({"type": "ADDED", "object": request.present(object)}));
+                ready.push_back(Event::Value(
+                    json!({"type": "ADDED", "object": request.present(object)}),
+                ));
             }
         }
         if streaming && bookmarks {
             let mut mark = bookmark(&resource, state.version());
             mark["object"]["metadata"]["annotations"] =
                 json!({"k8s.io/initial-events-end": "true"});
-            ready.push_back(mark);
+            ready.push_back(Event::Value(mark));
         }
         state.version()
     } else {
@@ -128,8 +138,10 @@ fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, BodyError>> {
     stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
         let frame = event.map(|event| {
-            let event = watch.viewed(event);
-            Frame::data(Bytes::from(format!("{event}\n")))
+            Frame::data(match event {
+                Event::Value(event) => Bytes::from(format!("{}\n", watch.viewed(event))),
+                Event::Text(text) => text,
+            })
         });
         Some((frame, watch))
     })
@@ -151,7 +163,7 @@ impl Watch {
         event
     }
 
-    async fn next(&mut self) -> Option<Result<Value, BodyError>> {
+    async fn next(&mut self) -> Option<Result<Event, BodyError>> {
         let mark = Instant::now() + BOOKMARK_EVERY;
         loop {
             if self.over {
@@ -184,14 +196,14 @@ impl Watch {
                 () = faults_changed => {}
                 () = tokio::time::sleep_until(self.ends) => return None,
                 () = tokio::time::sleep_until(mark), if self.bookmarks => {
-                    return Some(Ok(bookmark(&self.resource, self.seen)));
+                    return Some(Ok(Event::Value(bookmark(&self.resource, self.seen))));
                 }
             }
         }
     }
 
     /// Ends before its time.
-    async fn end(&mut self, how: WatchEnd) -> Option<Result<Value, BodyError>> {
+    async fn end(&mut self, how: WatchEnd) -> Option<Result<Event, BodyError>> {
         self.over = true;
         self.ready.clear();
         match how {
@@ -201,7 +213,7 @@ impl Watch {
                 tokio::task::yield_now().await;
                 Some(Err(Cut.into()))
             }
-            WatchEnd::Expired => Some(Ok(expired(self.seen, self.seen + 1))),
+            WatchEnd::Expired => Some(Ok(Event::Value(expired(self.seen, self.seen + 1)))),
         }
     }
 
@@ -212,7 +224,8 @@ impl Watch {
         let shared = Arc::clone(&self.shared);
         let state = shared.store.lock();
         let Some(changes) = state.after(self.seen) else {
-            self.ready.push_back(expired(self.seen, state.compacted()));
+            self.ready
+                .push_back(Event::Value(expired(self.seen, state.compacted())));
             self.over = true;
             return;
         };
@@ -235,21 +248,34 @@ impl Watch {
                 (true, false) => "DELETED",
                 (false, false) => continue,
             };
-            let mut object = match &change.before {
+            let leaves = kind == "DELETED" && !change.deleted;
+            let as_kept = change.object["kind"] == self.resource.kind.as_str()
+                && change.object["apiVersion"] == self.resource.api_version().as_str();
+            let is_event = self.resource.storage == "events";
+            if self.view == View::Whole && as_kept && !leaves && !is_event {
+                let object = shared.store.text(change);
+                let mut text = Vec::with_capacity(object.len() + 32);
+                text.extend_from_slice(b"{\"type\":\"");
+                text.extend_from_slice(kind.as_bytes());
+                text.extend_from_slice(b"\",\"object\":");
+                text.extend_from_slice(&object);
+                text.extend_from_slice(b"}\n");
+                self.ready.push_back(Event::Text(text.into()));
+            } else {
                 // what left the selection is shown as it was when it was in it
-                Some(before) if kind == "DELETED" => Value::clone(before),
-                _ => Value::clone(&change.object),
-            };
-            copy(
-                &change.object["metadata"],
-                &mut object["metadata"],
-                "resourceVersion",
-            );
-            object["apiVersion"] = json!(self.resource.api_version());
-            object["kind"] = json!(self.resource.kind);
-            events::show(&self.resource, &mut object);
-            self.ready
-                .push_back(json!({"type": kind, "object": object}));
+                let shown = change.before.as_ref().filter(|_| leaves);
+                let mut object = Value::clone(shown.unwrap_or(&change.object));
+                copy(
+                    &change.object["metadata"],
+                    &mut object["metadata"],
+                    "resourceVersion",
+                );
+                object["apiVersion"] = json!(self.resource.api_version());
+                object["kind"] = json!(self.resource.kind);
+                events::show(&self.resource, &mut object);
+                let event = json!({"type": kind, "object": object});
+                self.ready.push_back(Event::Value(event));
+            }
             if self.ready.len() >= MOST_READY {
                 return;
             }

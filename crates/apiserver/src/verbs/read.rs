@@ -1,5 +1,7 @@
 //! Reading: one object, pages of lists, and what selectors leave of them.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -31,6 +33,15 @@ impl Filter {
     fn is_empty(&self) -> bool {
         self.name.is_empty() && self.labels.is_empty() && self.fields.is_empty()
     }
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// Metadata of the list.
+    pub(crate) metadata: Value,
+    /// The objects as they are kept.
+    pub(crate) objects: Vec<Arc<Value>>,
 }
 
 /// Where a page begins.
@@ -174,6 +185,27 @@ impl Request<'_> {
 
     /// A page of a list.
     pub(crate) fn list(&self, state: &State) -> Result<Answer, Failure> {
+        let page = self.page(state)?;
+        let mut items: Vec<Value> = page
+            .objects
+            .iter()
+            .map(|object| self.present(object))
+            .collect();
+        if self.resource.custom.is_none() {
+            // built-in lists name the kind once
+            for item in items.iter_mut().filter_map(Value::as_object_mut) {
+                item.remove("apiVersion");
+                item.remove("kind");
+            }
+        }
+        Ok(Answer::ok(json!({
+            "kind": self.resource.list_kind, "apiVersion": self.resource.api_version(),
+            "metadata": page.metadata, "items": items,
+        })))
+    }
+
+    /// The objects of a page, none of them copied, and the metadata of the list.
+    pub(crate) fn page(&self, state: &State) -> Result<Page, Failure> {
         let filter = self.filter()?;
         self.check_options(false)?;
         let mut limit: usize = self.parameter("limit").parse().unwrap_or(0);
@@ -186,26 +218,19 @@ impl Request<'_> {
         let mut rest = shown
             .list(&self.resource.storage, self.namespace)
             .filter(|(key, _)| snapshot.start.is_empty() || self.position(key) >= snapshot.start);
-        let mut items = Vec::new();
+        let mut objects = Vec::new();
         let mut last = None;
         for (key, object) in rest.by_ref() {
             if !filter.matches(object) {
                 continue;
             }
-            items.push(self.present(object));
-            if items.len() == limit {
+            objects.push(Arc::clone(object));
+            if objects.len() == limit {
                 last = Some(self.position(key));
                 break;
             }
         }
         let left = rest.count();
-        if self.resource.custom.is_none() {
-            // built-in lists name the kind once
-            for item in items.iter_mut().filter_map(Value::as_object_mut) {
-                item.remove("apiVersion");
-                item.remove("kind");
-            }
-        }
         let mut metadata = json!({"resourceVersion": snapshot.version.to_string()});
         if self.resource.custom.is_some() {
             metadata["continue"] = json!("");
@@ -219,10 +244,7 @@ impl Request<'_> {
                 metadata["remainingItemCount"] = json!(left);
             }
         }
-        Ok(Answer::ok(json!({
-            "kind": self.resource.list_kind, "apiVersion": self.resource.api_version(),
-            "metadata": metadata, "items": items,
-        })))
+        Ok(Page { metadata, objects })
     }
 
     /// Where an object stands in a list: its key without what all of the list have in common.

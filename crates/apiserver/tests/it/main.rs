@@ -9,4 +9,5 @@ mod clients;
 mod faults;
 mod kubectl;
 mod proxy;
+mod scale;
 mod writes;

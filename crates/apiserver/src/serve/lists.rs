@@ -1,0 +1,100 @@
+//! Long lists as bodies: they are written while they are sent, so that many clients who list everything at once cost no memory.
+
+use std::sync::Arc;
+
+use futures::stream;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Bytes, Frame};
+use serde_json::Value;
+
+use super::{Body, BodyError, text_body};
+use crate::registry::Resource;
+use crate::verbs::Page;
+
+/// About as many bytes are written at a time.
+const PIECE: usize = 128 * 1024;
+
+/// A list that is being written.
+struct Writing {
+    resource: Arc<Resource>,
+    objects: std::vec::IntoIter<Arc<Value>>,
+    /// What was written and not sent yet.
+    text: Vec<u8>,
+    is_first: bool,
+    is_over: bool,
+}
+
+/// The body of a list of objects as they are.
+pub(super) fn body(resource: Arc<Resource>, page: Page) -> Body {
+    let head = format!(
+        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
+        Value::from(resource.list_kind.as_str()),
+        Value::from(resource.api_version()),
+        page.metadata
+    );
+    let mut writing = Writing {
+        resource,
+        objects: page.objects.into_iter(),
+        text: head.into_bytes(),
+        is_first: true,
+        is_over: false,
+    };
+    let first = writing.piece();
+    if writing.is_over {
+        return text_body(first);
+    }
+    let pieces = stream::unfold((Some(first), writing), |(ready, mut writing)| async move {
+        let piece = match ready {
+            Some(piece) => piece,
+            None if writing.is_over => return None,
+            None => writing.piece(),
+        };
+        // others have their turn between two pieces
+        tokio::task::yield_now().await;
+        Some((Ok::<_, BodyError>(Frame::data(piece)), (None, writing)))
+    });
+    StreamBody::new(pieces).boxed_unsync()
+}
+
+impl Writing {
+    fn piece(&mut self) -> Bytes {
+        while self.text.len() < PIECE {
+            let Some(object) = self.objects.next() else {
+                self.text.extend_from_slice(b"]}\n");
+                self.is_over = true;
+                break;
+            };
+            if !std::mem::take(&mut self.is_first) {
+                self.text.push(b',');
+            }
+            write_item(&self.resource, &object, &mut self.text);
+        }
+        Bytes::from(std::mem::take(&mut self.text))
+    }
+}
+
+/// An object of a list. Built-in lists name the kind once; others have it in each object, in the version that was asked for.
+fn write_item(resource: &Resource, object: &Value, text: &mut Vec<u8>) {
+    let is_custom = resource.custom.is_some();
+    text.push(b'{');
+    let mut is_first = true;
+    let mut field = |name: &str, value: &Value, text: &mut Vec<u8>| {
+        if !std::mem::take(&mut is_first) {
+            text.push(b',');
+        }
+        text.extend_from_slice(Value::from(name).to_string().as_bytes());
+        text.push(b':');
+        // writing to memory cannot fail, and keys of a value are texts
+        let _ = serde_json::to_writer(&mut *text, value);
+    };
+    if is_custom {
+        field("apiVersion", &Value::from(resource.api_version()), text);
+        field("kind", &Value::from(resource.kind.as_str()), text);
+    }
+    for (name, value) in object.as_object().into_iter().flatten() {
+        if name != "apiVersion" && name != "kind" {
+            field(name, value, text);
+        }
+    }
+    text.push(b'}');
+}
