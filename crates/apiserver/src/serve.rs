@@ -277,6 +277,19 @@ async fn serve_resource(
     if verb == "watch" {
         return watch(shared, &request, Arc::clone(&resource), view);
     }
+    if verb == "list"
+        && view == View::Whole
+        && !wants_yaml(accept)
+        && !super::events::is_newer_form(&resource)
+    {
+        let page = {
+            let state = shared.store.lock();
+            let past = request.past(&state);
+            request.page(past.as_ref().unwrap_or(&state))?
+        };
+        let body = lists::body(resource, page);
+        return Ok(respond_with(200, "application/json", body, &[]));
+    }
     let said: Vec<String> = warning(&request, verb).into_iter().collect();
     let Answer {
         code,

@@ -1,6 +1,7 @@
 //! A conversation is held with a server.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -167,7 +168,8 @@ fn escape(path: &str) -> String {
     for letter in path.chars() {
         match letter {
             ' ' | '<' | '>' | '"' | '\\' | '^' | '`' | '{' | '}' | '|' => {
-                escaped.push_str(&format!("%{:02X}", u32::from(letter)));
+                // writing to a text cannot fail
+                let _ = write!(escaped, "%{:02X}", u32::from(letter));
             }
             other => escaped.push(other),
         }

@@ -251,8 +251,7 @@ impl Watch {
             let leaves = kind == "DELETED" && !change.deleted;
             let as_kept = change.object["kind"] == self.resource.kind.as_str()
                 && change.object["apiVersion"] == self.resource.api_version().as_str();
-            let is_event = self.resource.storage == "events";
-            if self.view == View::Whole && as_kept && !leaves && !is_event {
+            if self.view == View::Whole && as_kept && !leaves {
                 let object = shared.store.text(change);
                 let mut text = Vec::with_capacity(object.len() + 32);
                 text.extend_from_slice(b"{\"type\":\"");

@@ -1,5 +1,7 @@
 //! Bodies and options of writes: which bodies are objects, of which kind, and what a real server says of those that are not.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::Request;
@@ -21,7 +23,11 @@ fn summary(body: &[u8]) -> String {
     } else if shown.first() == Some(&b'{') {
         String::from_utf8_lossy(shown).into_owned()
     } else {
-        shown.iter().map(|byte| format!("{byte:02x}")).collect()
+        shown.iter().fold(String::new(), |mut text, byte| {
+            // writing to a text cannot fail
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     };
     if !rest.is_empty() {
         text.push_str(" ...");
