@@ -25,15 +25,24 @@ fn listed(type_name: &str, what: &str, field: &str) -> bool {
 
 /// Brings an object of a built-in kind into its shape.
 pub(crate) fn tidy(schema: Node<'_>, value: &mut Value) {
+    shape(schema, value, false);
+}
+
+/// The same for one that is stored, which lists do not outlive that are empty and always written.
+pub(crate) fn settle(schema: Node<'_>, value: &mut Value) {
+    shape(schema, value, true);
+}
+
+fn shape(schema: Node<'_>, value: &mut Value, stored: bool) {
     if schema.is_opaque() || schema.is_quantity() {
         return;
     }
     match value {
-        Value::Object(fields) => tidy_fields(schema, fields),
+        Value::Object(fields) => shape_fields(schema, fields, stored),
         Value::Array(list) => {
             if let Some(items) = schema.items() {
                 for item in list {
-                    tidy(items, item);
+                    shape(items, item, stored);
                 }
             }
         }
@@ -41,10 +50,10 @@ pub(crate) fn tidy(schema: Node<'_>, value: &mut Value) {
     }
 }
 
-fn tidy_fields(schema: Node<'_>, fields: &mut Map<String, Value>) {
+fn shape_fields(schema: Node<'_>, fields: &mut Map<String, Value>, stored: bool) {
     for (name, field) in fields.iter_mut() {
         if let Some(inner) = schema.field(name) {
-            tidy(inner, field);
+            shape(inner, field, stored);
         }
     }
     let Some(properties) = schema.properties() else {
@@ -66,12 +75,11 @@ fn tidy_fields(schema: Node<'_>, fields: &mut Map<String, Value>) {
         }
         if let Some(default) = Node::new(raw).default() {
             let mut default = default.clone();
-            tidy(Node::new(raw), &mut default);
+            shape(Node::new(raw), &mut default, stored);
             fields.insert(name.clone(), default);
         }
     }
-    // an empty list does not outlive being stored
-    for (name, field) in fields.iter_mut() {
+    for (name, field) in fields.iter_mut().filter(|_| stored) {
         if field.as_array().is_some_and(Vec::is_empty) && listed(owner, "always", name) {
             *field = Value::Null;
         }

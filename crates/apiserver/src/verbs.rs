@@ -191,7 +191,7 @@ impl Request<'_> {
             _ => {}
         }
         if !custom {
-            self.tidy(object);
+            shape::tidy(self.resource.schema(), object);
             defaults::apply(self.resource, object);
         }
         Ok(warnings)

@@ -180,7 +180,7 @@ impl Request<'_> {
         if events::is_newer_form(self.resource) && object["apiVersion"] == "v1" {
             events::tidy(object);
         } else if self.resource.custom.is_none() {
-            shape::tidy(self.resource.schema(), object);
+            shape::settle(self.resource.schema(), object);
         }
     }
 }
