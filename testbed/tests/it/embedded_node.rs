@@ -5,7 +5,7 @@ mod harness;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::local::KubeletSettings;
 use testbed::local::kubelet::TopologyScope;
@@ -197,7 +197,7 @@ async fn files_of_a_config_map_follow_it() {
     let maps: Api<ConfigMap> = Api::default_namespaced(place.client());
     let map = json!({"metadata": {"name": "m"}, "data": {"k": "one"}});
     let map = serde_json::from_value(map).unwrap();
-    maps.create(&Default::default(), &map).await.unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
     place
         .create(json!({
             "metadata": {"name": "p", "labels": {"a": "b"}},

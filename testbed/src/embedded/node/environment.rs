@@ -256,23 +256,16 @@ pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
             continue;
         }
         let reference = from.strip_prefix('(').and_then(|from| from.split_once(')'));
-        match reference {
-            Some((name, after)) => {
-                match variables.iter().rfind(|(known, _)| known == name) {
-                    Some((_, value)) => expanded.push_str(value),
-                    None => {
-                        expanded.push_str("$(");
-                        expanded.push_str(name);
-                        expanded.push(')');
-                    }
-                }
-                rest = after;
-            }
-            None => {
-                expanded.push('$');
-                rest = from;
-            }
-        }
+        let Some((name, after)) = reference else {
+            expanded.push('$');
+            rest = from;
+            continue;
+        };
+        let known = variables.iter().rfind(|(known, _)| known == name);
+        let unknown = || format!("$({name})");
+        let value = known.map_or_else(unknown, |(_, value)| value.clone());
+        expanded.push_str(&value);
+        rest = after;
     }
     expanded.push_str(rest);
     expanded

@@ -168,7 +168,7 @@ impl Flags {
         match self.find(flag) {
             Some((at, true)) => self.argv[at] = format!("--{flag}={value}"),
             Some((at, false)) if at + 1 < self.argv.len() => {
-                value.clone_into(&mut self.argv[at + 1])
+                value.clone_into(&mut self.argv[at + 1]);
             }
             _ => self.add_unless_given(flag, value),
         }

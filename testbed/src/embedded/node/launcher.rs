@@ -209,17 +209,16 @@ impl Launcher {
                 read_all(stderr)
             )
         };
-        match tokio::time::timeout(limit, whole).await {
-            Ok((code, stdout, stderr)) => Ok(Output {
-                code,
-                stdout,
-                stderr,
-            }),
-            Err(_) => {
-                let _ = killpg(pid, Signal::SIGKILL);
-                Err(io::ErrorKind::TimedOut.into())
-            }
-        }
+        let ended = tokio::time::timeout(limit, whole).await;
+        let (code, stdout, stderr) = ended.map_err(|_| {
+            let _ = killpg(pid, Signal::SIGKILL);
+            io::Error::from(io::ErrorKind::TimedOut)
+        })?;
+        Ok(Output {
+            code,
+            stdout,
+            stderr,
+        })
     }
 
     fn register(&self, child: &Child) -> io::Result<Pid> {

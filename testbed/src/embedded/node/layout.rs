@@ -119,7 +119,7 @@ fn write_hardware(machine: &Machine, dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    let parent = dir.parent().unwrap_or(Path::new("/"));
+    let parent = dir.parent().unwrap_or_else(|| Path::new("/"));
     fs_err::create_dir_all(parent)?;
     let draft = tempfile::tempdir_in(parent)?;
     let tree = draft.path().join("tree");

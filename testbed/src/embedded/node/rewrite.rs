@@ -38,12 +38,12 @@ impl Paths {
             if let Some(path) = from.strip_prefix("//").filter(|_| before.ends_with(':')) {
                 // A URL: only the socket of `unix:///path` is a path of ours.
                 text.push_str("//");
-                if !path.starts_with('/') {
+                if path.starts_with('/') {
+                    rest = self.path(path, &mut text);
+                } else {
                     let end = path.find([' ', ',']).unwrap_or(path.len());
                     text.push_str(&path[..end]);
                     rest = &path[end..];
-                } else {
-                    rest = self.path(path, &mut text);
                 }
                 continue;
             }

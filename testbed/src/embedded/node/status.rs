@@ -108,8 +108,7 @@ pub(crate) fn restarts(spec: &PodSpec, kind: ContainerKind, code: i32) -> bool {
     match (kind, spec.restart_policy.as_deref().unwrap_or("Always")) {
         (ContainerKind::Sidecar, _) => true,
         (_, "Never") => false,
-        (_, "OnFailure") => code != 0,
-        (ContainerKind::Init, _) => code != 0,
+        (_, "OnFailure") | (ContainerKind::Init, _) => code != 0,
         (ContainerKind::App, _) => true,
     }
 }
@@ -516,7 +515,7 @@ mod tests {
 
     use super::*;
 
-    fn mk_pod(spec: Value) -> Pod {
+    fn mk_pod(spec: &Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 1},
             "spec": spec,
@@ -583,7 +582,7 @@ mod tests {
 
     #[test]
     fn new_pod_waits_for_its_containers() {
-        let pod = mk_pod(json!({"containers": [{"name": "b"}, {"name": "a"}]}));
+        let pod = mk_pod(&json!({"containers": [{"name": "b"}, {"name": "a"}]}));
         let status = mk_status(&pod, &mk_facts(&pod), false, false);
         assert_eq!(status.phase.as_deref(), Some("Pending"));
         let names: Vec<_> = status.container_statuses.iter().flatten().collect();
@@ -612,7 +611,7 @@ mod tests {
         #[case] phase: &str,
         #[case] reason: &str,
     ) {
-        let pod = mk_pod(json!({"restartPolicy": policy, "containers": [{"name": "c"}]}));
+        let pod = mk_pod(&json!({"restartPolicy": policy, "containers": [{"name": "c"}]}));
         let mut facts = mk_facts(&pod);
         facts[0].run = exited(code);
         let over = phase != "Running";
@@ -624,7 +623,7 @@ mod tests {
     #[test]
     fn failed_init_container_fails_the_pod_and_says_which() {
         let spec = json!({"restartPolicy": "Never", "initContainers": [{"name": "i"}], "containers": [{"name": "c"}]});
-        let pod = mk_pod(spec);
+        let pod = mk_pod(&spec);
         let mut facts = mk_facts(&pod);
         facts[0].run = exited(2);
         let status = mk_status(&pod, &facts, true, false);
@@ -638,7 +637,7 @@ mod tests {
 
     #[test]
     fn closed_gate_keeps_a_pod_unready_whose_containers_are_ready() {
-        let mut pod = mk_pod(json!({
+        let mut pod = mk_pod(&json!({
             "containers": [{"name": "c"}],
             "readinessGates": [{"conditionType": "a"}, {"conditionType": "b"}],
         }));
@@ -661,7 +660,7 @@ mod tests {
 
     #[test]
     fn time_of_a_condition_stays_while_it_does_not_change() {
-        let mut pod = mk_pod(json!({"containers": [{"name": "c"}]}));
+        let mut pod = mk_pod(&json!({"containers": [{"name": "c"}]}));
         let before = mk_status(&pod, &mk_facts(&pod), false, false);
         pod.status = Some(before);
         let mut facts = mk_facts(&pod);
@@ -691,7 +690,7 @@ mod tests {
 
     #[test]
     fn refused_pod_has_no_conditions_of_the_kubelet() {
-        let mut pod = mk_pod(json!({"containers": [{"name": "c"}]}));
+        let mut pod = mk_pod(&json!({"containers": [{"name": "c"}]}));
         pod.status = serde_json::from_value(
             json!({"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "x", "status": "True"}]}),
         )

@@ -42,17 +42,17 @@ pub(crate) async fn mount(
     for volume in volumes.into_iter().flatten() {
         let directory = match kind(volume) {
             Kind::HostPath(source) => {
-                host_path(context, source).map_err(|source| Error::new(volume, source))?
+                host_path(context, source).map_err(|source| Error::new(volume, &source))?
             }
             Kind::Empty(kind) => {
                 let directory = place(context.layout, uid, kind, &volume.name);
-                fs::create_dir_all(&directory).map_err(|error| Error::new(volume, error))?;
+                fs::create_dir_all(&directory).map_err(|error| Error::new(volume, &error))?;
                 directory
             }
             Kind::Files(kind) => {
                 let directory = place(context.layout, uid, kind, &volume.name);
                 let files = payload(context, pod, volume, tokens).await?;
-                write(&directory, &files).map_err(|error| Error::new(volume, error))?;
+                write(&directory, &files).map_err(|error| Error::new(volume, &error))?;
                 directory
             }
             Kind::Unknown => return Err(Error::unsupported(volume)),

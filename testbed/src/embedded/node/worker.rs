@@ -107,6 +107,10 @@ pub(crate) struct Seen {
 pub(crate) use start::Prepared;
 
 /// The task of one pod.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own: what was set up, what is over, what is gone"
+)]
 pub(crate) struct Worker {
     kubelet: Arc<Kubelet>,
     pod: Pod,
@@ -233,7 +237,7 @@ impl Worker {
                 attempt,
                 kind,
                 outcome,
-            } => self.probed(index, attempt, kind, outcome),
+            } => self.probed(index, attempt, kind, &outcome),
             Signal::HookFailed {
                 index,
                 attempt,
@@ -287,7 +291,7 @@ impl Worker {
         });
     }
 
-    fn probed(&mut self, index: usize, attempt: i32, kind: probes::Kind, outcome: Outcome) {
+    fn probed(&mut self, index: usize, attempt: i32, kind: probes::Kind, outcome: &Outcome) {
         if !self.is_current(index, attempt) {
             return;
         }

@@ -1,6 +1,6 @@
 //! One node on an API server of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Place {
     client: kube::Client,
     pub(super) node: SimulatedNode,
-    server: Running,
+    _server: Running,
     _block: Block,
     _dir: tempfile::TempDir,
 }
@@ -69,7 +69,7 @@ impl Place {
             hardware: dir.path().join("hardware"),
             bin_dir: bin_dir(),
             addresses: block.node(0),
-            host_path_overrides: Default::default(),
+            host_path_overrides: BTreeMap::default(),
         })
         .await
         .unwrap();
@@ -82,14 +82,10 @@ impl Place {
         Self {
             client,
             node,
-            server,
+            _server: server,
             _block: block,
             _dir: dir,
         }
-    }
-
-    pub(super) fn ca(&self) -> String {
-        self.server.ca.clone()
     }
 
     pub(super) fn client(&self) -> kube::Client {

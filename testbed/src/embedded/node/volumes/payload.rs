@@ -35,7 +35,7 @@ pub(crate) struct Error {
 }
 
 impl Error {
-    pub(super) fn new(volume: &Volume, problem: impl ToString) -> Self {
+    pub(super) fn new(volume: &Volume, problem: &dyn std::fmt::Display) -> Self {
         Self {
             volume: volume.name.clone(),
             problem: problem.to_string(),
@@ -43,7 +43,7 @@ impl Error {
     }
 
     pub(super) fn unsupported(volume: &Volume) -> Self {
-        Self::new(volume, io::Error::from(io::ErrorKind::Unsupported))
+        Self::new(volume, &io::Error::from(io::ErrorKind::Unsupported))
     }
 }
 
@@ -199,7 +199,7 @@ struct Maker<'a> {
 type Content = BTreeMap<String, Vec<u8>>;
 
 impl Maker<'_> {
-    fn error(&self, problem: impl ToString) -> Error {
+    fn error(&self, problem: &dyn std::fmt::Display) -> Error {
         Error::new(self.volume, problem)
     }
 
@@ -215,8 +215,8 @@ impl Maker<'_> {
                     .collect())
             }
             Ok(None) if optional => Ok(Content::new()),
-            Ok(None) => Err(self.error(format!("configmap {name:?} not found"))),
-            Err(error) => Err(self.error(error)),
+            Ok(None) => Err(self.error(&format!("configmap {name:?} not found"))),
+            Err(error) => Err(self.error(&error)),
         }
     }
 
@@ -228,8 +228,8 @@ impl Maker<'_> {
                 Ok(data.map(|(key, value)| (key, value.0)).collect())
             }
             Ok(None) if optional => Ok(Content::new()),
-            Ok(None) => Err(self.error(format!("secret {name:?} not found"))),
-            Err(error) => Err(self.error(error)),
+            Ok(None) => Err(self.error(&format!("secret {name:?} not found"))),
+            Err(error) => Err(self.error(&error)),
         }
     }
 
@@ -256,7 +256,7 @@ impl Maker<'_> {
                 None => {
                     let problem =
                         format!("{kind} references non-existent {kind} key: {}", item.key);
-                    return Err(self.error(problem));
+                    return Err(self.error(&problem));
                 }
             }
         }
@@ -283,7 +283,7 @@ impl Maker<'_> {
             } else {
                 None
             };
-            let text = text.ok_or_else(|| self.error(format!("no value for {}", item.path)))?;
+            let text = text.ok_or_else(|| self.error(&format!("no value for {}", item.path)))?;
             put(
                 files,
                 &item.path,
@@ -332,7 +332,7 @@ impl Maker<'_> {
         let answer = api
             .create_token_request(&account, &PostParams::default(), &request)
             .await
-            .map_err(|error| self.error(format!("failed to fetch token: {error}")))?;
+            .map_err(|error| self.error(&format!("failed to fetch token: {error}")))?;
         let text = answer.status.map(|status| status.token).unwrap_or_default();
         // A kubelet asks anew when a fifth of the life is left.
         let renew = std::time::Duration::from_secs(lifetime.unsigned_abs() * 4 / 5);
