@@ -89,15 +89,16 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let dump = loaded.config.dump();
     if loaded.config.global.debug {
-        tracing::info!(configuration = dump, "Configuration");
+        tracing::info!(configuration = loaded.config.dump(), "Configuration");
     }
-    match has("dump-config").map(|(_, value)| value.as_str()) {
-        Some(".andexit") => return show(&dump),
-        Some(".log") => tracing::info!(configuration = dump, "Configuration"),
-        Some(_) => drop(show(&dump)),
-        None => {}
+    if let Some((_, value)) = has("dump-config") {
+        let dump = effective(&loaded.config).dump();
+        match value.as_str() {
+            ".andexit" => return show(&dump),
+            ".log" => tracing::info!(configuration = dump, "Configuration"),
+            _ => drop(show(&dump)),
+        }
     }
     let identity = run::Identity {
         node: variable(api::names::ENV_NODE_NAME).unwrap_or(os_hostname),
@@ -111,6 +112,16 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fatal(&format!("failed to execute: {error:#}")),
     }
+}
+
+/// The configuration with the topology manager's settings that will be published: readers of a dump expect some.
+fn effective(config: &config::Config) -> config::Config {
+    let mut shown = config.clone();
+    if let Ok(settings) = kubelet_config::topology_manager(&config.topology_exporter) {
+        shown.topology_exporter.topology_manager_policy = settings.policy;
+        shown.topology_exporter.topology_manager_scope = settings.scope;
+    }
+    shown
 }
 
 fn serve(config: config::Config, identity: run::Identity) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -102,13 +102,6 @@ pub enum Undo {
         /// The object.
         object: ObjectRef,
     },
-    /// Create an object, unless it is there.
-    Create {
-        /// Which one.
-        object: ObjectRef,
-        /// All of it.
-        content: Box<DynamicObject>,
-    },
     /// Merge a patch that puts the old values back.
     Patch {
         /// Into which object.
@@ -191,7 +184,6 @@ impl Undo {
             Self::Delete { object } => delete(client, object).await,
             Self::DeleteNamespace { name } => delete_namespace(client, name).await,
             Self::WithNamespace { .. } => Ok(()),
-            Self::Create { object, content } => create(client, object, content).await,
             Self::Patch { object, patch } => {
                 let api = object.api(client);
                 absent_is_fine(
@@ -213,20 +205,6 @@ async fn delete(client: &Client, object: &ObjectRef) -> Result<(), Error> {
         Ok(api.get_opt(&object.name).await?.is_none())
     })
     .await
-}
-
-async fn create(client: &Client, object: &ObjectRef, content: &DynamicObject) -> Result<(), Error> {
-    let api = object.api(client);
-    // one that is on its way out is in the way
-    gone(&object.to_string(), UNDO_DEADLINE, async || {
-        let found = api.get_opt(&object.name).await?;
-        Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_none()))
-    })
-    .await?;
-    match api.create(&PostParams::default(), content).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        other => Ok(other.map(drop)?),
-    }
 }
 
 async fn delete_namespace(client: &Client, name: &str) -> Result<(), Error> {

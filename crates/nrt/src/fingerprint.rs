@@ -169,6 +169,11 @@ mod tests {
     #[case("ns1", "n1", 0x6fe7_d8da_4b83_52c3)]
     #[case("ns1", "n2", 0xfdd2_50f5_ccd8_b03f)]
     #[case("", "pod-1", 0x6187_c922_2e7f_7e7d)]
+    #[case(
+        "very-long-namespace-name-with-more-than-32-bytes-in-it",
+        "web-frontend-deployment-with-long-name-68b4594b44-c8kl7",
+        0xbb28_c610_d536_8fe1
+    )]
     fn pod_hashes_of_the_original(
         #[case] namespace: &str,
         #[case] name: &str,

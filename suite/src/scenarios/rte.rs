@@ -10,7 +10,6 @@ mod own;
 mod owned;
 mod published;
 mod reported;
-mod withdrawn;
 
 use crate::scenario::{Body, Need, Scenario};
 use crate::scenarios::{labels, title};
@@ -42,6 +41,5 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all.extend(owned::scenarios());
     all.extend(installed::scenarios());
     all.extend(local::scenarios());
-    all.extend(withdrawn::scenarios());
     all
 }

@@ -19,6 +19,8 @@ fn container<'a>(path: &'a str) -> Container<'a> {
 #[case("default/pod-3/c0", 0xdad2_e2c8_36db_dc5b)]
 #[case("kube-system/dp-0/main", 0x4c7a_b3b7_c3d7_a154)]
 #[case("ns/a0/c", 0xb612_d5a5_453d_35ad)]
+#[case("ns/a1/c", 0xae26_50e8_1b17_e029)]
+#[case("ns/b0/c", 0x693f_daff_7458_511a)]
 #[case("ns/b1/c", 0x0c13_fd65_9652_5dde)]
 fn container_hashes_of_the_original(#[case] path: &str, #[case] expected: u64) {
     assert_eq!(container(path).hash(), expected);

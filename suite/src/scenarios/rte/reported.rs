@@ -45,20 +45,16 @@ async fn conditions_hold(ctx: &Context) -> Result<(), Stop> {
     ] {
         ctx.step(
             format!("{kind} is True on every exporter"),
-            condition_on_every_exporter(ctx, kind, "True"),
+            condition_on_every_exporter(ctx, kind),
         )
         .await?;
     }
     Ok(())
 }
 
-/// Waits until every exporter's pod has a condition.
-pub(super) async fn condition_on_every_exporter(
-    ctx: &Context,
-    kind: &str,
-    status: &str,
-) -> Result<(), Stop> {
-    let what = format!("{kind} is {status} on every exporter");
+/// Waits until a condition is True on every exporter's pod.
+async fn condition_on_every_exporter(ctx: &Context, kind: &str) -> Result<(), Stop> {
+    let what = format!("{kind} is True on every exporter");
     ctx.until(&what, ctx.deadlines().settled, async || {
         let without = exporters(ctx).await?.into_iter().find(|pod| {
             let conditions = pod
@@ -68,7 +64,7 @@ pub(super) async fn condition_on_every_exporter(
             !conditions
                 .into_iter()
                 .flatten()
-                .any(|condition| condition.type_ == kind && condition.status == status)
+                .any(|condition| condition.type_ == kind && condition.status == "True")
         });
         Ok(match without {
             None => Look::Ready(()),
