@@ -9,7 +9,9 @@
 pub mod cluster;
 pub mod controllers;
 pub mod default_scheduler;
+pub mod faults;
 pub mod hold;
+pub mod light;
 pub mod node;
 
 pub use cluster::{EmbeddedCluster, EmbeddedSpec};

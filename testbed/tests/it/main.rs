@@ -8,6 +8,7 @@
 mod cluster;
 mod controllers;
 mod embedded_node;
+mod faults;
 mod kubelet;
 mod node;
 mod node_programs;

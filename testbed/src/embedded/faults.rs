@@ -1,0 +1,383 @@
+//! Faults on demand and by seed, of the API server and of nodes, through one interface.
+//!
+//! A [`Disturbance`] is one thing that goes wrong for a while and then is put right again. [`Faults::inflict`] makes it happen; a
+//! [`Schedule`] is a series of them, written down or drawn from a seed, that [`Faults::play`] makes happen in time.
+//! What a cluster cannot do (a real API server knows no rules, a cluster without node handles kills no process) is an error of its own,
+//! so that a scenario can be skipped for it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::faults::{Faults as ApiFaults, Rule, Selector, WatchEnd};
+use futures::future::BoxFuture;
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::node::SimulatedNode;
+use crate::node::control::{Signal, Target};
+
+pub mod schedule;
+pub mod socket;
+
+pub use schedule::{Schedule, Step, Targets};
+use socket::{SocketFault, SocketProxy};
+
+/// The podresources socket of a node, as the node sees it.
+const PODRESOURCES: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
+/// Who holds a lease that was taken away.
+const THIEF: &str = "numaresources-testbed-fault";
+
+/// A process of a pod, by its container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// The node that it runs on.
+    pub node: String,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+}
+
+impl Process {
+    fn target(&self) -> Target {
+        Target::new(&self.namespace, &self.pod, &self.container)
+    }
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    tag = "kind",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum Disturbance {
+    /// A rule of the API server, removed afterwards.
+    Api {
+        /// The rule.
+        rule: Rule,
+    },
+    /// Open watches end.
+    EndWatches {
+        /// Which.
+        select: Selector,
+        /// How.
+        how: WatchEnd,
+    },
+    /// The API server forgets its history: who watches from an earlier version has to list again.
+    Compact,
+    /// The API server is down.
+    Outage,
+    /// Somebody else takes the lease of a leader, once.
+    LoseLease {
+        /// Namespace of the lease.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A process is killed.
+    Kill {
+        /// Which.
+        process: Process,
+    },
+    /// A process stands still.
+    Stop {
+        /// Which.
+        process: Process,
+    },
+    /// A node goes silent: its kubelet stops, its containers live on.
+    Silence {
+        /// Which.
+        node: String,
+    },
+    /// A kubelet ends and starts again at once.
+    RestartKubelet {
+        /// The node.
+        node: String,
+    },
+    /// The podresources socket of a node is bad.
+    PodResources {
+        /// The node.
+        node: String,
+        /// How bad.
+        fault: SocketFault,
+    },
+}
+
+impl Disturbance {
+    /// Whether it is over as soon as it has happened.
+    pub fn is_momentary(&self) -> bool {
+        matches!(
+            self,
+            Self::EndWatches { .. }
+                | Self::Compact
+                | Self::LoseLease { .. }
+                | Self::Kill { .. }
+                | Self::RestartKubelet { .. }
+        )
+    }
+}
+
+/// Why something did not go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The cluster has nothing to do it with.
+    #[error("this cluster cannot {0}")]
+    Unsupported(&'static str),
+    /// No node of that name.
+    #[error("no node {0}")]
+    NoNode(String),
+    /// A node could not do it.
+    #[error("node {node} did not {what}")]
+    Node {
+        /// The node.
+        node: String,
+        /// What it was to do.
+        what: &'static str,
+        /// Why not.
+        #[source]
+        source: Failed,
+    },
+    /// The lease could not be written.
+    #[error("cannot take lease {name}")]
+    Lease {
+        /// Its name.
+        name: String,
+        /// Why not.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The socket could not be taken over.
+    #[error("cannot get before a socket")]
+    Socket(#[from] socket::Error),
+}
+
+/// Why a node handle could not do something.
+pub type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// What has to be known of nodes to disturb them; the handles of both lanes can offer it.
+pub trait NodeFaults: Send + Sync {
+    /// Whether there is a node of that name.
+    fn knows(&self, node: &str) -> bool;
+    /// Sends a signal to a running container.
+    fn signal<'a>(
+        &'a self,
+        node: &'a str,
+        target: &'a Target,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), Failed>>;
+    /// Stops the kubelet; containers live on.
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+    /// Starts the stopped kubelet as it was.
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+    /// Where the podresources socket of the node is on this machine.
+    fn podresources_socket(&self, node: &str) -> PathBuf;
+}
+
+/// The simulated nodes of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedNodes<'a>(pub &'a [SimulatedNode]);
+
+impl<'a> SimulatedNodes<'a> {
+    fn find(&self, name: &str) -> Result<&'a SimulatedNode, Failed> {
+        let mut nodes = self.0.iter();
+        nodes
+            .find(|node| node.name() == name)
+            .ok_or_else(|| Box::new(Error::NoNode(name.to_owned())) as Failed)
+    }
+}
+
+impl NodeFaults for SimulatedNodes<'_> {
+    fn knows(&self, node: &str) -> bool {
+        self.find(node).is_ok()
+    }
+
+    fn signal<'a>(
+        &'a self,
+        node: &'a str,
+        target: &'a Target,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move { Ok(self.find(node)?.signal(target, signal)?) })
+    }
+
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            self.find(node)?.stop_kubelet();
+            Ok(())
+        })
+    }
+
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move { Ok(self.find(node)?.start_kubelet().await?) })
+    }
+
+    fn podresources_socket(&self, node: &str) -> PathBuf {
+        let socket = Path::new(PODRESOURCES);
+        self.find(node)
+            .map_or_else(|_| socket.to_owned(), |node| node.host_path(socket))
+    }
+}
+
+/// The faults of a cluster.
+#[derive(Clone)]
+pub struct Faults<'a> {
+    client: Client,
+    api: Option<ApiFaults>,
+    nodes: Option<Arc<dyn NodeFaults + 'a>>,
+}
+
+impl std::fmt::Debug for Faults<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faults")
+            .field("api", &self.api.is_some())
+            .field("nodes", &self.nodes.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Removes a rule when its time is over, or nobody waits for that any more.
+struct RuleInForce<'a>(&'a ApiFaults, apiserver::faults::RuleId);
+
+impl Drop for RuleInForce<'_> {
+    fn drop(&mut self) {
+        self.0.remove(self.1);
+    }
+}
+
+impl<'a> Faults<'a> {
+    /// The faults of a cluster: `client` with the rights to write leases, the rest as far as the cluster has it.
+    pub fn new(client: Client, api: Option<ApiFaults>, nodes: Option<Arc<dyn NodeFaults>>) -> Self {
+        Self { client, api, nodes }
+    }
+
+    /// The rules of the API server, where it is ours.
+    pub fn api(&self) -> Result<&ApiFaults, Error> {
+        let unsupported = Error::Unsupported("disturb its API server");
+        self.api.as_ref().ok_or(unsupported)
+    }
+
+    fn nodes(&self, node: &str) -> Result<&(dyn NodeFaults + 'a), Error> {
+        let nodes = self.nodes.as_deref();
+        let nodes = nodes.ok_or(Error::Unsupported("disturb its nodes"))?;
+        if nodes.knows(node) {
+            Ok(nodes)
+        } else {
+            Err(Error::NoNode(node.to_owned()))
+        }
+    }
+
+    /// Makes something go wrong for a time, and puts it right again; what is momentary ignores the time. The answer is how many requests
+    /// or watches it struck, where that can be counted.
+    pub async fn inflict(&self, what: &Disturbance, lasting: Duration) -> Result<u64, Error> {
+        match what {
+            Disturbance::Api { rule } => {
+                let api = self.api()?;
+                let rule = RuleInForce(api, api.add(rule.clone()));
+                tokio::time::sleep(lasting).await;
+                Ok(api.hits(rule.1))
+            }
+            Disturbance::EndWatches { select, how } => {
+                Ok(self.api()?.end_watches(select, *how) as u64)
+            }
+            Disturbance::Compact => {
+                self.api()?.compact();
+                Ok(0)
+            }
+            Disturbance::Outage => {
+                self.api()?.outage(lasting).await;
+                Ok(0)
+            }
+            Disturbance::LoseLease { namespace, name } => self.take_lease(namespace, name).await,
+            Disturbance::Kill { process } => self.signal(process, Signal::Kill, "kill").await,
+            Disturbance::Stop { process } => {
+                self.signal(process, Signal::Stop, "stop").await?;
+                tokio::time::sleep(lasting).await;
+                self.signal(process, Signal::Cont, "continue").await
+            }
+            Disturbance::Silence { node } => self.silence(node, lasting).await,
+            Disturbance::RestartKubelet { node } => self.silence(node, Duration::ZERO).await,
+            Disturbance::PodResources { node, fault } => {
+                let socket = self.nodes(node)?.podresources_socket(node);
+                let proxy = SocketProxy::insert(&socket)?;
+                proxy.set(Some(*fault));
+                tokio::time::sleep(lasting).await;
+                Ok(proxy.struck())
+            }
+        }
+    }
+
+    async fn signal(
+        &self,
+        process: &Process,
+        signal: Signal,
+        what: &'static str,
+    ) -> Result<u64, Error> {
+        let (node, target) = (&process.node, process.target());
+        let sent = self.nodes(node)?.signal(node, &target, signal).await;
+        sent.map(|()| 1).map_err(failed(node, what))
+    }
+
+    async fn silence(&self, node: &str, lasting: Duration) -> Result<u64, Error> {
+        let nodes = self.nodes(node)?;
+        let stopped = nodes.stop_kubelet(node).await;
+        stopped.map_err(failed(node, "stop its kubelet"))?;
+        tokio::time::sleep(lasting).await;
+        let started = nodes.start_kubelet(node).await;
+        started
+            .map(|()| 1)
+            .map_err(failed(node, "start its kubelet"))
+    }
+
+    /// Writes over a lease, as another candidate does that believes it expired.
+    async fn take_lease(&self, namespace: &str, name: &str) -> Result<u64, Error> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        let taken = async {
+            let held = leases.get(name).await?;
+            let transitions = held.spec.and_then(|spec| spec.lease_transitions);
+            let now = MicroTime(Timestamp::now());
+            let taken = json!({"spec": {
+                "holderIdentity": THIEF, "acquireTime": now, "renewTime": now,
+                "leaseTransitions": transitions.unwrap_or(0) + 1,
+            }});
+            leases
+                .patch(name, &PatchParams::default(), &Patch::Merge(taken))
+                .await
+        };
+        taken.await.map(|_| 1).map_err(|source| Error::Lease {
+            name: name.to_owned(),
+            source: Box::new(source),
+        })
+    }
+
+    /// Plays a schedule, each step at its time, also while earlier ones last. The answers are those of the steps, in their order.
+    pub async fn play(&self, schedule: &Schedule) -> Vec<Result<u64, Error>> {
+        let start = tokio::time::Instant::now();
+        let mut answers: Vec<(usize, Result<u64, Error>)> =
+            stream::iter(schedule.steps.iter().enumerate())
+                .map(|(number, step)| async move {
+                    tokio::time::sleep_until(start + step.after()).await;
+                    (number, self.inflict(&step.what, step.lasting()).await)
+                })
+                .buffer_unordered(schedule.steps.len().max(1))
+                .collect()
+                .await;
+        answers.sort_by_key(|(number, _)| *number);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+}
+
+fn failed(node: &str, what: &'static str) -> impl FnOnce(Failed) -> Error {
+    let node = node.to_owned();
+    move |source| Error::Node { node, what, source }
+}

@@ -1,0 +1,322 @@
+//! Series of disturbances, written down or drawn from a seed.
+
+use std::time::Duration;
+
+use apiserver::faults::{Fault, Rule, Selector, WatchEnd};
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash64;
+
+use super::socket::SocketFault;
+use super::{Disturbance, Process};
+
+/// When what goes wrong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// Time from the start of the schedule, in milliseconds.
+    pub after_milliseconds: u64,
+    /// How long, in milliseconds.
+    #[serde(default)]
+    pub lasting_milliseconds: u64,
+    /// What.
+    pub what: Disturbance,
+}
+
+impl Step {
+    /// Time from the start of the schedule.
+    pub fn after(&self) -> Duration {
+        Duration::from_millis(self.after_milliseconds)
+    }
+
+    /// How long.
+    pub fn lasting(&self) -> Duration {
+        Duration::from_millis(self.lasting_milliseconds)
+    }
+}
+
+/// A series of disturbances.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// What it was drawn from; 0 for one that was written down.
+    #[serde(default)]
+    pub seed: u64,
+    /// The steps, by time.
+    pub steps: Vec<Step>,
+}
+
+/// What can be disturbed; an empty list leaves a kind of disturbance out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Targets {
+    /// Group and resource of requests.
+    pub resources: Vec<(String, String)>,
+    /// Whose requests; empty for everybody's.
+    pub users: Vec<String>,
+    /// Namespaces and names of leases.
+    pub leases: Vec<(String, String)>,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Nodes.
+    pub nodes: Vec<String>,
+    /// Whether the API server may be down as a whole.
+    pub outages: bool,
+}
+
+/// Numbers from a seed: the same ones on every machine and in every version.
+struct Draws {
+    seed: u64,
+    count: u64,
+}
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        XxHash64::oneshot(self.seed, &self.count.to_le_bytes())
+    }
+
+    /// From `least` to `most`.
+    fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.next() % (most - least + 1)
+    }
+
+    fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        let count = u64::try_from(of.len()).ok().filter(|count| *count > 0)?;
+        of.get(usize::try_from(self.next() % count).ok()?)
+    }
+}
+
+impl Schedule {
+    /// Draws a schedule: `per_minute` disturbances of all kinds that the targets allow, at random times within `length`. The same arguments
+    /// give the same schedule.
+    pub fn random(seed: u64, per_minute: u32, length: Duration, targets: &Targets) -> Self {
+        let mut draws = Draws { seed, count: 0 };
+        let milliseconds = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let count = u64::from(per_minute).saturating_mul(milliseconds) / 60_000;
+        let mut steps: Vec<Step> = (0..count)
+            .filter_map(|_| step(&mut draws, milliseconds, targets))
+            .collect();
+        steps.sort_by_key(|step| step.after_milliseconds);
+        Self { seed, steps }
+    }
+}
+
+fn step(draws: &mut Draws, length: u64, targets: &Targets) -> Option<Step> {
+    let after_milliseconds = draws.between(0, length);
+    let kinds = [
+        // requests fail more often than anything else does
+        (6, !targets.resources.is_empty()),
+        (2, !targets.resources.is_empty()),
+        (1, targets.outages),
+        (1, !targets.leases.is_empty()),
+        (2, !targets.processes.is_empty()),
+        (2, !targets.nodes.is_empty()),
+    ];
+    let weights = kinds.map(|(weight, possible)| if possible { weight } else { 0 });
+    let total: u64 = weights.iter().sum();
+    if total == 0 {
+        return None;
+    }
+    let mut left = draws.next() % total;
+    let kind = weights.iter().position(|&weight| {
+        let here = left < weight;
+        left = left.saturating_sub(weight);
+        here
+    })?;
+    let (what, longest) = match kind {
+        0 => (
+            Disturbance::Api {
+                rule: rule(draws, targets)?,
+            },
+            5_000,
+        ),
+        1 => (watches(draws, targets)?, 0),
+        2 => (Disturbance::Outage, 3_000),
+        3 => {
+            let (namespace, name) = draws.one(&targets.leases)?.clone();
+            (Disturbance::LoseLease { namespace, name }, 0)
+        }
+        4 => process(draws, targets)?,
+        _ => node(draws, targets)?,
+    };
+    Some(Step {
+        after_milliseconds,
+        lasting_milliseconds: if longest == 0 {
+            0
+        } else {
+            draws.between(longest / 10, longest)
+        },
+        what,
+    })
+}
+
+fn select(draws: &mut Draws, targets: &Targets) -> Option<Selector> {
+    let (group, resource) = draws.one(&targets.resources)?;
+    let mut select = Selector::resource(group, resource);
+    select.user = draws.one(&targets.users).cloned();
+    Some(select)
+}
+
+fn rule(draws: &mut Draws, targets: &Targets) -> Option<Rule> {
+    let mut select = select(draws, targets)?;
+    let writes = ["create", "update", "patch", "delete"];
+    let (fault, verbs): (Fault, &[&str]) = match draws.between(0, 9) {
+        0 => (Fault::Conflict, &["update", "patch"]),
+        1 => (Fault::Expired, &["list", "watch"]),
+        2 => (
+            Fault::TooManyRequests {
+                retry_after_seconds: 1,
+            },
+            &[],
+        ),
+        3 => (Fault::InternalError, &[]),
+        4 => (Fault::Unavailable, &[]),
+        5 => (
+            Fault::Hang {
+                milliseconds: draws.between(100, 2_000).try_into().ok(),
+            },
+            &[],
+        ),
+        6 => (
+            Fault::Delay {
+                milliseconds: draws.between(10, 1_000),
+            },
+            &[],
+        ),
+        7 => (Fault::Disconnect, &[]),
+        8 => (Fault::LoseAnswer, &writes),
+        _ => (
+            Fault::Stale {
+                versions: draws.between(1, 50),
+            },
+            &["list"],
+        ),
+    };
+    select.verbs = verbs.iter().map(|&verb| verb.to_owned()).collect();
+    let share = draws.between(20, 100) as f64 / 100.0;
+    Some(Rule::new(select, fault).probability(share, draws.next()))
+}
+
+fn watches(draws: &mut Draws, targets: &Targets) -> Option<Disturbance> {
+    let select = select(draws, targets)?;
+    let ends = [WatchEnd::Closed, WatchEnd::Broken, WatchEnd::Expired];
+    let how = *draws.one(&ends)?;
+    Some(Disturbance::EndWatches { select, how })
+}
+
+fn process(draws: &mut Draws, targets: &Targets) -> Option<(Disturbance, u64)> {
+    let process = draws.one(&targets.processes)?.clone();
+    Some(if draws.next().is_multiple_of(2) {
+        (Disturbance::Kill { process }, 0)
+    } else {
+        (Disturbance::Stop { process }, 5_000)
+    })
+}
+
+fn node(draws: &mut Draws, targets: &Targets) -> Option<(Disturbance, u64)> {
+    let node = draws.one(&targets.nodes)?.clone();
+    Some(match draws.between(0, 2) {
+        0 => (Disturbance::Silence { node }, 10_000),
+        1 => (Disturbance::RestartKubelet { node }, 0),
+        _ => {
+            let faults = [
+                SocketFault::Hangs,
+                SocketFault::Garbage,
+                SocketFault::Refuses,
+            ];
+            let fault = *draws.one(&faults)?;
+            (Disturbance::PodResources { node, fault }, 5_000)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets() -> Targets {
+        Targets {
+            resources: vec![
+                (String::new(), "pods".into()),
+                (
+                    "topology.node.k8s.io".into(),
+                    "noderesourcetopologies".into(),
+                ),
+            ],
+            users: vec!["system:serviceaccount:*".into()],
+            leases: vec![("numaresources".into(), "scheduler".into())],
+            processes: vec![Process {
+                node: "worker-0".into(),
+                namespace: "numaresources".into(),
+                pod: "rte".into(),
+                container: "exporter".into(),
+            }],
+            nodes: vec!["worker-0".into(), "worker-1".into()],
+            outages: true,
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_schedule_again_and_another_seed_another() {
+        let minutes = Duration::from_mins(10);
+        let drawn = |seed| Schedule::random(seed, 60, minutes, &targets());
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1).steps, drawn(2).steps);
+        assert_eq!(drawn(1).steps.len(), 600);
+        assert!(drawn(1).steps.iter().all(|step| step.after() <= minutes));
+    }
+
+    #[test]
+    fn every_kind_comes_up_and_none_that_has_no_target() {
+        let minutes = Duration::from_mins(10);
+        let kinds = |targets: &Targets| {
+            let schedule = Schedule::random(3, 100, minutes, targets);
+            schedule
+                .steps
+                .iter()
+                .map(|step| serde_json::to_value(&step.what).unwrap()["kind"].clone())
+                .map(|kind| kind.as_str().unwrap().to_owned())
+                .collect::<std::collections::BTreeSet<String>>()
+        };
+        let all = [
+            "api",
+            "endWatches",
+            "kill",
+            "loseLease",
+            "outage",
+            "podResources",
+            "restartKubelet",
+            "silence",
+            "stop",
+        ];
+        assert!(kinds(&targets()).iter().map(String::as_str).eq(all));
+        let leases = Targets {
+            leases: targets().leases,
+            ..Targets::default()
+        };
+        assert!(kinds(&leases).iter().map(String::as_str).eq(["loseLease"]));
+        assert!(kinds(&Targets::default()).is_empty());
+    }
+
+    /// Should these change, every seed that somebody wrote down means something else.
+    #[test]
+    fn the_numbers_of_a_seed_are_pinned() {
+        let mut draws = Draws { seed: 42, count: 0 };
+        let numbers = [draws.next(), draws.next(), draws.next()];
+        assert_eq!(
+            numbers,
+            [
+                11_445_071_438_006_506_034,
+                15_105_041_264_409_158_605,
+                3_188_756_510_806_108_107
+            ]
+        );
+    }
+
+    #[test]
+    fn a_schedule_is_written_and_read_as_json() {
+        let schedule = Schedule::random(42, 60, Duration::from_mins(1), &targets());
+        let text = serde_json::to_string(&schedule).unwrap();
+        let again: Schedule = serde_json::from_str(&text).unwrap();
+        assert_eq!(again, schedule);
+    }
+}

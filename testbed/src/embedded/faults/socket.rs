@@ -1,0 +1,164 @@
+//! A bad unix socket: something that gets before a server's socket and passes bytes on, until it is told not to.
+//!
+//! The server's socket file is moved aside and another one listens under its name, so whoever connects from then on passes through
+//! here; connections that are open already are not touched. When the proxy is dropped the server has its name back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What is sent instead of an answer: no frame of HTTP/2, and longer than the header of one.
+const GARBAGE: &[u8] =
+    b"\xde\xad\xbe\xef this is not what you are looking for \x00\xff\xff\xff\xff\r\n\r\n";
+
+/// How a socket is bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SocketFault {
+    /// Connections are taken, nothing is ever answered.
+    Hangs,
+    /// What is answered is not what was asked for.
+    Garbage,
+    /// Connections end at once.
+    Refuses,
+}
+
+/// Why a proxy could not get before a socket.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {path}")]
+pub struct Error {
+    action: &'static str,
+    path: PathBuf,
+    #[source]
+    source: std::io::Error,
+}
+
+/// A proxy before a socket; the server has its socket back when this is dropped.
+#[derive(Debug)]
+pub struct SocketProxy {
+    path: PathBuf,
+    behind: PathBuf,
+    fault: watch::Sender<Option<SocketFault>>,
+    struck: Arc<AtomicU64>,
+    _accepting: JoinSet<()>,
+}
+
+impl Drop for SocketProxy {
+    fn drop(&mut self) {
+        // the name goes from one socket to the other in one step; a server that was started anew meanwhile has taken the name itself
+        if let Err(error) = std::fs::rename(&self.behind, &self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "Socket not put back");
+        }
+    }
+}
+
+impl SocketProxy {
+    /// Gets before a socket, and passes everything on for now.
+    pub fn insert(path: &Path) -> Result<Self, Error> {
+        let failed = |action| {
+            let path = path.to_owned();
+            move |source| Error {
+                action,
+                path,
+                source,
+            }
+        };
+        // short: the path of a socket has 107 bytes
+        let behind = path.with_extension("_");
+        let ours = path.with_extension("-");
+        let listener = UnixListener::bind(&ours).map_err(failed("listen beside"))?;
+        std::fs::rename(path, &behind).map_err(|source| {
+            // nothing has changed but for this file
+            let _ = std::fs::remove_file(&ours);
+            failed("move")(source)
+        })?;
+        std::fs::rename(&ours, path).map_err(failed("replace"))?;
+        let fault = watch::Sender::new(None);
+        let struck = Arc::new(AtomicU64::new(0));
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(
+            listener,
+            behind.clone(),
+            fault.subscribe(),
+            Arc::clone(&struck),
+        ));
+        Ok(Self {
+            path: path.to_owned(),
+            behind,
+            fault,
+            struck,
+            _accepting: accepting,
+        })
+    }
+
+    /// Makes the socket bad, or good again. A change ends the connections that pass through, so that who uses them meets it.
+    pub fn set(&self, fault: Option<SocketFault>) {
+        self.fault.send_if_modified(|now| {
+            let changed = *now != fault;
+            *now = fault;
+            changed
+        });
+    }
+
+    /// How many connections met a bad socket.
+    pub fn struck(&self) -> u64 {
+        self.struck.load(Ordering::Acquire)
+    }
+}
+
+async fn accept(
+    listener: UnixListener,
+    behind: PathBuf,
+    mut fault: watch::Receiver<Option<SocketFault>>,
+    struck: Arc<AtomicU64>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // not this one, perhaps the next
+                let Ok((client, _)) = accepted else { continue };
+                let fault = *fault.borrow_and_update();
+                struck.fetch_add(u64::from(fault.is_some()), Ordering::AcqRel);
+                connections.spawn(serve(client, behind.clone(), fault));
+            }
+            changed = fault.changed() => {
+                connections.abort_all();
+                if changed.is_err() {
+                    return;
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(mut client: UnixStream, behind: PathBuf, fault: Option<SocketFault>) {
+    match fault {
+        None => {
+            if let Ok(mut server) = UnixStream::connect(&behind).await {
+                // either side may end it in any way
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            }
+        }
+        Some(SocketFault::Refuses) => {}
+        Some(SocketFault::Hangs) => {
+            let mut heard = [0; 4096];
+            while client.read(&mut heard).await.is_ok_and(|count| count > 0) {}
+        }
+        Some(SocketFault::Garbage) => {
+            let mut heard = [0; 4096];
+            while client.read(&mut heard).await.is_ok_and(|count| count > 0) {
+                if client.write_all(GARBAGE).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Light nodes: Node objects in the thousands with nobody behind them, for tests of what has to work at scale.
+//!
+//! They look alive to a cluster: leases are renewed, pods that are bound to them run at once and vanish when they are deleted. All of it is
+//! one task over one watch and one paced stream of lease renewals, through any client: the embedded API server or a real one.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::nrt::v1alpha2::NodeResourceTopology;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+/// Label of every light node; its value is the prefix of the names.
+pub const LABEL: &str = "numaresources-testbed/light";
+/// How many requests are under way at once.
+const AT_ONCE: usize = 32;
+/// Namespace of the nodes' leases.
+const LEASES: &str = "kube-node-lease";
+/// Taint that a new node gets from admission, until a controller finds it ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// What the NodeResourceTopology of a node is made with.
+pub type Topology = Arc<dyn Fn(&str) -> NodeResourceTopology + Send + Sync>;
+
+/// What to make.
+#[derive(Clone)]
+pub struct LightSpec {
+    /// How many nodes.
+    pub count: usize,
+    /// What their names begin with; a number follows.
+    pub prefix: String,
+    /// Labels, beside those that every node has.
+    pub labels: BTreeMap<String, String>,
+    /// Capacity and allocatable resources, as quantities.
+    pub resources: BTreeMap<String, String>,
+    /// Each node's NodeResourceTopology; `None` for none.
+    pub topology: Option<Topology>,
+    /// Time in which all leases are renewed once; `None` makes no leases, for clusters that nobody watches over. The node lifecycle
+    /// controller gives a node up after 40 to 50 s.
+    pub renew_every: Option<Duration>,
+}
+
+impl LightSpec {
+    /// Nodes of 32 CPUs and 128 GiB without topology, renewed every 20 s.
+    pub fn new(count: usize) -> Self {
+        let resources = [
+            ("cpu", "32"),
+            ("memory", "128Gi"),
+            ("ephemeral-storage", "100Gi"),
+            ("pods", "250"),
+        ];
+        Self {
+            count,
+            prefix: "light".to_owned(),
+            labels: BTreeMap::new(),
+            resources: resources
+                .map(|(name, quantity)| (name.to_owned(), quantity.to_owned()))
+                .into(),
+            topology: None,
+            renew_every: Some(Duration::from_secs(20)),
+        }
+    }
+
+    /// Name of a node.
+    fn name(&self, number: usize) -> String {
+        format!("{}-{number}", self.prefix)
+    }
+
+    /// The Node object, as a kubelet registers one.
+    fn node(&self, number: usize) -> Value {
+        let name = self.name(number);
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut labels = json!({
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/hostname": name,
+        });
+        labels[LABEL] = json!(self.prefix);
+        for (key, value) in &self.labels {
+            labels[key] = json!(value);
+        }
+        let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+            json!({"type": kind, "status": status, "reason": reason, "message": message,
+                "lastHeartbeatTime": now, "lastTransitionTime": now})
+        };
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": labels},
+            "status": {
+                "capacity": self.resources,
+                "allocatable": self.resources,
+                "addresses": [
+                    {"type": "InternalIP", "address": address(number)},
+                    {"type": "Hostname", "address": name},
+                ],
+                "conditions": [
+                    condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+                    condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+                    condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+                    condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+                ],
+                "nodeInfo": {
+                    "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1.35.4",
+                    "bootID": "", "containerRuntimeVersion": "light://0", "kernelVersion": "", "kubeProxyVersion": "",
+                    "machineID": name, "osImage": "light", "systemUUID": name,
+                },
+            },
+        })
+    }
+
+    fn lease(&self, number: usize) -> Value {
+        let name = self.name(number);
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "namespace": LEASES},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": MicroTime(Timestamp::now())},
+        })
+    }
+}
+
+impl std::fmt::Debug for LightSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LightSpec")
+            .field("count", &self.count)
+            .field("prefix", &self.prefix)
+            .field("renew_every", &self.renew_every)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An address that nobody has: from the block for benchmarks, 198.18.0.0/15.
+fn address(number: usize) -> String {
+    Ipv4Addr::from_bits(0xC612_0000 + (number as u32 & 0x1_FFFF)).to_string()
+}
+
+/// Why the nodes are not there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused an object.
+    #[error("cannot make {what} of light node {node}")]
+    Create {
+        /// Which object.
+        what: &'static str,
+        /// Which node.
+        node: String,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// They could not be removed.
+    #[error("cannot remove light nodes")]
+    Remove(#[source] Box<kube::Error>),
+}
+
+/// Light nodes that are alive; dropped, their objects stay, without anybody behind them.
+pub struct LightNodes {
+    client: Client,
+    spec: Arc<LightSpec>,
+    tasks: JoinSet<()>,
+}
+
+impl std::fmt::Debug for LightNodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LightNodes")
+            .field("spec", &self.spec)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LightNodes {
+    /// Registers the nodes. When this returns all of them are there, and pods on them run.
+    pub async fn start(client: Client, spec: LightSpec) -> Result<Self, Error> {
+        let spec = Arc::new(spec);
+        // pods may wait for the nodes already
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run_pods(client.clone(), Arc::clone(&spec)));
+        futures::stream::iter((0..spec.count).map(Ok))
+            .try_for_each_concurrent(AT_ONCE, |number| register(&client, &spec, number))
+            .await?;
+        if let Some(every) = spec.renew_every {
+            tasks.spawn(renew(client.clone(), Arc::clone(&spec), every));
+        }
+        Ok(Self {
+            client,
+            spec,
+            tasks,
+        })
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        (0..self.spec.count).map(|number| self.spec.name(number))
+    }
+
+    /// Removes the nodes and what belongs to them; pods on them are for the cluster's pod garbage collection.
+    pub async fn remove(mut self) -> Result<(), Error> {
+        self.tasks.shutdown().await;
+        let (client, spec) = (&self.client, &self.spec);
+        futures::stream::iter((0..spec.count).map(|number| Ok(spec.name(number))))
+            .try_for_each_concurrent(AT_ONCE, |name| async move {
+                let at_once = DeleteParams::default();
+                if spec.topology.is_some() {
+                    gone(topologies(client).delete(&name, &at_once).await)?;
+                }
+                if spec.renew_every.is_some() {
+                    gone(leases(client).delete(&name, &at_once).await)?;
+                }
+                gone(
+                    Api::<Node>::all(client.clone())
+                        .delete(&name, &at_once)
+                        .await,
+                )
+            })
+            .await
+            .map_err(|error| Error::Remove(Box::new(error)))
+    }
+}
+
+fn gone<T>(result: kube::Result<T>) -> kube::Result<()> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn topologies(client: &Client) -> Api<NodeResourceTopology> {
+    Api::all(client.clone())
+}
+
+fn leases(client: &Client) -> Api<Lease> {
+    Api::namespaced(client.clone(), LEASES)
+}
+
+async fn register(client: &Client, spec: &LightSpec, number: usize) -> Result<(), Error> {
+    let name = spec.name(number);
+    let failed = |what: &'static str| {
+        let node = name.clone();
+        move |source: kube::Error| Error::Create {
+            what,
+            node,
+            source: Box::new(source),
+        }
+    };
+    let node: Node = serde_json::from_value(spec.node(number))
+        .map_err(|error| failed("the Node")(kube::Error::SerdeError(error)))?;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let made = nodes
+        .create(&PostParams::default(), &node)
+        .await
+        .map_err(failed("the Node"))?;
+    let taints = made.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    if taints.iter().any(|taint| taint.key == NOT_READY) {
+        // a controller would do it some time; a cluster may have none
+        let ready = json!({"spec": {"taints": null}});
+        nodes
+            .patch(&name, &PatchParams::default(), &Patch::Merge(ready))
+            .await
+            .map_err(failed("the taints"))?;
+    }
+    if spec.renew_every.is_some() {
+        let lease = serde_json::from_value(spec.lease(number))
+            .map_err(|error| failed("the Lease")(kube::Error::SerdeError(error)))?;
+        leases(client)
+            .create(&PostParams::default(), &lease)
+            .await
+            .map_err(failed("the Lease"))?;
+    }
+    if let Some(topology) = &spec.topology {
+        topologies(client)
+            .create(&PostParams::default(), &topology(&name))
+            .await
+            .map_err(failed("the NodeResourceTopology"))?;
+    }
+    Ok(())
+}
+
+/// Renews the leases one after another, so that all are renewed in `every` and the load is even.
+async fn renew(client: Client, spec: Arc<LightSpec>, every: Duration) {
+    let leases = leases(&client);
+    let pace = every / u32::try_from(spec.count.max(1)).unwrap_or(u32::MAX);
+    let mut tick = tokio::time::interval(pace);
+    // after a pause of the machine or the server the rest follows at the usual pace
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    for number in (0..spec.count).cycle() {
+        tick.tick().await;
+        let name = spec.name(number);
+        let renewed = json!({"spec": {"renewTime": MicroTime(Timestamp::now())}});
+        let result = leases
+            .patch(&name, &PatchParams::default(), &Patch::Merge(renewed))
+            .await;
+        if let Err(error) = result {
+            // the next round tries again
+            tracing::debug!(node = name, %error, "Lease of a light node not renewed");
+        }
+    }
+}
+
+/// Runs what is bound to the nodes.
+async fn run_pods(client: Client, spec: Arc<LightSpec>) {
+    let names: HashSet<String> = (0..spec.count).map(|number| spec.name(number)).collect();
+    let bound = watcher::Config::default().fields("spec.nodeName!=");
+    watcher(Api::<Pod>::all(client.clone()), bound)
+        .default_backoff()
+        .applied_objects()
+        .filter_map(|pod| std::future::ready(pod.ok()))
+        .for_each_concurrent(AT_ONCE, |pod| {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            let ours = node.is_some_and(|node| names.contains(node));
+            let client = client.clone();
+            async move {
+                if ours && let Err(error) = advance(client, &pod).await {
+                    tracing::warn!(pod = pod.name_any(), %error, "Pod on a light node not advanced");
+                }
+            }
+        })
+        .await;
+}
+
+/// Takes a pod one step on: to Running, or away.
+async fn advance(client: Client, pod: &Pod) -> kube::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
+    let name = pod.name_any();
+    let done = if pod.metadata.deletion_timestamp.is_some() {
+        // of this pod, not of one that has its name by now
+        let same = Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        };
+        let at_once = DeleteParams::default().grace_period(0).preconditions(same);
+        pods.delete(&name, &at_once).await.map(drop)
+    } else if phase(pod) == "Pending" {
+        let running = Patch::Merge(running(pod));
+        let params = PatchParams::default();
+        pods.patch_status(&name, &params, &running).await.map(drop)
+    } else {
+        Ok(())
+    };
+    match done {
+        // it went on without us
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        other => other,
+    }
+}
+
+fn phase(pod: &Pod) -> &str {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase.unwrap_or("Pending")
+}
+
+/// The status of a pod whose containers have all started.
+fn running(pod: &Pod) -> Value {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let given = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let mut conditions: Vec<Value> = [
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+    ]
+    .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now}))
+    .into();
+    conditions.extend(
+        given
+            .into_iter()
+            .flatten()
+            .filter(|condition| condition.type_ == "PodScheduled")
+            .map(|condition| json!(condition)),
+    );
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let statuses: Vec<Value> = containers
+        .map(|container| {
+            json!({
+                "name": container.name, "image": container.image, "imageID": "", "restartCount": 0,
+                "ready": true, "started": true, "containerID": format!("light://{}", container.name),
+                "state": {"running": {"startedAt": now}},
+            })
+        })
+        .collect();
+    json!({"metadata": {"uid": pod.metadata.uid}, "status": {
+        "phase": "Running", "startTime": now, "conditions": conditions, "containerStatuses": statuses,
+    }})
+}

@@ -1,0 +1,326 @@
+//! Faults through their one interface, and light nodes, on the embedded API server; neither needs root.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use apiserver::faults::{Fault, Rule, Selector, WatchEnd};
+use apiserver::{Options, Running, Server};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, Config};
+use podresources::socket::Socket;
+use podresources::v1::ListPodResourcesRequest;
+use podresources::v1::pod_resources_lister_client::PodResourcesListerClient;
+use serde_json::json;
+use testbed::embedded::faults::socket::{SocketFault, SocketProxy};
+use testbed::embedded::faults::{Disturbance, Error, Failed, Faults, NodeFaults, Process};
+use testbed::embedded::light::{LightNodes, LightSpec};
+use testbed::node::control::{Signal, Target};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+async fn start() -> (Running, Client) {
+    start_with(Options::default()).await
+}
+
+async fn start_with(options: Options) -> (Running, Client) {
+    let server = Server::start(options).await.unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(&server.admin_token)).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let mut config = config.unwrap();
+    config.default_retry = false;
+    (server, Client::try_from(config).unwrap())
+}
+
+/// Nodes that only remember what was done to them.
+#[derive(Default)]
+struct Remembering {
+    done: Mutex<Vec<String>>,
+    socket: PathBuf,
+}
+
+impl Remembering {
+    fn note(&self, what: String) -> BoxFuture<'_, Result<(), Failed>> {
+        self.done.lock().unwrap().push(what);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl NodeFaults for Remembering {
+    fn knows(&self, node: &str) -> bool {
+        node == "n"
+    }
+
+    fn signal<'a>(
+        &'a self,
+        node: &'a str,
+        target: &'a Target,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), Failed>> {
+        self.note(format!("{signal:?} {node} {target}"))
+    }
+
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        self.note(format!("stop kubelet {node}"))
+    }
+
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        self.note(format!("start kubelet {node}"))
+    }
+
+    fn podresources_socket(&self, _: &str) -> PathBuf {
+        self.socket.clone()
+    }
+}
+
+#[tokio::test]
+async fn a_rule_is_in_force_only_as_long_as_it_is_to_last() {
+    let (server, client) = start().await;
+    let faults = Faults::new(client.clone(), Some(server.faults()), None);
+    let rule = Rule::new(Selector::resource("", "nodes"), Fault::Unavailable);
+    let nodes: Api<Node> = Api::all(client);
+    let what = Disturbance::Api { rule };
+    let inflicted = faults.inflict(&what, PATIENCE);
+    let everything = ListParams::default();
+    tokio::select! {
+        _ = inflicted => panic!("over before its time"),
+        refused = nodes.list(&everything) => { refused.unwrap_err(); }
+    }
+    // nobody waits for its end any more: so it has ended
+    nodes.list(&ListParams::default()).await.unwrap();
+    assert!(server.faults().rules().is_empty());
+}
+
+#[tokio::test]
+async fn a_leader_loses_its_lease_to_somebody_else() {
+    let (server, client) = start().await;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let held = json!({"metadata": {"name": "leader"},
+        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "leaseTransitions": 4}});
+    let held = serde_json::from_value(held).unwrap();
+    leases.create(&PostParams::default(), &held).await.unwrap();
+    let faults = Faults::new(client, Some(server.faults()), None);
+    let lost = Disturbance::LoseLease {
+        namespace: "kube-system".into(),
+        name: "leader".into(),
+    };
+    faults.inflict(&lost, Duration::ZERO).await.unwrap();
+    let spec = leases.get("leader").await.unwrap().spec.unwrap();
+    assert_ne!(spec.holder_identity.as_deref(), Some("me"));
+    assert_eq!(spec.lease_transitions, Some(5));
+}
+
+#[tokio::test]
+async fn nodes_and_processes_are_disturbed_and_put_right_again() {
+    let (server, client) = start().await;
+    let nodes = Arc::new(Remembering::default());
+    let handles: Arc<dyn NodeFaults> = Arc::clone(&nodes) as _;
+    let faults = Faults::new(client, Some(server.faults()), Some(handles));
+    let process = Process {
+        node: "n".into(),
+        namespace: "a".into(),
+        pod: "b".into(),
+        container: "c".into(),
+    };
+    let node = || "n".to_owned();
+    for what in [
+        Disturbance::Kill {
+            process: process.clone(),
+        },
+        Disturbance::Stop { process },
+        Disturbance::Silence { node: node() },
+    ] {
+        faults.inflict(&what, Duration::ZERO).await.unwrap();
+    }
+    let done = [
+        "Kill n a/b/c",
+        "Stop n a/b/c",
+        "Cont n a/b/c",
+        "stop kubelet n",
+        "start kubelet n",
+    ];
+    assert_eq!(*nodes.done.lock().unwrap(), done);
+    let unknown = Disturbance::RestartKubelet { node: "x".into() };
+    let refused = faults.inflict(&unknown, Duration::ZERO).await.unwrap_err();
+    assert!(matches!(refused, Error::NoNode(name) if name == "x"));
+}
+
+#[tokio::test]
+async fn what_a_cluster_cannot_do_is_said() {
+    let (_server, client) = start().await;
+    let faults = Faults::new(client, None, None);
+    let watches = Disturbance::EndWatches {
+        select: Selector::default(),
+        how: WatchEnd::Closed,
+    };
+    let silence = Disturbance::Silence { node: "n".into() };
+    for what in [watches, Disturbance::Outage, silence] {
+        let refused = faults.inflict(&what, Duration::ZERO).await.unwrap_err();
+        assert!(matches!(refused, Error::Unsupported(_)), "{refused}");
+    }
+}
+
+/// A server that answers with what it is told.
+fn echo(path: &Path) -> tokio::task::JoinHandle<()> {
+    let listener = UnixListener::bind(path).unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    })
+}
+
+async fn ask(stream: &mut UnixStream) -> Vec<u8> {
+    let mut answer = vec![0; 4];
+    if stream.write_all(b"ping").await.is_err() {
+        return Vec::new();
+    }
+    match stream.read_exact(&mut answer).await {
+        Ok(_) => answer,
+        Err(_) => Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_socket_passes_hangs_answers_garbage_refuses_and_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubelet.sock");
+    let server = echo(&path);
+    let proxy = SocketProxy::insert(&path).unwrap();
+    let mut passing = UnixStream::connect(&path).await.unwrap();
+    assert_eq!(ask(&mut passing).await, b"ping");
+
+    proxy.set(Some(SocketFault::Garbage));
+    assert!(ask(&mut passing).await.is_empty(), "not cut");
+    let mut garbled = UnixStream::connect(&path).await.unwrap();
+    assert_ne!(ask(&mut garbled).await, b"ping");
+
+    proxy.set(Some(SocketFault::Refuses));
+    let mut refused = UnixStream::connect(&path).await.unwrap();
+    assert!(ask(&mut refused).await.is_empty());
+
+    proxy.set(Some(SocketFault::Hangs));
+    let mut hanging = UnixStream::connect(&path).await.unwrap();
+    let waited = tokio::time::timeout(Duration::from_millis(50), ask(&mut hanging));
+    assert!(waited.await.is_err());
+    assert_eq!(proxy.struck(), 3);
+
+    drop(proxy);
+    let mut direct = UnixStream::connect(&path).await.unwrap();
+    assert_eq!(ask(&mut direct).await, b"ping");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_client_of_podresources_gets_an_error_for_garbage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubelet.sock");
+    let server = echo(&path);
+    let proxy = SocketProxy::insert(&path).unwrap();
+    proxy.set(Some(SocketFault::Garbage));
+    let channel = Socket::new(path).unwrap().channel();
+    let mut client = PodResourcesListerClient::new(channel);
+    let asked = client.list(ListPodResourcesRequest::default());
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .unwrap()
+        .unwrap_err();
+    server.abort();
+}
+
+fn pod(name: &str, node: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": node, "serviceAccountName": "default", "automountServiceAccountToken": false,
+            "containers": [{"name": "c", "image": "none"}]},
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn pods_on_light_nodes_run_and_go_when_they_are_deleted() {
+    let options = Options {
+        disabled_admission: vec!["ServiceAccount".into()],
+        ..Options::default()
+    };
+    let (_server, client) = start_with(options).await;
+    let light = LightNodes::start(client.clone(), LightSpec::new(50))
+        .await
+        .unwrap();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let listed = nodes.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(listed.len(), 50);
+    let schedulable = |node: &Node| {
+        let ready = node
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        let tainted = node.spec.iter().any(|spec| spec.taints.is_some());
+        ready
+            .into_iter()
+            .any(|c| c.type_ == "Ready" && c.status == "True")
+            && !tainted
+    };
+    assert!(listed.iter().all(schedulable));
+
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    for number in 0..20 {
+        let pod = pod(&format!("p{number}"), &format!("light-{}", number * 2));
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+    }
+    let run = futures::stream::iter(0..20).for_each_concurrent(None, async |number| {
+        let name = format!("p{number}");
+        let running = await_condition(pods.clone(), &name, conditions::is_pod_running());
+        tokio::time::timeout(PATIENCE, running)
+            .await
+            .unwrap()
+            .unwrap();
+    });
+    run.await;
+    let uid = pods.get("p3").await.unwrap().metadata.uid.unwrap();
+    pods.delete("p3", &DeleteParams::default()).await.unwrap();
+    let gone = await_condition(pods.clone(), "p3", conditions::is_deleted(&uid));
+    tokio::time::timeout(PATIENCE, gone).await.unwrap().unwrap();
+
+    light.remove().await.unwrap();
+    assert!(
+        nodes
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn leases_of_light_nodes_are_renewed() {
+    let (_server, client) = start().await;
+    let spec = LightSpec {
+        renew_every: Some(Duration::from_millis(100)),
+        ..LightSpec::new(3)
+    };
+    let _light = LightNodes::start(client.clone(), spec).await.unwrap();
+    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let first = leases.get("light-2").await.unwrap();
+    let renewed = await_condition(leases, "light-2", move |lease: Option<&Lease>| {
+        lease.is_some_and(|lease| lease.spec != first.spec)
+    });
+    tokio::time::timeout(PATIENCE, renewed)
+        .await
+        .unwrap()
+        .unwrap();
+}
