@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod accounting;
 mod bench;
 mod codegen;
+mod image;
 mod layers;
 mod protos;
 mod record;
@@ -37,6 +38,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Makes the container image.
+    Image(image::Args),
     /// Checks that every package uses only what its layer allows.
     Layers,
     /// Generates the gRPC code from the interface definitions.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Accounting(args) => accounting::run(&args),
         Command::Bench { what } => bench::run(what),
         Command::Codegen { check } => codegen::run(check),
+        Command::Image(args) => image::run(&args),
         Command::Layers => layers::run(),
         Command::Protos { check } => protos::run(check),
         Command::Record { what } => record::run(what),

@@ -1,0 +1,166 @@
+//! The container image: every program of the project, linked statically, and nothing else.
+//!
+//! The archive that comes out is written here, so that neither a base image nor a container tool is needed to make it; podman and docker
+//! load it. With `--root` the same files are laid out as a directory, which is what the `Containerfile` copies. With `--test` the image is
+//! run by podman as a cluster's strictest policies would run it (see [`trial`]).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail, ensure};
+
+use self::archive::Layout;
+
+mod archive;
+mod contents;
+mod trial;
+
+/// Name that the manifests of a development cluster refer to.
+const REFERENCE: &str = "localhost/numaresources/stack:dev";
+/// Cargo profile of the programs.
+const PROFILE: &str = "image";
+/// Packages with programs.
+const PACKAGES: [&str; 4] = ["operator", "scheduler", "suite", "testbed"];
+/// What the programs may take at most, in bytes.
+const LARGEST: u64 = 80 * 1024 * 1024;
+
+/// What to make of the image.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The archive; it holds the image for `podman load` and `docker load`.
+    #[arg(long, value_name = "FILE", default_value = "target/image/stack.tar")]
+    archive: PathBuf,
+    /// Lays the image's files out below a new directory, and writes no archive.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Rust target to build for; the host's own with a static C library when left out.
+    #[arg(long, value_name = "TRIPLE")]
+    target: Option<String>,
+    /// Takes the programs of this directory instead of building them.
+    #[arg(long, value_name = "DIR")]
+    bin_dir: Option<PathBuf>,
+    /// Runs the image with podman afterwards (and installs podman where apt-get can): every role, and the main job without network,
+    /// writable files, capabilities and root.
+    #[arg(long, conflicts_with = "root")]
+    test: bool,
+}
+
+/// Makes the image.
+///
+/// # Errors
+/// When a program cannot be built or is not static, the image is too large, a file cannot be written, or a role of it fails.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let bin_dir = match &args.bin_dir {
+        Some(dir) => dir.clone(),
+        None => build(args.target.as_deref())?,
+    };
+    let contents = contents::of(&bin_dir)?;
+    let size = contents.size();
+    tell(&format!(
+        "programs: {:.1} MB of at most {:.0}, after {} s",
+        mega(size),
+        mega(LARGEST),
+        started.elapsed().as_secs()
+    ));
+    for (path, size) in contents.largest() {
+        tell(&format!("  {path}: {:.1} MB", mega(size)));
+    }
+    ensure!(
+        size <= LARGEST,
+        "the image is larger than {:.0} MB",
+        mega(LARGEST)
+    );
+    if let Some(root) = &args.root {
+        return contents.lay_out(root);
+    }
+    let layout = Layout::new(&contents, REFERENCE)?;
+    layout
+        .write(&args.archive)
+        .with_context(|| format!("writing {}", args.archive.display()))?;
+    tell(&format!("{REFERENCE} in {}", args.archive.display()));
+    if args.test {
+        trial::run(&args.archive, REFERENCE)?;
+    }
+    Ok(())
+}
+
+/// Builds the programs; the answer is the directory that they are in.
+fn build(target: Option<&str>) -> anyhow::Result<PathBuf> {
+    let target = match target {
+        Some(target) => {
+            add_target(target)?;
+            target.to_owned()
+        }
+        None => host()?,
+    };
+    let variable = target.to_uppercase().replace(['-', '.'], "_");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["build", "--locked", "--bins", "--profile", PROFILE])
+        .args(["--target", &target])
+        .args(PACKAGES.iter().flat_map(|package| ["-p", package]))
+        .env(
+            format!("CARGO_TARGET_{variable}_RUSTFLAGS"),
+            "-C target-feature=+crt-static",
+        );
+    if target.ends_with("-musl") {
+        // the C parts need no C library, so the host's compiler will do where there is none for musl
+        let name = format!("CC_{}", target.replace('-', "_"));
+        if std::env::var_os(&name).is_none() {
+            cargo.env(name, "cc");
+        }
+    }
+    let status = cargo.status().context("starting cargo build")?;
+    ensure!(status.success(), "cargo build ended with {status}");
+    Ok(target_dir()?.join(target).join(PROFILE))
+}
+
+/// The target that rustc builds for by itself.
+fn host() -> anyhow::Result<String> {
+    let output = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .context("asking rustc for its host")?;
+    let text = String::from_utf8(output.stdout).context("reading what rustc says")?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc names no host")
+}
+
+/// Has rustup install a target's standard library.
+fn add_target(target: &str) -> anyhow::Result<()> {
+    let status = Command::new("rustup")
+        .args(["target", "add", target])
+        .status()
+        .context("starting rustup")?;
+    if !status.success() {
+        bail!("rustup cannot install the target {target}");
+    }
+    Ok(())
+}
+
+fn target_dir() -> anyhow::Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .no_deps()
+        .exec()
+        .context("asking cargo for the target directory")?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
+/// A number of bytes in MB, as image sizes are given.
+fn mega(bytes: u64) -> f64 {
+    bytes as f64 / (1024.0 * 1024.0)
+}
+
+/// Says how far it is.
+fn tell(line: &str) {
+    use std::io::Write as _;
+    // nobody is left to tell when this fails
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Makes the directories above a file.
+fn make_parent(path: &Path) -> std::io::Result<()> {
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)
+}

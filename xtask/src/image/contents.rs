@@ -1,0 +1,224 @@
+//! What is in the image, path by path.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+
+use super::make_parent;
+
+/// Programs, as cargo names them.
+const PROGRAMS: [&str; 4] = [
+    "numaresources-tests",
+    "numaresources-operator",
+    "numaresources-scheduler",
+    "numaresources-testbed",
+];
+
+/// Names under which a program does something else, or under which others look for it: all of them are links.
+const NAMES: [(&str, &str); 7] = [
+    (
+        "bin/resource-topology-exporter",
+        "/bin/numaresources-operator",
+    ),
+    ("bin/kube-scheduler", "/bin/numaresources-scheduler"),
+    ("bin/deviceplugin", "/bin/numaresources-testbed"),
+    ("bin/numacell", "/bin/numaresources-testbed"),
+    ("bin/pause", "/bin/numaresources-testbed"),
+    ("bin/sleep", "/bin/numaresources-testbed"),
+    ("pause", "/bin/numaresources-testbed"),
+];
+
+/// Where systems keep the certificates that they trust.
+const TRUSTED: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+/// Users by number, for programs that ask who they are.
+const USERS: &str = "root:x:0:0:root:/:/bin/false\nnumaresources:x:65532:65532::/tmp:/bin/false\nnobody:x:65534:65534::/tmp:/bin/false\n";
+const GROUPS: &str = "root:x:0:\nnumaresources:x:65532:\nnogroup:x:65534:\n";
+
+/// Something at a path of the image.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    /// A directory.
+    Directory {
+        /// Permissions.
+        mode: u32,
+    },
+    /// A file of this machine.
+    File {
+        /// Where it is here.
+        source: PathBuf,
+        /// Permissions.
+        mode: u32,
+        /// Size, in bytes.
+        size: u64,
+    },
+    /// A small file.
+    Text(&'static str),
+    /// A symbolic link.
+    Link(&'static str),
+}
+
+/// All of it, directories before what is in them.
+#[derive(Clone, Debug)]
+pub(super) struct Contents(pub(super) Vec<(String, Entry)>);
+
+/// Collects it around the programs of a directory.
+pub(super) fn of(bin_dir: &Path) -> anyhow::Result<Contents> {
+    let directories = [
+        ("bin", 0o755),
+        ("etc", 0o755),
+        ("etc/ssl", 0o755),
+        ("etc/ssl/certs", 0o755),
+        // where the artifacts go by default, and the state of embedded clusters
+        ("tmp", 0o1777),
+    ];
+    let mut entries: Vec<(String, Entry)> = directories
+        .into_iter()
+        .map(|(path, mode)| (path.to_owned(), Entry::Directory { mode }))
+        .collect();
+    for program in PROGRAMS {
+        let source = bin_dir.join(program);
+        check_static(&source)?;
+        entries.push((format!("bin/{program}"), file(source, 0o755)?));
+    }
+    entries.extend(NAMES.map(|(path, target)| (path.to_owned(), Entry::Link(target))));
+    entries.push(("etc/passwd".into(), Entry::Text(USERS)));
+    entries.push(("etc/group".into(), Entry::Text(GROUPS)));
+    // clusters bring their own authority; this is for those whose certificates anybody trusts
+    if let Some(trusted) = TRUSTED.iter().map(Path::new).find(|path| path.is_file()) {
+        let path = "etc/ssl/certs/ca-certificates.crt".to_owned();
+        entries.push((path, file(trusted.to_owned(), 0o644)?));
+    }
+    Ok(Contents(entries))
+}
+
+fn file(source: PathBuf, mode: u32) -> anyhow::Result<Entry> {
+    let metadata =
+        std::fs::metadata(&source).with_context(|| format!("no file {}", source.display()))?;
+    Ok(Entry::File {
+        source,
+        mode,
+        size: metadata.len(),
+    })
+}
+
+/// A program that asks for a dynamic linker would not start in an image that has none.
+fn check_static(program: &Path) -> anyhow::Result<()> {
+    let bytes =
+        std::fs::read(program).with_context(|| format!("no program {}", program.display()))?;
+    ensure!(
+        is_static(&bytes),
+        "{} is not linked statically",
+        program.display()
+    );
+    Ok(())
+}
+
+/// Whether a 64-bit little-endian ELF file names no interpreter.
+fn is_static(elf: &[u8]) -> bool {
+    const INTERPRETER: u32 = 3;
+    let number = |at: usize, size: usize| -> Option<usize> {
+        let bytes = elf.get(at..at.checked_add(size)?)?;
+        let number = bytes
+            .iter()
+            .rev()
+            .fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
+        usize::try_from(number).ok()
+    };
+    let headers = || -> Option<bool> {
+        let (start, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        let mut types = (0..count).map(|i| number(start + i * size, 4));
+        Some(types.all(|kind| kind.is_some_and(|kind| kind != INTERPRETER as usize)))
+    };
+    elf.starts_with(b"\x7fELF\x02\x01") && headers() == Some(true)
+}
+
+impl Contents {
+    /// Size of all files, in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.files().map(|(_, size)| size).sum()
+    }
+
+    /// The files of over 1 MB.
+    pub(super) fn largest(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.files().filter(|(_, size)| *size > 1024 * 1024)
+    }
+
+    fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().filter_map(|(path, entry)| match entry {
+            Entry::File { size, .. } => Some((path.as_str(), *size)),
+            Entry::Text(text) => Some((path.as_str(), text.len() as u64)),
+            Entry::Directory { .. } | Entry::Link(_) => None,
+        })
+    }
+
+    /// Writes it below a directory that does not exist yet.
+    pub(super) fn lay_out(&self, root: &Path) -> anyhow::Result<()> {
+        ensure!(!root.exists(), "{} exists already", root.display());
+        for (path, entry) in &self.0 {
+            let place = root.join(path);
+            let put = || -> std::io::Result<()> {
+                let permit =
+                    |mode| std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode));
+                make_parent(&place)?;
+                match entry {
+                    Entry::Directory { mode } => {
+                        std::fs::create_dir(&place)?;
+                        permit(*mode)
+                    }
+                    Entry::File { source, mode, .. } => {
+                        std::fs::copy(source, &place)?;
+                        permit(*mode)
+                    }
+                    Entry::Text(text) => {
+                        std::fs::write(&place, text)?;
+                        permit(0o644)
+                    }
+                    Entry::Link(target) => symlink(target, &place),
+                }
+            };
+            put().with_context(|| format!("writing {}", place.display()))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elf(types: &[u8]) -> Vec<u8> {
+        let mut bytes = b"\x7fELF\x02\x01".to_vec();
+        bytes.resize(64, 0);
+        bytes[32] = 64;
+        bytes[54] = 56;
+        bytes[56] = types.len() as u8;
+        for kind in types {
+            let at = bytes.len();
+            bytes.resize(at + 56, 0);
+            bytes[at] = *kind;
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_program_with_an_interpreter_is_not_static() {
+        assert!(is_static(&elf(&[1, 2])));
+        assert!(!is_static(&elf(&[1, 3])));
+        assert!(!is_static(&elf(&[1])[..70]), "cut off");
+        assert!(!is_static(b"#!/bin/sh\n"));
+    }
+
+    #[test]
+    fn every_link_leads_to_a_program() {
+        for (_, target) in NAMES {
+            let program = target.strip_prefix("/bin/").unwrap();
+            assert!(PROGRAMS.contains(&program), "{target}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The image at work: podman runs it in each of its roles, without network, writable files, capabilities and root.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, bail, ensure};
+use nix::sys::resource::{Resource, getrlimit};
+
+use super::tell;
+
+/// What every container is run with: nothing of the outside, and as little of the inside as there can be.
+const CONFINED: [&str; 9] = [
+    "--rm",
+    "--network",
+    "none",
+    "--read-only",
+    "--cap-drop",
+    "ALL",
+    "--user",
+    "65534",
+    "--tmpfs=/tmp",
+];
+/// Most open files and processes that a container is given, should the machine allow more.
+const FILES: u64 = 1_048_576;
+const PROCESSES: u64 = 4_096;
+
+/// Runs every role, then the main job.
+pub(super) fn run(archive: &Path, reference: &str) -> anyhow::Result<()> {
+    install()?;
+    let store = tempfile::tempdir().context("making a directory for podman")?;
+    let podman = Podman {
+        store: store.path().to_owned(),
+        reference: reference.to_owned(),
+    };
+    podman.load(archive)?;
+
+    let version = podman.role("/bin/numaresources-tests", &["--version"], 0)?;
+    ensure!(
+        version.contains("numaresources-tests"),
+        "odd version: {version}"
+    );
+    let list = podman.role(
+        "/bin/numaresources-tests",
+        &["--list", "--label", "tier0"],
+        0,
+    )?;
+    ensure!(list.contains("tier0"), "odd list: {list}");
+    for program in [
+        "/bin/numaresources-operator",
+        "/bin/numaresources-scheduler",
+        "/bin/kube-scheduler",
+        "/bin/numaresources-testbed",
+        "/bin/resource-topology-exporter",
+    ] {
+        podman.role(program, &["--help"], 0)?;
+    }
+    podman.role("/bin/sleep", &["0"], 0)?;
+    let usage = podman.role("/bin/deviceplugin", &[], 2)?;
+    ensure!(usage.contains("--resource"), "odd usage: {usage}");
+    podman.role("/bin/numacell", &["--unknown"], 2)?;
+    podman.pause()?;
+    tell("image: all roles work");
+
+    let started = Instant::now();
+    podman.main_job()?;
+    tell(&format!(
+        "image: the main job took {:.1} s",
+        started.elapsed().as_secs_f64()
+    ));
+    Ok(())
+}
+
+/// Installs podman, and the runtime that works with all layouts of control groups, where they are missing and apt-get can.
+fn install() -> anyhow::Result<()> {
+    let missing: Vec<&str> = ["podman", "runc"]
+        .into_iter()
+        .filter(|program| find(program).is_none())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let apt = |arguments: &[&str]| {
+        Command::new("apt-get")
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    tell(&format!("installing {}", missing.join(" and ")));
+    let mut install = vec!["install", "-y", "--no-install-recommends"];
+    install.extend(&missing);
+    let installed = apt(&install) || (apt(&["update"]) && apt(&install));
+    // podman may have another runtime that will do
+    if !installed && missing.contains(&"podman") {
+        bail!("there is no podman, and apt-get cannot install it");
+    }
+    Ok(())
+}
+
+/// A program on the PATH.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    // where runc is, and what the PATH of an ordinary user leaves out
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(more)
+        .map(|dir| dir.join(program))
+        .find(|place| place.is_file())
+}
+
+/// podman with a store of its own, so that the images of this machine are left alone.
+struct Podman {
+    store: PathBuf,
+    reference: String,
+}
+
+impl Podman {
+    fn command(&self) -> Command {
+        let mut command = Command::new("podman");
+        command
+            .arg("--root")
+            .arg(self.store.join("root"))
+            .arg("--runroot")
+            .arg(self.store.join("run"))
+            // needs neither kernel support nor rights
+            .args(["--storage-driver", "vfs"])
+            .args(["--cgroup-manager", "cgroupfs", "--events-backend", "file"])
+            .stdin(Stdio::null());
+        if let Some(runc) = find("runc") {
+            command.arg("--runtime").arg(runc);
+        }
+        command
+    }
+
+    fn load(&self, archive: &Path) -> anyhow::Result<()> {
+        let loaded = self
+            .command()
+            .args(["load", "--quiet", "--input"])
+            .arg(archive)
+            .output()
+            .context("starting podman")?;
+        ensure!(
+            loaded.status.success(),
+            "podman cannot load the image: {}",
+            text(&loaded)
+        );
+        Ok(())
+    }
+
+    /// `podman run`, up to the image.
+    fn run(&self, more: &[&str]) -> anyhow::Result<Command> {
+        let mut command = self.command();
+        command.arg("run").args(CONFINED).args(more);
+        // podman asks for more than it may have where the right to raise limits is missing
+        for (name, resource, most) in [
+            ("nofile", Resource::RLIMIT_NOFILE, FILES),
+            ("nproc", Resource::RLIMIT_NPROC, PROCESSES),
+        ] {
+            let (_, hard) = getrlimit(resource).context("reading a limit of this process")?;
+            let limit = hard.min(most);
+            command
+                .arg("--ulimit")
+                .arg(format!("{name}={limit}:{limit}"));
+        }
+        Ok(command)
+    }
+
+    /// Runs a program of the image and returns what it says.
+    fn role(&self, program: &str, arguments: &[&str], code: i32) -> anyhow::Result<String> {
+        let output = self
+            .run(&["--entrypoint", program])?
+            .arg(&self.reference)
+            .args(arguments)
+            .output()
+            .context("starting podman")?;
+        let said = text(&output);
+        ensure!(
+            output.status.code() == Some(code),
+            "{program} {} ended with {} instead of {code}: {said}",
+            arguments.join(" "),
+            output.status
+        );
+        Ok(said)
+    }
+
+    /// The image as a pause image: it waits, and ends in order when it is told to.
+    fn pause(&self) -> anyhow::Result<()> {
+        let started = self
+            .run(&["--detach", "--entrypoint", "/pause"])?
+            .arg(&self.reference)
+            .output()
+            .context("starting podman")?;
+        ensure!(started.status.success(), "no pause: {}", text(&started));
+        let id = String::from_utf8_lossy(&started.stdout).trim().to_owned();
+        // the code is asked for before it ends: afterwards the container is removed
+        let waiting = self
+            .command()
+            .args(["wait", &id])
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting podman")?;
+        let stopped = self
+            .command()
+            .args(["stop", "--time", "20", &id])
+            .output()
+            .context("starting podman")?;
+        ensure!(stopped.status.success(), "cannot stop: {}", text(&stopped));
+        let waited = waiting.wait_with_output().context("waiting for podman")?;
+        let code = String::from_utf8_lossy(&waited.stdout).trim().to_owned();
+        ensure!(code == "0", "pause ended with {code:?} when it was stopped");
+        Ok(())
+    }
+
+    /// The main job, with what it prints.
+    fn main_job(&self) -> anyhow::Result<()> {
+        let status = self
+            .run(&[])?
+            .arg(&self.reference)
+            .args(["--label", "tier0"])
+            .status()
+            .context("starting podman")?;
+        ensure!(status.success(), "the main job ended with {status}");
+        Ok(())
+    }
+}
+
+/// What a command printed, for people.
+fn text(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8_lossy(&text).trim().to_owned()
+}
