@@ -1,11 +1,16 @@
 //! The embedded API server: Kubernetes' API in this process, over TLS, with everything in memory.
 //!
-//! What it has: discovery, the built-in resources as a real server's discovery names them, custom resources with structural schemas,
-//! create, get, list, watch, replace, JSON and merge patches, delete with preconditions and finalizers, the status subresource, tokens
-//! and role based access control. What it does not have yet is refused with the API's own answers: no strategic merge patch, no
-//! server-side apply, no tables, no defaults of built-in kinds, no rules in CEL.
+//! What it has: discovery and OpenAPI, the built-in resources as a real server's discovery names them with their defaults, generations
+//! and the more common of their checks, custom resources with structural schemas, create, get, list, watch, replace, all four kinds of
+//! patch, delete with preconditions, grace, propagation and finalizers, the subresources that workloads use, tables, fixed tokens, client
+//! certificates, tokens of service accounts, impersonation and reviews, role based access control with the node authorizer, and the
+//! admission plugins that pods meet in a real cluster. Kubelets answer for themselves: the server passes on what is theirs.
 //!
-//! Reading order: [`Server::start`], `serve` (connections and routes), `verbs` (what a request does), `store`.
+//! What it does not have: webhooks and admission policies are kept but not called, Pod Security labels are not enforced, secrets do not
+//! get tokens of service accounts, certificate requests are not signed, and no API server stands behind another.
+//!
+//! Reading order: [`Server::start`], `serve` (connections and routes), `verbs` (what a request does), `admission`, `strategy` and
+//! `validation` (what a write means), `store`.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
