@@ -80,7 +80,7 @@ pub fn start(client: Client, options: Options) -> Controllers {
     let mut tasks = JoinSet::new();
     let (events, writing) = Recorder::new(client.clone(), MANAGER);
     tasks.spawn(writing);
-    let world = Arc::new(World::new(&client, events));
+    let world = Arc::new(World::new(client, events));
     let deployments = deployment::Controller::new(&world);
     let replica_sets = replica_set::Controller::new(&world);
     let daemon_sets = daemon_set::Controller::new(&world);
@@ -94,10 +94,7 @@ pub fn start(client: Client, options: Options) -> Controllers {
     // kinds that others watch already
     garbage.share(nodes.leases(), true);
     garbage.share(disruption.budgets(), true);
-    let (services, addresses, slices) = endpoints.mirrors();
-    garbage.share(services, true);
-    garbage.share(addresses, true);
-    garbage.share(slices, true);
+    endpoints.share(&garbage);
     garbage.share(jobs.jobs(), true);
     world.follow(&mut tasks);
     run(&mut tasks, &world, deployments.run());

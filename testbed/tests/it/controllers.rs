@@ -1,6 +1,7 @@
 //! The controllers and the default scheduler on the embedded API server. The tests play the kubelets.
 
 mod harness;
+mod life;
 mod owners;
 mod placing;
 mod workloads;

