@@ -160,10 +160,35 @@ fn merge(
     Ok(original)
 }
 
+/// A map as Go prints it: `map[a:1 b:2]`.
+fn go_map(map: &Map<String, Value>) -> String {
+    let mut fields: Vec<(&String, &Value)> = map.iter().collect();
+    fields.sort_by_key(|(name, _)| *name);
+    let fields: Vec<String> = fields
+        .into_iter()
+        .map(|(name, value)| format!("{name}:{}", go_text(value)))
+        .collect();
+    format!("map[{}]", fields.join(" "))
+}
+
+/// A value as Go prints it.
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let list: Vec<String> = list.iter().map(go_text).collect();
+            format!("[{}]", list.join(" "))
+        }
+        Value::Object(map) => go_map(map),
+        other => other.to_string(),
+    }
+}
+
 fn unknown_directive(item: &Map<String, Value>) -> Error {
     Error::Directive {
         directive: item.get(DIRECTIVE).map_or_else(String::new, plain),
-        item: Value::Object(item.clone()).to_string(),
+        item: go_map(item),
     }
 }
 
@@ -363,7 +388,7 @@ fn merge_lists(
     let mut replaces = false;
     for item in patch {
         let no_key = |item: &Value| Error::NoMergeKey {
-            item: item.to_string(),
+            item: go_text(item),
             key: key.to_owned(),
         };
         match item.get(DIRECTIVE).map(|directive| directive.as_str()) {

@@ -145,7 +145,8 @@ impl Request<'_> {
             let (was, is) = (&before["metadata"][field], &object["metadata"][field]);
             if was != is && !is.is_null() {
                 let cause = Cause::invalid(path, is, "field is immutable");
-                return Err(self.invalid(before, &[cause]));
+                // two of the real server's checks find it
+                return Err(self.invalid(before, &[cause.clone(), cause]));
             }
         }
         Ok(())
