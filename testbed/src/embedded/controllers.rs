@@ -1,7 +1,7 @@
 //! What kube-controller-manager does in a real cluster, as far as scenarios rely on it.
 //!
-//! Each controller is a client of the API server. All of them see the cluster through one watch per kind ([`world`]); each keeps a queue
-//! of keys ([`queue`]), works when something changed or is due, and never polls.
+//! Each controller is a client of the API server. All of them see the cluster through one watch per kind (`world`); each keeps a queue
+//! of keys (`queue`), works when something changed or is due, and never polls.
 //!
 //! Reading order: [`start`], `mirror` and `queue` (the machinery), then any controller.
 

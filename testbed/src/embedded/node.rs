@@ -5,7 +5,7 @@
 //! probes, the sockets of PodResources and device plugins, and the HTTPS endpoint.
 //!
 //! Nothing needs privileges. There are no namespaces: paths in the arguments and variables of a container are replaced by those
-//! on this machine ([`rewrite`]), programs of the stack are told to listen on the address of their pod ([`images`]), and CPU sets
+//! on this machine (`rewrite`), programs of the stack are told to listen on the address of their pod (`images`), and CPU sets
 //! are recorded and reported, never applied.
 //!
 //! Reading order: [`SimulatedNode`], `kubelet` (which pods), `worker` (one pod), `status` (what is said of it), `managers`.

@@ -119,18 +119,15 @@ impl Controller {
     /// Removes a pod for good; one that has not ended is said to have failed before.
     async fn remove(&self, pod: &Arc<Pod>, why: Option<&str>) -> Result<(), kube::Error> {
         if !objects::terminal(pod) {
-            match why {
-                Some(why) => {
-                    let reason = "DeletionByPodGC";
-                    nodes::mark(&self.world.pods, pod, reason, why, Some("Failed")).await?;
-                }
-                None => {
-                    let patch = serde_json::json!({"status": {"phase": "Failed"}});
-                    if let Err(error) = self.world.pods.patch_status(pod, &patch).await
-                        && objects::code(&error) != 404
-                    {
-                        return Err(error);
-                    }
+            if let Some(why) = why {
+                let reason = "DeletionByPodGC";
+                nodes::mark(&self.world.pods, pod, reason, why, Some("Failed")).await?;
+            } else {
+                let patch = serde_json::json!({"status": {"phase": "Failed"}});
+                if let Err(error) = self.world.pods.patch_status(pod, &patch).await
+                    && objects::code(&error) != 404
+                {
+                    return Err(error);
                 }
             }
         }
