@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use apiserver::{Options, Running, Server};
-use futures::AsyncBufReadExt as _;
 use futures::future::try_join_all;
+use futures::{AsyncBufRead as _, AsyncBufReadExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ async fn watch_all(
             let piece = body.fill_buf().await?;
             ensure!(!piece.is_empty(), "a watch ended after {told} events");
             let read = piece.len();
-            told += piece.iter().filter(|byte| **byte == b'\n').count();
+            told += piece.split(|byte| *byte == b'\n').count() - 1;
             body.as_mut().consume(read);
         }
         anyhow::Ok(())
@@ -144,7 +144,7 @@ async fn watch_all(
         for number in 0..CHANGES {
             let number = number % args.pods.max(1);
             server.seed(pod(number, number % args.nodes.max(1), round));
-            if number % 50 == 0 {
+            if number.is_multiple_of(50) {
                 tokio::task::yield_now().await;
             }
         }
