@@ -68,10 +68,9 @@ impl Kubectl {
             let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
             child.wait_with_output().unwrap()
         });
-        let output = tokio::time::timeout(WITHIN, done)
-            .await
-            .unwrap_or_else(|_| panic!("does not end: {command}"))
-            .unwrap();
+        let ended = tokio::time::timeout(WITHIN, done).await;
+        assert!(ended.is_ok(), "does not end: {command}");
+        let output = ended.unwrap().unwrap();
         Said {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8(output.stdout).unwrap(),

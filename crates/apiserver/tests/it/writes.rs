@@ -135,7 +135,7 @@ async fn a_running_pod_ends_in_its_time_and_a_waiting_one_at_once() {
             .unwrap();
         match event {
             WatchEvent::Modified(pod) => {
-                kinds.push(("modified", pod.metadata.deletion_grace_period_seconds))
+                kinds.push(("modified", pod.metadata.deletion_grace_period_seconds));
             }
             WatchEvent::Deleted(pod) => {
                 kinds.push(("deleted", pod.metadata.deletion_grace_period_seconds));

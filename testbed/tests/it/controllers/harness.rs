@@ -138,13 +138,16 @@ where
     K: Clone + DeserializeOwned + Debug + Send + Resource<DynamicType = ()> + 'static,
 {
     let waiting = wait::await_condition(api.clone(), name, |object: Option<&K>| wanted(object));
-    match tokio::time::timeout(PATIENCE, waiting).await {
-        Ok(found) => found.unwrap(),
-        Err(_) => {
-            let found = api.get_opt(name).await.unwrap();
-            panic!("{name} did not become as wanted: {found:#?}");
-        }
+    let outcome = tokio::time::timeout(PATIENCE, waiting).await;
+    if let Ok(found) = outcome {
+        return found.unwrap();
     }
+    let found = api.get_opt(name).await.unwrap();
+    assert!(
+        outcome.is_ok(),
+        "{name} did not become as wanted: {found:#?}"
+    );
+    found
 }
 
 /// Waits for the selected objects to be as wanted.
@@ -178,9 +181,11 @@ where
             }
         }
     };
-    if tokio::time::timeout(PATIENCE, watching).await.is_err() {
-        panic!("{labels}: did not become as wanted: {objects:#?}");
-    }
+    let outcome = tokio::time::timeout(PATIENCE, watching).await;
+    assert!(
+        outcome.is_ok(),
+        "{labels}: did not become as wanted: {objects:#?}"
+    );
     objects.into_values().collect()
 }
 
