@@ -11,4 +11,5 @@ pub mod kubelet;
 pub mod lane;
 pub mod local;
 pub mod node;
+pub mod program;
 pub mod state;

@@ -21,7 +21,7 @@ const REFERENCE: &str = "localhost/numaresources/stack:dev";
 /// Cargo profile of the programs.
 const PROFILE: &str = "image";
 /// Packages with programs.
-const PACKAGES: [&str; 4] = ["operator", "scheduler", "suite", "testbed"];
+const PACKAGES: [&str; 3] = ["operator", "scheduler", "suite"];
 /// What the programs may take at most, in bytes.
 const LARGEST: u64 = 80 * 1024 * 1024;
 

@@ -98,6 +98,15 @@ struct PodResourcesProxyProgram {
     args: podresources_proxy::Args,
 }
 
+/// Names of the small programs, see [`run_as_program`].
+pub const PROGRAMS: [&str; 5] = [
+    "pause",
+    "sleep",
+    "numacell",
+    "deviceplugin",
+    "podresources-proxy",
+];
+
 /// Runs the program that the process was called as, by the file name of its first argument; `None` when that is none of
 /// ours. The process must have one thread.
 pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {

@@ -8,25 +8,25 @@ use anyhow::{Context as _, ensure};
 use super::make_parent;
 
 /// Programs, as cargo names them.
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 3] = [
     "numaresources-tests",
     "numaresources-operator",
     "numaresources-scheduler",
-    "numaresources-testbed",
 ];
 
 /// Names under which a program does something else, or under which others look for it: all of them are links.
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 8] = [
     (
         "bin/resource-topology-exporter",
         "/bin/numaresources-operator",
     ),
     ("bin/kube-scheduler", "/bin/numaresources-scheduler"),
-    ("bin/deviceplugin", "/bin/numaresources-testbed"),
-    ("bin/numacell", "/bin/numaresources-testbed"),
-    ("bin/pause", "/bin/numaresources-testbed"),
-    ("bin/sleep", "/bin/numaresources-testbed"),
-    ("pause", "/bin/numaresources-testbed"),
+    ("bin/numaresources-testbed", "/bin/numaresources-tests"),
+    ("bin/deviceplugin", "/bin/numaresources-tests"),
+    ("bin/numacell", "/bin/numaresources-tests"),
+    ("bin/pause", "/bin/numaresources-tests"),
+    ("bin/sleep", "/bin/numaresources-tests"),
+    ("pause", "/bin/numaresources-tests"),
 ];
 
 /// Where systems keep the certificates that they trust.

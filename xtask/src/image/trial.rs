@@ -2,13 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::tell;
 
+/// How long a container may take to start.
+const RUNS_WITHIN: Duration = Duration::from_mins(1);
+/// Time between two looks at it.
+const LOOK: Duration = Duration::from_millis(100);
 /// What every container is run with: nothing of the outside, and as little of the inside as there can be.
 const CONFINED: [&str; 9] = [
     "--rm",
@@ -187,30 +191,38 @@ impl Podman {
 
     /// The image as a pause image: it waits, and ends in order when it is told to.
     fn pause(&self) -> anyhow::Result<()> {
-        let started = self
-            .run(&["--detach", "--entrypoint", "/pause"])?
+        const NAME: &str = "pause";
+        let mut pause = self
+            .run(&["--name", NAME, "--entrypoint", "/pause"])?
             .arg(&self.reference)
-            .output()
-            .context("starting podman")?;
-        ensure!(started.status.success(), "no pause: {}", text(&started));
-        let id = String::from_utf8_lossy(&started.stdout).trim().to_owned();
-        // the code is asked for before it ends: afterwards the container is removed
-        let waiting = self
-            .command()
-            .args(["wait", &id])
-            .stdout(Stdio::piped())
             .spawn()
             .context("starting podman")?;
+        let deadline = Instant::now() + RUNS_WITHIN;
+        while !self.is_running(NAME)? {
+            ensure!(Instant::now() < deadline, "pause does not start");
+            std::thread::sleep(LOOK);
+        }
         let stopped = self
             .command()
-            .args(["stop", "--time", "20", &id])
+            .args(["stop", "--time", "20", NAME])
             .output()
             .context("starting podman")?;
         ensure!(stopped.status.success(), "cannot stop: {}", text(&stopped));
-        let waited = waiting.wait_with_output().context("waiting for podman")?;
-        let code = String::from_utf8_lossy(&waited.stdout).trim().to_owned();
-        ensure!(code == "0", "pause ended with {code:?} when it was stopped");
+        let status = pause.wait().context("waiting for podman")?;
+        ensure!(
+            status.success(),
+            "pause ended with {status} when it was stopped"
+        );
         Ok(())
+    }
+
+    fn is_running(&self, name: &str) -> anyhow::Result<bool> {
+        let state = self
+            .command()
+            .args(["inspect", "--format", "{{.State.Running}}", name])
+            .output()
+            .context("starting podman")?;
+        Ok(String::from_utf8_lossy(&state.stdout).trim() == "true")
     }
 
     /// The main job, with what it prints.

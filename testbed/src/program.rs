@@ -1,0 +1,81 @@
+//! The multi-call helper of the testbed as part of any program: inner processes of the lanes and the small programs of their image.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cli::ClusterCommand;
+use crate::embedded;
+use crate::local::{enter, supervise};
+use crate::node;
+use clap::Parser;
+
+/// Inner processes of local test clusters; `cluster` is for people.
+#[derive(Debug, Parser)]
+#[command(name = "numaresources-testbed", version)]
+enum Command {
+    /// Bring a cluster up or down, or look at it.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Be an embedded cluster that outlives who asked for it.
+    #[command(hide = true)]
+    HoldEmbedded(embedded::hold::HoldArgs),
+    /// Launch the holder of a cluster.
+    #[command(hide = true)]
+    Supervise(supervise::Args),
+    /// Be the holder of a cluster.
+    #[command(hide = true)]
+    Hold(supervise::Args),
+    /// Make the namespaces of a node and run a program in them.
+    #[command(hide = true)]
+    Enter(enter::EnterArgs),
+    /// Run a program in the namespaces of another process.
+    #[command(hide = true)]
+    Join(enter::JoinArgs),
+    /// Become a program of a container in an embedded cluster.
+    #[command(hide = true)]
+    Tied(embedded::node::tied::TiedArgs),
+    /// What runs inside a node.
+    #[command(flatten)]
+    Node(node::cli::Command),
+}
+
+/// File name of the helper.
+pub const NAME: &str = "numaresources-testbed";
+
+/// Whether a program was called as the helper, or as one of the small programs: then it is [`main`].
+pub fn is_called(argv: &[OsString]) -> bool {
+    let name = argv.first().map(Path::new).and_then(Path::file_name);
+    let name = name.and_then(|name| name.to_str()).unwrap_or_default();
+    name == NAME || node::cli::PROGRAMS.contains(&name)
+}
+
+/// The helper. No runtime is started here: most of what it does must change namespaces while there is one thread.
+pub fn main(argv: &[OsString]) -> ExitCode {
+    let outcome = node::cli::run_as_program(argv).unwrap_or_else(|| run(Command::parse_from(argv)));
+    outcome.unwrap_or_else(|error| {
+        // Nobody can be told that telling failed.
+        drop(writeln!(std::io::stderr(), "error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Cluster(command) => tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?
+            .block_on(command.run()),
+        Command::HoldEmbedded(args) => tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?
+            .block_on(embedded::hold::run(args)),
+        Command::Supervise(args) => supervise::launch(&args),
+        Command::Hold(args) => supervise::hold(&args),
+        Command::Enter(args) => enter::enter(&args),
+        Command::Join(args) => enter::join(&args),
+        Command::Tied(args) => embedded::node::tied::run(&args),
+        Command::Node(command) => command.run(),
+    }
+}
