@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::arena::Arena;
 use crate::context::Context;
 use crate::observed::{NodeTopology, Zone};
+use crate::recorder::Look;
 use crate::resources::{CPU, MEMORY, Resources};
 use crate::scenario::Stop;
 use crate::workload::{Asks, PodPlan};
@@ -130,31 +131,42 @@ impl Context {
     }
 
     /// Waits until all padding runs, the cluster is settled, and each zone has exactly what is to be left.
+    ///
+    /// Settled alone is not enough: a kubelet lists a pod a moment before it has given it anything, so that an NRT can have the
+    /// fingerprint of the padding and still the amounts from before.
     pub async fn padded(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, Stop> {
         let names: Vec<_> = pads.iter().map(|pad| pad.pod.clone()).collect();
         self.pods_running(&names).await?;
-        let nodes = self.settle().await?;
-        for pad in pads {
-            let zone = nodes
-                .iter()
-                .filter(|node| node.node == pad.node)
-                .flat_map(|node| &node.zones);
-            let Some(zone) = zone.into_iter().find(|zone| zone.name == pad.zone) else {
-                return Err(Stop::fail(format!(
-                    "zone {} of {} is gone",
-                    pad.zone, pad.node
-                )));
-            };
-            let available = zone.available().filtered(|name, _| pad.left.has(name));
-            if available != pad.left {
-                let message = format!(
-                    "the padding of {} {} (exclusive: {}) left something else",
-                    pad.node, pad.zone, pad.exclusive
-                );
-                return Err(Stop::mismatch(message, &pad.left, available));
-            }
-        }
-        Ok(nodes)
+        self.settle().await?;
+        let limit = self.deadlines().settled;
+        self.until(
+            "each padded zone has exactly what is to be left",
+            limit,
+            async || {
+                let nodes = self.topologies().await?;
+                for pad in pads {
+                    let mut zones = nodes
+                        .iter()
+                        .filter(|node| node.node == pad.node)
+                        .flat_map(|node| &node.zones);
+                    let Some(zone) = zones.find(|zone| zone.name == pad.zone) else {
+                        return Err(Stop::fail(format!(
+                            "zone {} of {} is gone",
+                            pad.zone, pad.node
+                        )));
+                    };
+                    let available = zone.available().filtered(|name, _| pad.left.has(name));
+                    if available != pad.left {
+                        return Ok(Look::NotYet(format!(
+                            "the padding of {} {} (exclusive: {}) left {available} instead of {}",
+                            pad.node, pad.zone, pad.exclusive, pad.left
+                        )));
+                    }
+                }
+                Ok(Look::Ready(nodes))
+            },
+        )
+        .await
     }
 
     /// Pads every node but the target to leave the same in each zone, and waits.

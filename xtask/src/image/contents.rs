@@ -132,6 +132,8 @@ fn is_static(elf: &[u8]) -> bool {
     };
     let headers = || -> Option<bool> {
         let (start, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        // all of them, or it is cut off
+        elf.get(start..start.checked_add(count.checked_mul(size)?)?)?;
         let mut types = (0..count).map(|i| number(start + i * size, 4));
         Some(types.all(|kind| kind.is_some_and(|kind| kind != INTERPRETER as usize)))
     };
