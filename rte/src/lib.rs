@@ -14,7 +14,9 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 pub mod args;
+mod arrivals;
 pub mod config;
+mod demand;
 mod events;
 pub mod glob;
 pub mod kubelet;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::demand::Demands;
 use crate::events::{Event, Events};
 use crate::kubelet::Kubelet;
 use crate::kubelet_config::{self, TopologyManager};
@@ -29,7 +30,7 @@ use crate::notify;
 use crate::observation::{Observation, Settings};
 use crate::publish::{self, Content, Options, Publisher, Timing, Trigger, chain};
 use crate::readiness::{Report, Reporter};
-use crate::scan::{Machines, Scanner};
+use crate::scan::{Machines, PodsTold, Scanner};
 use crate::status_dump::{PodName, Record, StatusDump};
 use crate::watch::{self, Subject, Terminal};
 
@@ -64,10 +65,11 @@ pub async fn run(
 
     let kubelet = Kubelet::new(&exporter.pod_resources_socket_path, KUBELET_TIMEOUT)
         .map_err(|error| fatal("failed to get podresources client", &error))?;
-    let terminal = config
-        .resource_monitor
-        .exclude_terminal_pods
-        .then(Terminal::default);
+    let leave_out = config.resource_monitor.exclude_terminal_pods;
+    let told = PodsTold {
+        terminal: leave_out.then(Terminal::default),
+        demands: Demands::default(),
+    };
     let scanner = Scanner::new(
         kubelet,
         settings(&config, &identity, topology_manager),
@@ -75,7 +77,7 @@ pub async fn run(
             sysfs: PathBuf::from(&config.resource_monitor.sysfs_root),
             refresh: config.resource_monitor.refresh_node_resources,
         },
-        terminal.clone(),
+        told.clone(),
         metrics.clone(),
     )
     .map_err(|error| fatal("error while updating node capacity", &error))?;
@@ -124,8 +126,9 @@ pub async fn run(
     let mut subjects = Vec::new();
     if config.topology_exporter.watch_pods && !one_shot {
         let node = &identity.node;
-        subjects.extend([Subject::pods(node), Subject::node(node)]);
+        subjects.extend([Subject::pods(node, told.demands), Subject::node(node)]);
     }
+    let terminal = told.terminal;
     subjects.extend(terminal.map(|terminal| Subject::terminal_pods(&identity.node, terminal)));
     let follow = |client: kube::Client| {
         subjects

@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use podresources::v1::AllocatableResourcesResponse;
-use tokio::time::Instant;
+use nrt::fingerprint::Method;
+use podresources::v1::{AllocatableResourcesResponse, PodResources};
+use tokio::time::{Instant, sleep};
 
+use crate::arrivals::{self, Arrivals};
+use crate::demand::{Demands, Key};
 use crate::kubelet::{self, Kubelet};
+use crate::locality;
 use crate::metrics::Metrics;
 use crate::monitor::Problem;
 use crate::observation::{Observation, Settings, observe};
@@ -17,16 +21,30 @@ use crate::watch::Terminal;
 /// How old what can be allocated may be when a look uses it: looks come in quick succession.
 const FRESH: Duration = Duration::from_millis(250);
 
+/// Pauses between looks while a pod has not arrived: the first, and the longest, to which they grow.
+const ARRIVAL_PAUSES: (Duration, Duration) =
+    (Duration::from_millis(20), Duration::from_millis(320));
+
 /// Looks at one node again and again.
 pub struct Scanner {
     kubelet: Kubelet,
     settings: Settings,
     source: Machines,
     machine: Machine,
-    terminal: Option<Terminal>,
+    pods: PodsTold,
+    arrivals: Arrivals,
     metrics: Metrics,
     told: (BTreeSet<Problem>, Option<String>),
     allocatable: Option<(Instant, AllocatableResourcesResponse)>,
+}
+
+/// What the API server tells about the node's pods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PodsTold {
+    /// Pods that are over, if they are to be left out.
+    pub(crate) terminal: Option<Terminal>,
+    /// What the others ask for.
+    pub(crate) demands: Demands,
 }
 
 /// Where the machine is read.
@@ -50,12 +68,12 @@ pub enum Error {
 }
 
 impl Scanner {
-    /// Reads the machine for the first time. Pods in `terminal` are not seen.
+    /// Reads the machine for the first time. `pods` may know more later.
     pub(crate) fn new(
         kubelet: Kubelet,
         settings: Settings,
         source: Machines,
-        terminal: Option<Terminal>,
+        pods: PodsTold,
         metrics: Metrics,
     ) -> Result<Self, sysinfo::Error> {
         let machine = sysinfo::read(&source.sysfs)?;
@@ -67,14 +85,16 @@ impl Scanner {
             settings,
             source,
             machine,
-            terminal,
+            pods,
+            arrivals: Arrivals::default(),
             metrics,
             told: (BTreeSet::new(), None),
             allocatable: None,
         })
     }
 
-    /// A scan: reads all that there is, the machine too if it may change.
+    /// A scan: reads all that there is, the machine too if it may change. Pods of the fingerprint that have not arrived are waited for, for a
+    /// short time.
     pub async fn scan(&mut self) -> Result<Observation, Error> {
         if self.source.refresh {
             let machine = sysinfo::read(&self.source.sysfs)?;
@@ -85,13 +105,31 @@ impl Scanner {
         }
         // What can be allocated changes when device plugins come and go, so it is asked for each time.
         self.allocatable = None;
-        let observation = self.look().await?;
+        let begun = Instant::now();
+        let (mut pause, longest) = ARRIVAL_PAUSES;
+        let (mut observation, mut missing) = self.ask().await?;
+        while let Some((namespace, name)) = missing {
+            // A pod after the other could come: the others are not to wait for all of them.
+            if begun.elapsed() >= arrivals::LIMIT {
+                tracing::info!(pod = %format_args!("{namespace}/{name}"),
+                    "Published although the kubelet may not have given it everything yet");
+                break;
+            }
+            sleep(pause).await;
+            pause = longest.min(pause * 2);
+            (observation, missing) = self.ask().await?;
+        }
         self.tell_problems(&observation);
         Ok(observation)
     }
 
-    /// As a scan, but cheaper, and without a word about what does not fit.
+    /// As a scan, but cheaper, waiting for nothing, and without a word about what does not fit.
     pub async fn look(&mut self) -> Result<Observation, Error> {
+        self.ask().await.map(|(observation, _)| observation)
+    }
+
+    /// Asks the kubelet; also returns a pod that has not arrived.
+    async fn ask(&mut self) -> Result<(Observation, Option<Key>), Error> {
         let fresh = matches!(&self.allocatable, Some((at, _)) if at.elapsed() < FRESH);
         let ask_allocatable = async {
             if fresh {
@@ -112,7 +150,7 @@ impl Scanner {
             self.allocatable = Some((Instant::now(), answer));
         }
         let mut pods = pods?;
-        if let Some(terminal) = &self.terminal {
+        if let Some(terminal) = &self.pods.terminal {
             terminal.leave_out(&mut pods.pod_resources);
         }
         let none = AllocatableResourcesResponse::default();
@@ -120,12 +158,17 @@ impl Scanner {
             .allocatable
             .as_ref()
             .map_or(&none, |(_, answer)| answer);
-        Ok(observe(
-            &self.settings,
-            &self.machine,
-            allocatable,
-            pods.pod_resources,
-        ))
+        let method = self.settings.fingerprint;
+        let covers = |pod: &PodResources| match method {
+            None => false,
+            Some(Method::All) => true,
+            Some(Method::WithExclusiveResources) => locality::is_exclusive(pod),
+        };
+        let (pods, now) = (pods.pod_resources, Instant::now());
+        let demands = &self.pods.demands;
+        let missing = self.arrivals.note(&pods, allocatable, demands, covers, now);
+        let observation = observe(&self.settings, &self.machine, allocatable, pods);
+        Ok((observation, missing))
     }
 
     /// Problems stay for long: they are logged when they change.

@@ -1,9 +1,10 @@
 //! What the API server tells about this node's pods, and the node itself, as a hint that it is time to look at the kubelet.
 //!
-//! Nothing of the objects is kept: the kubelet knows better what a pod holds, and when it does not hold it any more. So every watch
-//! begins anew with all that is there, and a lost one cannot lose more than time.
+//! What a pod holds is not taken from here: the kubelet knows that better, and when it does not hold it any more. Kept is only what tells
+//! whether the kubelet has done its work: which pods have finished, and what the others ask for. Every watch begins anew with all
+//! that is there, so a lost one cannot lose more than time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Request, WatchEvent, WatchParams};
 use kube::{Client, Resource as _};
 use podresources::v1;
-use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
+use crate::demand::{Demands, Key, SeenPod};
 use crate::publish::chain;
 
 /// The pause after a watch that was refused: rights may be given later.
@@ -29,7 +30,7 @@ const GOOD: Duration = Duration::from_secs(10);
 /// The pods of the node that have finished, by namespace and name: those that an old kubelet lists although they hold nothing any more.
 /// Clones share what they know.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Terminal(Arc<Mutex<BTreeSet<(String, String)>>>);
+pub(crate) struct Terminal(Arc<Mutex<BTreeSet<Key>>>);
 
 impl Terminal {
     /// Removes them from an answer of the kubelet.
@@ -40,7 +41,7 @@ impl Terminal {
         }
     }
 
-    fn change<T>(&self, act: impl FnOnce(&mut BTreeSet<(String, String)>) -> T) -> T {
+    fn change<T>(&self, act: impl FnOnce(&mut BTreeSet<Key>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -51,18 +52,56 @@ pub(crate) struct Subject {
     what: &'static str,
     path: String,
     selector: String,
-    /// Where to keep the names of what there is.
-    kept: Option<Terminal>,
+    kept: Kept,
+}
+
+/// What is kept of the objects.
+#[derive(Clone, Debug)]
+enum Kept {
+    Nothing,
+    /// The names.
+    Names(Terminal),
+    /// What they ask for. Only for this their specs are sent.
+    Demands(Demands),
+}
+
+impl Kept {
+    /// What happened since the last watch is not known.
+    fn clear(&self) {
+        match self {
+            Self::Nothing => {}
+            Self::Names(names) => names.change(BTreeSet::clear),
+            Self::Demands(demands) => demands.with(BTreeMap::clear),
+        }
+    }
+
+    fn put(&self, pod: SeenPod) {
+        match self {
+            Self::Nothing => {}
+            Self::Names(names) => drop(names.change(|names| names.insert(pod.key()))),
+            Self::Demands(demands) => {
+                drop(demands.with(|demands| demands.insert(pod.key(), pod.demand())));
+            }
+        }
+    }
+
+    fn remove(&self, pod: &SeenPod) {
+        match self {
+            Self::Nothing => {}
+            Self::Names(names) => drop(names.change(|names| names.remove(&pod.key()))),
+            Self::Demands(demands) => drop(demands.with(|demands| demands.remove(&pod.key()))),
+        }
+    }
 }
 
 impl Subject {
-    /// The pods of a node.
-    pub(crate) fn pods(node: &str) -> Self {
+    /// The pods of a node, what they ask for kept in `kept`.
+    pub(crate) fn pods(node: &str, kept: Demands) -> Self {
         Self {
             what: "pods",
             path: Pod::url_path(&(), None),
             selector: format!("spec.nodeName={node}"),
-            kept: None,
+            kept: Kept::Demands(kept),
         }
     }
 
@@ -71,9 +110,9 @@ impl Subject {
         let phases = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
         Self {
             what: "finished pods",
+            path: Pod::url_path(&(), None),
             selector: format!("spec.nodeName={node},{phases}"),
-            kept: Some(kept),
-            ..Self::pods(node)
+            kept: Kept::Names(kept),
         }
     }
 
@@ -83,28 +122,8 @@ impl Subject {
             what: "nodes",
             path: Node::url_path(&(), None),
             selector: format!("metadata.name={node}"),
-            kept: None,
+            kept: Kept::Nothing,
         }
-    }
-}
-
-/// As much of an object as is needed: its name.
-#[derive(Clone, Debug, Deserialize)]
-struct Seen {
-    metadata: SeenName,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct SeenName {
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    name: String,
-}
-
-impl Seen {
-    fn key(self) -> (String, String) {
-        (self.metadata.namespace, self.metadata.name)
     }
 }
 
@@ -151,29 +170,21 @@ async fn watch(client: &Client, subject: &Subject, changed: &Notify) -> Result<(
     let parameters = WatchParams::default()
         .fields(&subject.selector)
         .disable_bookmarks();
-    let request = Request::new(subject.path.clone())
-        // Version 0: first what there is, from the server's cache, then what changes.
-        .watch_metadata(&parameters, "0")
-        .map_err(kube::Error::BuildRequest)?;
-    let mut events = Box::pin(client.request_events::<Seen>(request).await?);
-    // What happened since the last watch is not known.
-    if let Some(kept) = &subject.kept {
-        kept.change(BTreeSet::clear);
-    }
+    let request = Request::new(subject.path.clone());
+    // Version 0: first what there is, from the server's cache, then what changes.
+    let request = match &subject.kept {
+        Kept::Demands(_) => request.watch(&parameters, "0"),
+        Kept::Nothing | Kept::Names(_) => request.watch_metadata(&parameters, "0"),
+    };
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let mut events = Box::pin(client.request_events::<SeenPod>(request).await?);
+    subject.kept.clear();
     changed.notify_one();
     while let Some(event) = events.next().await {
         match event? {
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-            WatchEvent::Added(seen) | WatchEvent::Modified(seen) => {
-                if let Some(kept) = &subject.kept {
-                    kept.change(|names| names.insert(seen.key()));
-                }
-            }
-            WatchEvent::Deleted(seen) => {
-                if let Some(kept) = &subject.kept {
-                    kept.change(|names| names.remove(&seen.key()));
-                }
-            }
+            WatchEvent::Added(seen) | WatchEvent::Modified(seen) => subject.kept.put(seen),
+            WatchEvent::Deleted(seen) => subject.kept.remove(&seen),
             WatchEvent::Bookmark(_) => continue,
         }
         changed.notify_one();

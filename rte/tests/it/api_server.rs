@@ -21,6 +21,8 @@ pub(crate) const NRTS: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcet
 #[derive(Default)]
 struct Store {
     objects: BTreeMap<String, Value>,
+    /// All that was ever written, with its path.
+    history: Vec<(String, Value)>,
     version: u64,
     /// Method and path of each request.
     log: Vec<String>,
@@ -128,9 +130,22 @@ impl ApiServer {
         self.with(|store| store.failures.push_back((method, code)));
     }
 
+    /// All that was ever written to a path.
+    pub(crate) fn history(&self, path: &str) -> Vec<Value> {
+        let history = self.with(|store| store.history.clone());
+        let of_path = history.into_iter().filter(|(written, _)| written == path);
+        of_path.map(|(_, object)| object).collect()
+    }
+
     /// Tells whoever watches pods that one changed; waits until somebody does.
     pub(crate) async fn tell_pods(&self) {
-        let line = json!({"type": "MODIFIED", "object": {"kind": "PartialObjectMetadata", "metadata": {"name": "p"}}});
+        let pod = json!({"kind": "Pod", "metadata": {"name": "p"}});
+        self.tell_pod(&pod).await;
+    }
+
+    /// Tells whoever watches pods about this one; waits until somebody does.
+    pub(crate) async fn tell_pod(&self, pod: &Value) {
+        let line = json!({"type": "MODIFIED", "object": pod});
         let told = async {
             while self.pods.send(format!("{line}\n")).is_err() {
                 tokio::task::yield_now().await;
@@ -197,6 +212,7 @@ impl Store {
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         object["metadata"]["managedFields"] = json!([{"manager": "test"}]);
         self.objects.insert(path.to_owned(), object.clone());
+        self.history.push((path.to_owned(), object.clone()));
         object
     }
 

@@ -31,6 +31,7 @@
 //! | 29 policy options | `kubelet_config`, `observation`: `number_of_numa_nodes_is_published_when_it_is_known` |
 //! | 30 authorities and places of certificates | `metrics_server`; certificates that appear later: `daemon::tls` |
 //! | 31 health | [`flaw_31_health_and_readiness_are_served`] |
+//! | new pods that hold a part only (not in the list) | `arrivals` |
 //! | 32 pushed updates | `process::pod_change_is_published_without_period_and_notification` |
 
 use std::fs;

@@ -10,6 +10,8 @@ use podresources::v1::pod_resources_lister_server::{PodResourcesLister, PodResou
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
+use crate::api_server::PATIENCE;
+
 /// What the kubelet answers; `None`: it refuses.
 #[derive(Clone, Default)]
 pub(crate) struct Kubelet(Arc<Mutex<Answers>>);
@@ -18,6 +20,8 @@ pub(crate) struct Kubelet(Arc<Mutex<Answers>>);
 struct Answers {
     allocatable: v1::AllocatableResourcesResponse,
     pods: Option<Vec<v1::PodResources>>,
+    /// What is answered once before that.
+    first: Option<Vec<v1::PodResources>>,
     /// How often the pods were asked for.
     lists: usize,
 }
@@ -27,6 +31,7 @@ impl Kubelet {
         Self(Arc::new(Mutex::new(Answers {
             allocatable,
             pods: Some(Vec::new()),
+            first: None,
             lists: 0,
         })))
     }
@@ -38,6 +43,24 @@ impl Kubelet {
 
     pub(crate) fn set_pods(&self, pods: Option<Vec<v1::PodResources>>) {
         self.0.lock().unwrap().pods = pods;
+    }
+
+    /// Answers `first` once, then `pods`.
+    pub(crate) fn set_pods_after(&self, first: Vec<v1::PodResources>, pods: Vec<v1::PodResources>) {
+        let mut answers = self.0.lock().unwrap();
+        answers.first = Some(first);
+        answers.pods = Some(pods);
+    }
+
+    /// Waits until the pods were asked for so many times more.
+    pub(crate) async fn listed(&self, times: usize) {
+        let enough = self.lists() + times;
+        let listed = async {
+            while self.lists() < enough {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, listed).await.unwrap();
     }
 
     /// Serves until the test ends.
@@ -59,7 +82,7 @@ impl PodResourcesLister for Kubelet {
         let pods = {
             let mut answers = self.0.lock().unwrap();
             answers.lists += 1;
-            answers.pods.clone()
+            answers.first.take().or_else(|| answers.pods.clone())
         };
         let pod_resources =
             pods.ok_or_else(|| Status::resource_exhausted("rejected by rate limit"))?;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod api_server;
+mod arrivals;
 mod flaws;
 mod kubelet;
 mod process;

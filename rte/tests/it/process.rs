@@ -217,14 +217,8 @@ async fn pod_change_is_published_without_period_and_notification() {
     scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
 
     // told before it does
-    let before = scene.kubelet.lists();
     scene.server.tell_pods().await;
-    let looked = async {
-        while scene.kubelet.lists() < before + 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, looked).await.unwrap();
+    scene.kubelet.listed(2).await;
     scene.server.requests();
     scene.kubelet.set_pods(Some(Vec::new()));
     let nrt = scene.nrt(|nrt| cpus(nrt) == ["3", "4"]).await;
