@@ -191,8 +191,8 @@ impl Accounts {
         let mut identity = Identity::of(User {
             name: format!("{ACCOUNT_USER}{namespace}:{}", serviceaccount.name),
             groups: authn::account_groups(namespace),
+            uid: serviceaccount.uid.clone(),
         });
-        identity.uid.clone_from(&serviceaccount.uid);
         let mut tell = |key: &str, value: &str| {
             identity.extra.insert(
                 format!("authentication.kubernetes.io/{key}"),

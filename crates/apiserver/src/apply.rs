@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use self::fields::FieldSet;
 use self::owners::{ApplyError, Conflict, Operation, Owner, Owners, Write};
+pub(crate) use self::scale::{owners_of_scale, owners_with_scale};
 use self::types::Type;
 use super::failure::Failure;
 use super::registry::Resource;
@@ -13,6 +14,7 @@ use super::schema::Node;
 
 mod fields;
 mod owners;
+mod scale;
 mod types;
 mod walk;
 
@@ -267,6 +269,7 @@ fn ignored(resource: &Resource, subresource: &str) -> &'static [&'static str] {
             | "volumeattachments.storage.k8s.io" => &["metadata", "spec"],
             _ => &["spec"],
         },
+        "finalize" => &["status"],
         _ => &[],
     }
 }

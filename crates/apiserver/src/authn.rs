@@ -19,10 +19,8 @@ pub(crate) const ACCOUNT_USER: &str = "system:serviceaccount:";
 /// Who asks, with what only some ways of asking tell.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
-    /// Name and groups.
+    /// Name, groups and unique id.
     pub(crate) user: User,
-    /// Unique id, empty when unknown.
-    pub(crate) uid: String,
     /// Further facts.
     pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
@@ -44,6 +42,7 @@ impl Identity {
             user: User {
                 name: "system:anonymous".into(),
                 groups: vec!["system:unauthenticated".into()],
+                uid: String::new(),
             },
             ..Self::default()
         }
@@ -71,6 +70,7 @@ pub(crate) fn of_certificate(der: &[u8]) -> Option<User> {
     Some(User {
         name: name.to_owned(),
         groups,
+        uid: String::new(),
     })
 }
 
@@ -227,9 +227,10 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
         Identity::of(User {
             name: user,
             groups: as_groups,
+            uid: String::new(),
         })
     };
-    identity.uid = uid;
+    identity.user.uid = uid;
     identity.extra = extra;
     Ok(identity)
 }

@@ -15,6 +15,8 @@ pub struct User {
     pub name: String,
     /// Groups.
     pub groups: Vec<String>,
+    /// Unique id; empty when there is none.
+    pub uid: String,
 }
 
 /// What is asked for.

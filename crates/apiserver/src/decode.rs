@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::quantity;
 use super::schema::Node;
+use super::times;
 
 /// What was found in an object.
 #[derive(Debug, Default)]
@@ -55,14 +56,11 @@ impl Reader {
         if !self.custom
             && schema.format() == "date-time"
             && let Some(text) = value.as_str()
-            && text.parse::<jiff::Timestamp>().is_err()
         {
-            let start = text.to_owned();
-            self.undecodable(|| {
-                format!(
-                    "parsing time {start:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {start:?} as \"2006\""
-                )
-            });
+            match times::canonical(text, schema.type_name() == "MicroTime") {
+                Ok(text) => *value = Value::String(text),
+                Err(why) => self.undecodable(|| why),
+            }
         }
         match value {
             Value::Object(_) => self.object(schema, value, path, owner),

@@ -1,5 +1,7 @@
 //! What the server has, for clients that ask: groups, versions and resources, in the aggregated and in the older form.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 
 use super::registry::{Resource, Table, facts, group_version};
@@ -79,11 +81,14 @@ fn aggregated_entry(resource: &Resource) -> Value {
 }
 
 /// The older documents: `/api`, `/apis`, `/apis/G`, `/api/v1`, `/apis/G/V`; `None` where there is none.
-pub(crate) fn legacy(table: &Table, segments: &[&str]) -> Option<Value> {
+pub(crate) fn legacy(table: &Table, segments: &[&str], address: SocketAddr) -> Option<Value> {
     match segments {
-        ["api"] => Some(
-            json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
-        ),
+        ["api"] => {
+            let everybody = json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]);
+            Some(json!({
+                "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": everybody,
+            }))
+        }
         ["apis"] => {
             let mut names: Vec<&str> = Vec::new();
             for resource in &table.ordered {

@@ -57,6 +57,8 @@ mod shape;
 mod store;
 mod strategic;
 mod strategy;
+mod times;
+mod unstructured;
 mod validation;
 mod values;
 mod verbs;
@@ -101,6 +103,9 @@ pub struct Options {
     pub issuer: String,
     /// Admission plugins that are switched off, by the names that kube-apiserver has for them.
     pub disabled_admission: Vec<String>,
+    /// Whether clients may reach nodes, pods and services on loopback addresses through the server. A real one refuses that; on
+    /// simulated nodes there are no others.
+    pub proxies_to_loopback: bool,
 }
 
 impl Default for Options {
@@ -111,6 +116,7 @@ impl Default for Options {
             history: 50_000,
             issuer: "https://kubernetes.default.svc.cluster.local".into(),
             disabled_admission: Vec::new(),
+            proxies_to_loopback: false,
         }
     }
 }
@@ -118,11 +124,14 @@ impl Default for Options {
 /// What all connections share.
 #[derive(Debug)]
 struct Shared {
+    /// Where it answers.
+    address: SocketAddr,
     store: Store,
     registry: Registry,
     tokens: HashMap<String, User>,
     accounts: Accounts,
     disabled_admission: Vec<String>,
+    proxies_to_loopback: bool,
     faults: faults::State,
     kubelet_client: Arc<rustls::ClientConfig>,
 }
@@ -238,14 +247,17 @@ impl Server {
             User {
                 name: "admin".into(),
                 groups: vec!["system:masters".into(), "system:authenticated".into()],
+                uid: String::new(),
             },
         );
         let shared = Arc::new(Shared {
+            address,
             store,
             registry: Registry::default(),
             tokens,
             accounts: Accounts::new(options.issuer)?,
             disabled_admission: options.disabled_admission,
+            proxies_to_loopback: options.proxies_to_loopback,
             faults: faults::State::default(),
             kubelet_client: Arc::new(authority.calling()?),
         });

@@ -114,6 +114,13 @@ impl Resource {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 
+    /// What a subresource is written with, where that is no object of this resource.
+    pub(crate) fn form(&self, subresource: &str) -> Option<&'static Resource> {
+        let subresource = self.subresource(subresource)?;
+        let key = (subresource.group.clone(), subresource.kind.clone());
+        FORMS.get(&key).map(AsRef::as_ref)
+    }
+
     /// Whether the status is written only through its subresource.
     pub(crate) fn has_status(&self) -> bool {
         self.custom.as_ref().map_or_else(
@@ -190,6 +197,24 @@ static FACTS: LazyLock<Value> = LazyLock::new(|| {
 pub(crate) fn facts() -> &'static Value {
     &FACTS
 }
+
+/// What subresources are written with, where that is another kind than the resource's: it is never kept.
+static FORMS: LazyLock<HashMap<(String, String), Arc<Resource>>> = LazyLock::new(|| {
+    let kinds = schema_by_kind();
+    [
+        ("autoscaling", "Scale"),
+        ("policy", "Eviction"),
+        ("authentication.k8s.io", "TokenRequest"),
+        ("", "Binding"),
+    ]
+    .into_iter()
+    .map(|(group, kind)| {
+        let entry = json!({"responseKind": {"kind": kind}, "scope": "Namespaced"});
+        let form = from_discovery(group, "v1", &entry, &kinds);
+        ((group.to_owned(), kind.to_owned()), Arc::new(form))
+    })
+    .collect()
+});
 
 static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(built_in()));
 

@@ -45,8 +45,8 @@ fn user_info(who: &Identity) -> Value {
     if !who.user.name.is_empty() {
         info["username"] = json!(who.user.name);
     }
-    if !who.uid.is_empty() {
-        info["uid"] = json!(who.uid);
+    if !who.user.uid.is_empty() {
+        info["uid"] = json!(who.user.uid);
     }
     if !who.user.groups.is_empty() {
         info["groups"] = json!(who.user.groups);
@@ -137,6 +137,7 @@ fn access(
         User {
             name: text(&spec["user"]),
             groups,
+            uid: text(&spec["uid"]),
         }
     };
     if kind == "LocalSubjectAccessReview" && resource["namespace"] != request.namespace {

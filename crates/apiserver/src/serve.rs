@@ -601,6 +601,7 @@ fn plain(
             &[],
         ));
     }
-    let document = discovery::legacy(&table, segments).ok_or_else(Failure::no_page)?;
+    let document =
+        discovery::legacy(&table, segments, shared.address).ok_or_else(Failure::no_page)?;
     Ok(json_response(200, &document, &[]))
 }

@@ -172,7 +172,7 @@ fn go_map(map: &Map<String, Value>) -> String {
 }
 
 /// A value as Go prints it.
-fn go_text(value: &Value) -> String {
+pub(crate) fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
@@ -416,7 +416,7 @@ fn merge_lists(
     for item in &plain_items {
         if item.get(key).is_none() {
             return Err(Error::NoMergeKey {
-                item: item.to_string(),
+                item: go_text(item),
                 key: key.to_owned(),
             });
         }

@@ -102,6 +102,15 @@ impl Request<'_> {
         }
     }
 
+    /// The same request about what its subresource is written with.
+    fn in_form(&self) -> Result<Self, Failure> {
+        let resource = self
+            .resource
+            .form(self.subresource)
+            .ok_or_else(Failure::no_resource)?;
+        Ok(Self { resource, ..*self })
+    }
+
     fn key(&self) -> Key {
         Key::new(&self.resource.storage, self.namespace, self.name)
     }

@@ -219,6 +219,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
     let server = Server::start(apiserver::Options {
         address: (addresses.control_plane(), 0).into(),
         tokens: identities.users,
+        proxies_to_loopback: true,
         ..apiserver::Options::default()
     })
     .await?;
@@ -323,6 +324,7 @@ impl Identities {
         let user = User {
             name: name.to_owned(),
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..User::default()
         };
         self.users.insert(token.clone(), user);
         token

@@ -37,10 +37,13 @@ fn check(
             };
             for (name, field) in fields {
                 path.push(Element::Field(name.clone()));
-                match ty.field(name) {
-                    Some(inner) => check(inner, field, duplicates, path, found),
-                    None => found.push(report(path, "field not declared in schema")),
-                }
+                let Some(inner) = ty.field(name) else {
+                    found.push(report(path, "field not declared in schema"));
+                    path.pop();
+                    // the other fields are not looked at
+                    break;
+                };
+                check(inner, field, duplicates, path, found);
                 path.pop();
             }
         }

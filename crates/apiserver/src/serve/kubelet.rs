@@ -2,6 +2,7 @@
 //! as a real server finds it, by the address and the port in the status of its node; its certificate is not verified. Upgraded
 //! connections are passed through in both directions.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use form_urlencoded::Serializer;
@@ -71,6 +72,9 @@ pub(super) async fn pass(
         return Ok(response);
     };
     let proxied = target.subresource == "proxy";
+    if proxied && is_kept_from(&location.host, shared.proxies_to_loopback) {
+        return Err(Failure::bad_request("address not allowed"));
+    }
     if proxied && location.path.is_empty() {
         return Ok(to_directory(request.uri()));
     }
@@ -93,6 +97,21 @@ pub(super) async fn pass(
         return Err(refusal(target, response).await);
     }
     Ok(passed_back(response))
+}
+
+/// Whether an address is one that clients could reach through the server only: its own host and its own link.
+fn is_kept_from(host: &str, loopback_is_fine: bool) -> bool {
+    let Ok(address) = host.parse::<IpAddr>() else {
+        return false;
+    };
+    let is_of_link = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(address) => {
+            address.is_unicast_link_local()
+                || matches!(address.segments()[0] & 0xff0f, 0xff01 | 0xff02)
+        }
+    };
+    is_of_link || address.is_loopback() && !loopback_is_fine
 }
 
 /// The path of a proxy is a directory.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::update::given_version;
 use super::{Answer, Request, now};
 use crate::admission;
 use crate::failure::{Failure, Subject};
@@ -11,6 +12,15 @@ use crate::{events, shape, strategy, validation, values};
 
 /// Longest part of a name that characters are added to, so that the whole is still a label.
 const LONGEST_PREFIX: usize = 58;
+/// How an object comes to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// It was posted.
+    Posted,
+    /// It was to be changed, and was not there.
+    Changed,
+}
+
 /// Times that another name is tried when a generated one is taken.
 const TRIES: usize = 8;
 
@@ -18,7 +28,7 @@ impl Request<'_> {
     /// A new object.
     pub(crate) fn create(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
-        self.create_object(state, object)
+        self.create_object(state, object, Made::Posted)
     }
 
     /// Makes an object that was read already.
@@ -26,6 +36,7 @@ impl Request<'_> {
         &self,
         state: &mut State,
         mut object: Value,
+        made: Made,
     ) -> Result<Answer, Failure> {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
@@ -65,13 +76,14 @@ impl Request<'_> {
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));
         }
-        if object["metadata"]["resourceVersion"]
-            .as_str()
-            .is_some_and(|version| !version.is_empty())
-        {
+        let version = given_version(&object)?;
+        if made == Made::Posted && version > 0 {
             return Err(Failure::unnamed(
                 "resourceVersion should not be set on objects to be created",
             ));
+        }
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
         }
         let key = Key::new(&self.resource.storage, self.namespace, &name);
         if let Some(taken) = state.get(&key.resource, &key.namespace, &key.name) {

@@ -4,19 +4,22 @@ use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
 use super::body::{go_json_error, go_type, go_yaml_error};
+use super::create::Made;
 use super::read::is_true;
 use super::{Answer, Request, now};
 use crate::apply::Tracker;
 use crate::decode::decode;
 use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
-use crate::strategic;
+use crate::strategic::{self, go_text};
+use crate::unstructured;
 
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Types of patches.
 const PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
+    STRATEGIC,
     "application/apply-patch+yaml",
 ];
 
@@ -46,11 +49,25 @@ impl Request<'_> {
             return self.apply(state);
         }
         let before = self.present(self.existing(state)?);
+        let object = self.changed(&before)?;
+        self.write(state, object)
+    }
+
+    /// What any patch of an object that is there asks for.
+    pub(super) fn patched_object(&self, before: &Value) -> Result<Value, Failure> {
+        if self.applies() {
+            self.applied(Some(before))
+        } else {
+            self.changed(before)
+        }
+    }
+
+    fn changed(&self, before: &Value) -> Result<Value, Failure> {
         let object = self.patched(before.clone())?;
         self.check_decodable(&object)?;
         self.check_place(&object)?;
-        self.check_untouched(&before, &object)?;
-        self.write(state, object)
+        self.check_untouched(before, &object)?;
+        Ok(object)
     }
 
     /// What the patch makes of an object.
@@ -71,7 +88,7 @@ impl Request<'_> {
                 let patch = self.read_patch("map[string]interface {}", Value::is_object)?;
                 json_patch::merge(&mut object, &patch);
             }
-            "application/strategic-merge-patch+json" if self.resource.custom.is_none() => {
+            STRATEGIC if self.resource.custom.is_none() => {
                 let patch: Map<String, Value> =
                     serde_json::from_slice(self.body).map_err(|error| unreadable(&error))?;
                 let fields = std::mem::take(&mut object)
@@ -124,11 +141,18 @@ impl Request<'_> {
         if self.resource.custom.is_some() {
             return Ok(());
         }
-        let findings = decode(self.resource.schema(), &mut object.clone(), false);
-        let Some(why) = findings.undecodable else {
+        let schema = self.resource.schema();
+        let (text, why) = if self.content_type == STRATEGIC {
+            let patch: Value = serde_json::from_slice(self.body).unwrap_or_default();
+            (go_text(&patch), unstructured::problem(schema, object))
+        } else {
+            (object.to_string(), None)
+        };
+        let findings = || decode(schema, &mut object.clone(), false).undecodable;
+        let Some(why) = why.or_else(findings) else {
             return Ok(());
         };
-        let text = Value::String(object.to_string());
+        let text = Value::String(text);
         let cause = Cause::invalid("patch", &text, &why);
         let nothing = Subject {
             group: "",
@@ -154,6 +178,27 @@ impl Request<'_> {
 
     /// A server-side apply: it makes the object where there is none.
     fn apply(&self, state: &mut State) -> Result<Answer, Failure> {
+        self.applier()?;
+        let before = match self.existing(state) {
+            Ok(before) => Some(self.present(before)),
+            Err(missing) if !self.subresource.is_empty() => return Err(missing),
+            Err(_) => None,
+        };
+        let object = self.applied(before.as_ref())?;
+        if before.is_some() {
+            return self.write(state, object);
+        }
+        if let Some(uid) = object["metadata"]["uid"].as_str() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Failure::conflict(&self.subject(), &why));
+        }
+        self.create_object(state, object, Made::Changed)
+    }
+
+    /// Who applies: a name that must be given.
+    fn applier(&self) -> Result<&str, Failure> {
         let manager = self.parameter("fieldManager");
         if manager.is_empty() {
             let subject = Subject {
@@ -164,6 +209,12 @@ impl Request<'_> {
             let cause = Cause::required("fieldManager", "is required for apply patch");
             return Err(Failure::invalid(&subject, &[cause]));
         }
+        Ok(manager)
+    }
+
+    /// What an apply makes of an object.
+    fn applied(&self, before: Option<&Value>) -> Result<Value, Failure> {
+        let manager = self.applier()?;
         let configuration: Value = serde_yaml::from_slice(self.body).map_err(|error| {
             Failure::bad_request(format!(
                 "error decoding YAML: error converting YAML to JSON: {}",
@@ -174,21 +225,6 @@ impl Request<'_> {
         let force = is_true(self.parameter("force"));
         let now = now();
         let tracker = Tracker::new(self.resource, self.subresource, &now);
-        let before = match self.existing(state) {
-            Ok(before) => Some(self.present(before)),
-            Err(missing) if !self.subresource.is_empty() => return Err(missing),
-            Err(_) => None,
-        };
-        let object = tracker.apply(before.as_ref(), &configuration, manager, force)?;
-        if before.is_some() {
-            return self.write(state, object);
-        }
-        if let Some(uid) = object["metadata"]["uid"].as_str() {
-            let why = format!(
-                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            );
-            return Err(Failure::conflict(&self.subject(), &why));
-        }
-        self.create_object(state, object)
+        tracker.apply(before, &configuration, manager, force)
     }
 }

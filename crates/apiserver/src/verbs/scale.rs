@@ -1,11 +1,15 @@
 //! The `scale` subresource: how many replicas something has, in one form for all kinds.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{Answer, Request};
-use crate::failure::{Cause, Failure, Subject};
+use crate::apply::{owners_of_scale, owners_with_scale};
+use crate::failure::{Cause, Failure};
 use crate::selectors;
 use crate::store::State;
+use crate::strategy::copy;
 
 /// Where the numbers of a kind are.
 struct Paths<'a> {
@@ -81,51 +85,69 @@ impl Request<'_> {
         Ok(Answer::ok(self.scale_of(self.existing(state)?)))
     }
 
+    /// What the subresource is before a write, its owners included.
+    fn owned_scale_of(&self, object: &Value) -> Value {
+        let mut scale = self.scale_of(object);
+        let owners = owners_of_scale(&object["metadata"]["managedFields"], self.paths().replicas);
+        if owners.as_array().is_some_and(|owners| !owners.is_empty()) {
+            scale["metadata"]["managedFields"] = owners;
+        }
+        scale
+    }
+
     /// Sets the number that is wanted.
     pub(crate) fn replace_scale(&self, state: &mut State) -> Result<Answer, Failure> {
-        let scale = self.parse()?;
-        if scale["metadata"]["name"] != self.name {
-            return Err(Failure::bad_request(format!(
-                "the name of the object ({}) does not match the name on the URL ({})",
-                scale["metadata"]["name"].as_str().unwrap_or_default(),
-                self.name
-            )));
-        }
-        self.write_scale(state, &scale)
+        let form = self.in_form()?;
+        let scale = form.parse()?;
+        form.check_place(&scale)?;
+        let before = self.owned_scale_of(self.existing(state)?);
+        self.write_scale(state, &before, scale)
     }
 
-    /// Patches the number that is wanted.
+    /// Patches or applies the number that is wanted.
     pub(crate) fn patch_scale(&self, state: &mut State) -> Result<Answer, Failure> {
-        let before = self.scale_of(self.existing(state)?);
-        let scale = self.patched(before)?;
-        self.write_scale(state, &scale)
+        let before = self.owned_scale_of(self.existing(state)?);
+        let scale = self.in_form()?.patched_object(&before)?;
+        self.write_scale(state, &before, scale)
     }
 
-    fn write_scale(&self, state: &mut State, scale: &Value) -> Result<Answer, Failure> {
+    fn write_scale(
+        &self,
+        state: &mut State,
+        before: &Value,
+        mut scale: Value,
+    ) -> Result<Answer, Failure> {
+        let form = self.in_form()?;
+        let warnings = form.admit(&mut scale)?;
+        form.track(Some(before), &mut scale);
         let wanted = &scale["spec"]["replicas"];
         let number = wanted.as_i64().unwrap_or_default();
         if number < 0 {
-            let subject = Subject {
-                group: "autoscaling",
-                resource: "Scale",
-                name: self.name,
-            };
             let cause = Cause::invalid(
                 "spec.replicas",
                 wanted,
                 "must be greater than or equal to 0",
             );
-            return Err(Failure::invalid(&subject, &[cause]));
+            return Err(form.invalid(&scale, &[cause]));
         }
-        let mut object = self.present(self.existing(state)?);
-        object["metadata"]["resourceVersion"] = scale["metadata"]["resourceVersion"].clone();
+        let existing = Arc::clone(self.existing(state)?);
+        let mut object = self.present(&existing);
+        for field in ["resourceVersion", "uid"] {
+            copy(&scale["metadata"], &mut object["metadata"], field);
+        }
         let path = self.paths().replicas.to_owned();
+        object["metadata"]["managedFields"] = owners_with_scale(
+            &existing["metadata"]["managedFields"],
+            &scale["metadata"]["managedFields"],
+            &path,
+            &self.resource.api_version(),
+        );
         let mut place = &mut object;
         for step in path.trim_start_matches('.').split('.') {
             place = &mut place[step];
         }
         *place = json!(number);
-        let mut answer = self.write(state, object)?;
+        let mut answer = self.keep(state, &existing, object, warnings)?;
         answer.body = self.scale_of(&answer.body);
         Ok(answer)
     }

@@ -7,6 +7,7 @@ use crate::accounts::{Accounts, Claims, Named, Private, seconds};
 use crate::admission;
 use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
+use crate::strategy::copy;
 
 const GROUP: &str = "authentication.k8s.io";
 /// Shortest life of a token, in seconds.
@@ -19,7 +20,10 @@ const EXTENDED: i64 = 365 * 24 * 3600;
 impl Request<'_> {
     /// Makes a token for an account.
     pub(crate) fn token(&self, state: &State, accounts: &Accounts) -> Result<Answer, Failure> {
-        let mut request = self.parse()?;
+        let form = self.in_form()?;
+        let mut request = form.parse()?;
+        let warnings = form.admit(&mut request)?;
+        form.track(None, &mut request);
         let account = self.existing(state)?;
         admission::admit(state, &self.attempt(None), &mut request)?;
         let spec = &request["spec"];
@@ -92,11 +96,12 @@ impl Request<'_> {
                 "uid": account["metadata"]["uid"], "creationTimestamp": now()},
             "spec": {"audiences": audiences, "expirationSeconds": lasts, "boundObjectRef": bound},
         });
+        copy(&request["metadata"], &mut body["metadata"], "managedFields");
         body["status"] = json!({"token": token, "expirationTimestamp": instant(told)});
         Ok(Answer {
             code: 201,
             body,
-            warnings: Vec::new(),
+            warnings,
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::create::establish;
+use super::create::{Made, establish};
 use super::{Answer, Request, has_finalizers};
 use crate::apply::keep_times;
 use crate::failure::{Cause, Failure};
@@ -59,13 +59,12 @@ impl Request<'_> {
     pub(crate) fn replace(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
         self.check_place(&object)?;
-        let version = object["metadata"]["resourceVersion"].as_str();
-        let unversioned = version.is_none_or(str::is_empty);
+        let unversioned = given_version(&object).is_ok_and(|version| version == 0);
         if self.existing(state).is_err() {
             if self.subresource.is_empty()
                 && MADE_BY_UPDATE.contains(&self.resource.storage.as_str())
             {
-                return self.create_object(state, object);
+                return self.create_object(state, object, Made::Changed);
             }
         } else if unversioned
             && (self.resource.custom.is_some()
@@ -87,33 +86,51 @@ impl Request<'_> {
     /// Writes what an object shall be from now on.
     pub(super) fn write(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
         let before = Arc::clone(self.existing(state)?);
+        let forgets = object["metadata"]["managedFields"]
+            .as_array()
+            .is_some_and(Vec::is_empty);
         let warnings = self.admit(&mut object)?;
+        if forgets {
+            // an empty list says more than none
+            object["metadata"]["managedFields"] = json!([]);
+        }
         if events::is_newer_form(self.resource) {
             self.track(Some(&self.present(&before)), &mut object);
         } else {
             self.track(Some(&before), &mut object);
         }
+        self.keep(state, &before, object, warnings)
+    }
+
+    /// Keeps what an object shall be from now on, its owners included.
+    pub(super) fn keep(
+        &self,
+        state: &mut State,
+        before: &Arc<Value>,
+        mut object: Value,
+        warnings: Vec<String>,
+    ) -> Result<Answer, Failure> {
         events::store(self.resource, &mut object);
         self.check_place(&object)?;
-        self.check_version(&before, &object)?;
+        self.check_version(before, &object)?;
         for field in OWN {
             copy(&before["metadata"], &mut object["metadata"], field);
         }
         object["apiVersion"] = before["apiVersion"].clone();
-        let attempt = self.attempt(Some(&before));
+        let attempt = self.attempt(Some(before));
         admission::admit(state, &attempt, &mut object)?;
-        strategy::prepare_update(self.resource, state, self.subresource, &before, &mut object)?;
+        strategy::prepare_update(self.resource, state, self.subresource, before, &mut object)?;
         if self.resource.storage == DEFINITIONS && self.subresource.is_empty() {
             establish(&mut object);
         }
         self.tidy(&mut object);
-        let mut causes = validation::of_change(self.resource, self.subresource, &before, &object);
-        causes.extend(values::judge(self.resource, Some(&before), &object));
+        let mut causes = validation::of_change(self.resource, self.subresource, before, &object);
+        causes.extend(values::judge(self.resource, Some(before), &object));
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));
         }
-        keep_times(&before, &mut object);
-        if object == *before || self.dry_run() {
+        keep_times(before, &mut object);
+        if object == **before || self.dry_run() {
             return Ok(Answer {
                 code: 200,
                 body: self.present(&object),
@@ -166,12 +183,22 @@ impl Request<'_> {
             );
             return Err(Failure::conflict(&self.subject(), &why));
         }
-        let given = object["metadata"]["resourceVersion"]
-            .as_str()
-            .unwrap_or_default();
-        if !given.is_empty() && Some(given) != before["metadata"]["resourceVersion"].as_str() {
+        let given = given_version(object)?;
+        if given > 0 && given != given_version(before)? {
             return Err(Failure::modified(&self.subject()));
         }
         Ok(())
+    }
+}
+
+/// The version that an object names, 0 for none.
+pub(super) fn given_version(object: &Value) -> Result<u64, Failure> {
+    match object["metadata"]["resourceVersion"].as_str() {
+        None | Some("") => Ok(0),
+        Some(text) => text.parse().map_err(|_| {
+            Failure::unnamed(format!(
+                "strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        }),
     }
 }

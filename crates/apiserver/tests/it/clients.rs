@@ -20,10 +20,11 @@ const NOBODY: &str = "nobody-token";
 pub(crate) async fn start() -> Running {
     let user = User {
         name: "nobody".into(),
-        groups: Vec::new(),
+        ..User::default()
     };
     let options = Options {
         tokens: HashMap::from([(NOBODY.to_owned(), user)]),
+        proxies_to_loopback: true,
         ..Options::default()
     };
     Server::start(options).await.unwrap()

@@ -49,9 +49,11 @@ impl Place {
             groups: ["system:nodes", "system:authenticated"]
                 .map(Into::into)
                 .into(),
+            ..User::default()
         };
         let server = Server::start(Options {
             tokens: HashMap::from([(TOKEN.to_owned(), user)]),
+            proxies_to_loopback: true,
             ..Options::default()
         })
         .await
