@@ -1,5 +1,5 @@
-//! Objects as they are taken in: unknown fields removed and reported, types checked, amounts in their canonical form, and for custom
-//! resources the defaults of their schema.
+//! Objects of built-in kinds as they are taken in: unknown fields removed and reported, types checked, amounts in their canonical form.
+//! Custom objects: `definitions::objects`.
 
 use serde_json::Value;
 
@@ -12,14 +12,13 @@ use super::times;
 pub(crate) struct Findings {
     /// Paths of fields that the schema does not have; they were removed.
     pub(crate) unknown: Vec<String>,
-    /// The first value of a wrong type in a built-in kind, as its decoder says it.
+    /// The first value of a wrong type, as the decoder says it.
     pub(crate) undecodable: Option<String>,
 }
 
 /// Checks and tidies an object in place.
-pub(crate) fn decode(schema: Node<'_>, object: &mut Value, custom: bool) -> Findings {
+pub(crate) fn decode(schema: Node<'_>, object: &mut Value) -> Findings {
     let mut reader = Reader {
-        custom,
         found: Findings::default(),
     };
     reader.value(schema, object, "", schema.type_name());
@@ -27,7 +26,6 @@ pub(crate) fn decode(schema: Node<'_>, object: &mut Value, custom: bool) -> Find
 }
 
 struct Reader {
-    custom: bool,
     found: Findings,
 }
 
@@ -49,12 +47,11 @@ impl Reader {
             }
             return;
         }
-        if !self.has_type(schema, value) {
+        if !has_type(schema, value) {
             self.mistyped(schema, value, path, owner);
             return;
         }
-        if !self.custom
-            && schema.format() == "date-time"
+        if schema.format() == "date-time"
             && let Some(text) = value.as_str()
         {
             match times::canonical(text, schema.type_name() == "MicroTime") {
@@ -79,16 +76,14 @@ impl Reader {
         let Some(fields) = value.as_object_mut() else {
             return;
         };
-        if !self.custom {
-            fields.retain(|_, field| !field.is_null());
-        }
+        fields.retain(|_, field| !field.is_null());
         let mut unknown = Vec::new();
         let is_map = schema.properties().is_none() && schema.additional().is_some();
         for (name, field) in fields.iter_mut() {
             let inner = join(path, name);
             match schema.field(name) {
                 // Go's decoder does not name the keys of maps
-                Some(known) if is_map && !self.custom => self.value(known, field, path, owner),
+                Some(known) if is_map => self.value(known, field, path, owner),
                 Some(known) => self.value(known, field, &inner, schema.type_name()),
                 None => {
                     unknown.push(name.clone());
@@ -99,45 +94,9 @@ impl Reader {
         for name in unknown {
             fields.remove(&name);
         }
-        if !self.custom {
-            return;
-        }
-        for (name, field) in schema.properties().into_iter().flatten() {
-            if let Some(default) = Node::new(field).default()
-                && fields.get(name).is_none_or(Value::is_null)
-            {
-                fields.insert(name.clone(), default.clone());
-            }
-        }
-    }
-
-    fn has_type(&self, schema: Node<'_>, value: &Value) -> bool {
-        if value.is_null() {
-            return !self.custom || schema.word("nullable") == Some(&Value::Bool(true));
-        }
-        if schema.is_int_or_string() {
-            return value.is_string() || value.is_i64() || value.is_u64();
-        }
-        match schema.kind() {
-            "object" => value.is_object(),
-            "array" => value.is_array(),
-            "string" => value.is_string(),
-            "boolean" => value.is_boolean(),
-            "integer" => {
-                value.is_i64()
-                    || value.is_u64()
-                    || value.as_f64().is_some_and(|number| number.fract() == 0.0)
-            }
-            "number" => value.is_number(),
-            _ => true,
-        }
     }
 
     fn mistyped(&mut self, schema: Node<'_>, value: &Value, path: &str, owner: &str) {
-        // custom resources are judged when they are complete
-        if self.custom {
-            return;
-        }
         let wanted = match (schema.kind(), schema.format()) {
             ("boolean", _) => "bool".to_owned(),
             ("integer", "") => "int64".to_owned(),
@@ -169,7 +128,30 @@ impl Reader {
     }
 }
 
-fn join(path: &str, name: &str) -> String {
+fn has_type(schema: Node<'_>, value: &Value) -> bool {
+    if value.is_null() {
+        return true;
+    }
+    if schema.is_int_or_string() {
+        return value.is_string() || value.is_i64() || value.is_u64();
+    }
+    match schema.kind() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => {
+            value.is_i64()
+                || value.is_u64()
+                || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
+        "number" => value.is_number(),
+        _ => true,
+    }
+}
+
+/// The path of a field.
+pub(crate) fn join(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()
     } else {
@@ -199,7 +181,7 @@ mod tests {
     fn unknown_fields_of_a_pod_are_named_and_removed() {
         let mut pod = json!({"metadata": {"foo": 1}, "spec": {"containers": [{"name": "c", "bar": 1,
             "resources": {"limits": {"cpu": "0.5"}}}]}});
-        let found = decode(Node::of_type("io.k8s.api.core.v1.Pod"), &mut pod, false);
+        let found = decode(Node::of_type("io.k8s.api.core.v1.Pod"), &mut pod);
         assert_eq!(found.unknown, ["metadata.foo", "spec.containers[0].bar"]);
         assert_eq!(
             pod["spec"]["containers"][0],
@@ -210,26 +192,12 @@ mod tests {
     #[test]
     fn a_wrong_type_is_reported_as_the_decoder_says_it() {
         let mut object = json!({"spec": {"replicas": "x"}});
-        let found = decode(
-            Node::of_type("io.k8s.api.apps.v1.Deployment"),
-            &mut object,
-            false,
-        );
+        let found = decode(Node::of_type("io.k8s.api.apps.v1.Deployment"), &mut object);
         assert_eq!(
             found.undecodable.as_deref(),
             Some(
                 "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
             )
         );
-    }
-
-    #[test]
-    fn custom_objects_are_pruned_and_defaulted() {
-        let schema = json!({"type": "object", "required": ["size"], "properties": {
-            "size": {"type": "integer"}, "color": {"type": "string", "default": "red", "enum": ["red"]}}});
-        let mut object = json!({"other": 1});
-        let found = decode(Node::new(&schema), &mut object, true);
-        assert_eq!(object, json!({"color": "red"}));
-        assert_eq!(found.unknown, ["other"]);
     }
 }

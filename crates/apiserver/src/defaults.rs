@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::registry::Resource;
+use super::definitions::life;
+use super::registry::{DEFINITIONS, Resource};
 
 mod pod;
 mod workloads;
@@ -27,6 +28,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         "services" => service(object),
         "secrets" => secret(object),
         "namespaces" => namespace(object),
+        DEFINITIONS => life::defaults(object),
         "nodes" => node(object),
         "persistentvolumes" => {
             missing(&mut object["status"], "phase", || json!("Pending"));

@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::registry::{Resource, Table, facts, group_version};
 
@@ -126,6 +129,16 @@ fn group(table: &Table, name: &str) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": preferred})
 }
 
+/// What tells clients that objects are kept in another version than before.
+fn storage_hash(resource: &Resource) -> String {
+    let version = match &resource.custom {
+        Some(custom) => &custom.storage_version,
+        None => &resource.version,
+    };
+    let digest = Sha256::digest(format!("{}/{version}/{}", resource.group, resource.kind));
+    STANDARD.encode(&digest[..8])
+}
+
 fn resources(table: &Table, group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
     for resource in &table.ordered {
@@ -141,6 +154,9 @@ fn resources(table: &Table, group: &str, version: &str) -> Option<Value> {
         }
         if !resource.categories.is_empty() {
             entry["categories"] = json!(resource.categories);
+        }
+        if resource.custom.is_some() {
+            entry["storageVersionHash"] = json!(storage_hash(resource));
         }
         list.push(entry);
         for sub in &resource.subresources {

@@ -124,6 +124,16 @@ impl Cause {
         }
     }
 
+    /// More items or fields than there may be.
+    pub(crate) fn too_many(field: impl Into<String>, count: usize, most: usize) -> Self {
+        let ending = if most == 1 { "" } else { "s" };
+        Self {
+            reason: "FieldValueTooMany",
+            message: format!("Too many: {count}: must have at most {most} item{ending}"),
+            field: field.into(),
+        }
+    }
+
     /// A value that is there twice.
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self {
@@ -164,7 +174,8 @@ impl Cause {
         }
     }
 
-    fn text(&self) -> String {
+    /// Path and text, as the message says it.
+    pub(crate) fn text(&self) -> String {
         format!("{}: {}", self.field, self.message)
     }
 }

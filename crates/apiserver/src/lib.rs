@@ -39,6 +39,7 @@ mod authority;
 mod authz;
 mod decode;
 mod defaults;
+mod definitions;
 mod discovery;
 mod events;
 mod failure;

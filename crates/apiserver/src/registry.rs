@@ -1,11 +1,13 @@
 //! The resources that the server has: the built-in table, as a real server's discovery tells it, and those of
 //! CustomResourceDefinitions.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
+use super::definitions::life;
 use super::schema::{self, Node};
 use super::store::State;
 use super::views::PrinterColumn;
@@ -43,6 +45,12 @@ pub(crate) struct Custom {
     pub(crate) columns: Vec<PrinterColumn>,
     /// Its rules in CEL.
     pub(crate) rules: kube_cel::CompiledSchema,
+    /// Version in which objects are kept.
+    pub(crate) storage_version: String,
+    /// Schema of that version.
+    pub(crate) storage_schema: Arc<Value>,
+    /// Whether the definition is about to go: nothing new is made any more.
+    pub(crate) terminating: bool,
     /// Warning of a deprecated version.
     pub(crate) deprecation: Option<String>,
 }
@@ -216,7 +224,12 @@ static FORMS: LazyLock<HashMap<(String, String), Arc<Resource>>> = LazyLock::new
     .collect()
 });
 
-static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(built_in()));
+static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(of_facts()));
+
+/// The built-in resources.
+pub(crate) fn built_in() -> &'static Table {
+    &BUILT_IN
+}
 
 /// Whether a built-in resource has objects of this kind.
 pub(crate) fn has_kind(api_version: &str, kind: &str) -> bool {
@@ -232,7 +245,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn built_in() -> Table {
+fn of_facts() -> Table {
     let kinds = schema_by_kind();
     let mut table = Table::default();
     for part in ["api", "apis"] {
@@ -341,10 +354,19 @@ impl Registry {
 fn custom(definition: &Value) -> Vec<Resource> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
-    if names["plural"].as_str().is_none_or(str::is_empty) {
+    if !life::is_true(definition, "Established") {
         return Vec::new();
     }
-    let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let storage = versions.iter().find(|version| version["storage"] == true);
+    let storage_version = storage
+        .map(|version| text(&version["name"]))
+        .unwrap_or_default();
+    let storage_schema = storage.map_or(Value::Null, |version| {
+        with_meta(&version["schema"]["openAPIV3Schema"])
+    });
+    let storage_schema = Arc::new(storage_schema);
+    versions.sort_by_cached_key(|version| Priority::of(&text(&version["name"])));
     let group = text(&spec["group"]);
     versions
         .into_iter()
@@ -408,6 +430,9 @@ fn custom(definition: &Value) -> Vec<Resource> {
                         .map(|path| path.trim_start_matches('.').to_owned())
                         .collect(),
                     rules: kube_cel::compile_schema(&raw),
+                    storage_version: storage_version.clone(),
+                    storage_schema: Arc::clone(&storage_schema),
+                    terminating: life::is_true(definition, "Terminating"),
                     columns: PrinterColumn::of_version(version),
                     deprecation,
                 }),
@@ -415,6 +440,34 @@ fn custom(definition: &Value) -> Vec<Resource> {
             }
         })
         .collect()
+}
+
+/// The place of a version among others: finished ones first, then betas and alphas, newer before older, then all other names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Priority {
+    Versioned(u8, Reverse<u64>, Reverse<u64>),
+    Other(String),
+}
+
+impl Priority {
+    fn of(name: &str) -> Self {
+        let parsed = || {
+            let rest = name.strip_prefix('v')?;
+            let number = |text: &str| -> Option<u64> { text.parse().ok().filter(|n| *n > 0) };
+            for (stage, word) in [(1, "beta"), (2, "alpha")] {
+                if let Some((major, minor)) = rest.split_once(word) {
+                    let minor = if minor.is_empty() { 0 } else { number(minor)? };
+                    return Some(Self::Versioned(
+                        stage,
+                        Reverse(number(major)?),
+                        Reverse(minor),
+                    ));
+                }
+            }
+            Some(Self::Versioned(0, Reverse(number(rest)?), Reverse(0)))
+        };
+        parsed().unwrap_or_else(|| Self::Other(name.to_owned()))
+    }
 }
 
 fn scale_paths(scale: &Value) -> Option<[String; 3]> {

@@ -4,7 +4,7 @@ use kube_cel::{CompiledSchema, ErrorKind, ValidationError, Validator};
 use serde_json::Value;
 
 use super::failure::Cause;
-use super::values::at;
+use super::values::{NOWHERE, at};
 
 thread_local! {
     /// The functions that rules may use; made once for each thread, as they cannot be shared.
@@ -30,8 +30,11 @@ pub(crate) fn judge(schema: &CompiledSchema, before: Option<&Value>, object: &Va
 }
 
 fn cause(error: &ValidationError, object: &Value) -> Cause {
-    let field = error.field_path.clone();
-    let value = at(object, &field);
+    let value = at(object, &error.field_path);
+    let field = match error.field_path.as_str() {
+        "" => NOWHERE.to_owned(),
+        path => path.to_owned(),
+    };
     if error.kind != ErrorKind::ValidationFailure {
         let why = std::error::Error::source(error)
             .map_or_else(|| error.message.clone(), ToString::to_string);

@@ -45,6 +45,15 @@ impl<'a> Node<'a> {
     /// The schema of a built-in type.
     #[cfg(test)]
     pub(crate) fn of_type(name: &'a str) -> Self {
+        Self::named(name)
+    }
+
+    /// The metadata that all objects have.
+    pub(crate) fn object_meta() -> Node<'static> {
+        Node::named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+    }
+
+    fn named(name: &'a str) -> Self {
         let target = BUILT_IN.get(name).unwrap_or(&ANYTHING);
         Self {
             here: target,

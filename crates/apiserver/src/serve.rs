@@ -19,14 +19,16 @@ use tokio_rustls::TlsAcceptor;
 use super::Shared;
 use super::authn::{self, Identity};
 use super::authz::{self, Attributes, User};
+use super::definitions;
 use super::discovery;
 use super::failure::{Failure, Subject};
 use super::faults::{self, Effects, Met};
 use super::openapi;
 use super::protobuf;
-use super::registry::{Resource, Table};
+use super::registry::{DEFINITIONS, Resource, Table};
 use super::reviews;
 use super::selectors::named;
+use super::store::State;
 use super::verbs::{Answer, Request};
 use super::views::View;
 
@@ -452,6 +454,20 @@ fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Fa
         request.check_write_options(options)?;
     }
     let state = &mut shared.store.lock();
+    let answer = act(shared, verb, request, state);
+    let is_defined = request.resource.custom.is_some() || request.resource.storage == DEFINITIONS;
+    if is_defined && answer.is_ok() && !["get", "list"].contains(&verb) {
+        definitions::life::go_on(state);
+    }
+    answer
+}
+
+fn act(
+    shared: &Shared,
+    verb: &str,
+    request: &Request<'_>,
+    state: &mut State,
+) -> Result<Answer, Failure> {
     let past = request.past(state);
     match (request.subresource, verb) {
         ("scale", "get") => request.get_scale(state),
@@ -516,7 +532,17 @@ fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<()
         "deletecollection" => !is_everywhere,
         _ => !is_everywhere && !target.name.is_empty(),
     };
+    let ends = resource
+        .custom
+        .as_ref()
+        .is_some_and(|custom| custom.terminating);
     if verbs.iter().any(|known| known == verb) && has_path {
+        if ends && verb == "create" {
+            let mut failure = Failure::not_supported(&subject, verb);
+            failure.message =
+                format!("{verb} not allowed while custom resource definition is terminating");
+            return Err(failure);
+        }
         Ok(())
     } else if is_custom && !target.subresource.is_empty() {
         Err(Failure::not_supported(&subject, verb))

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::defaults::TEMPLATE_GENERATION;
+use super::definitions::life;
 use super::failure::Failure;
 use super::pods;
 use super::registry::{DEFINITIONS, Resource};
@@ -92,6 +93,7 @@ pub(crate) fn prepare_create(
                 }]);
             }
         }
+        DEFINITIONS => life::begin(object),
         "persistentvolumes" => {
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]});
         }
@@ -126,6 +128,7 @@ pub(crate) fn prepare_update(
         ("namespaces", "") => copy_part(before, object, "spec", "finalizers"),
         ("namespaces", "finalize") => copy(before, object, "status"),
         ("services", "") => service::allocate(state, object, Some(before))?,
+        (DEFINITIONS, "") => life::remember_storage(object),
         ("daemonsets.apps", "") => count_templates(before, object),
         ("pods", "ephemeralcontainers") => only_part(before, object, &["ephemeralContainers"]),
         ("pods", "resize") => resize(before, object),

@@ -4,13 +4,14 @@
 
 use serde_json::{Value, json};
 
+use super::definitions::validation as definitions;
 use super::failure::Cause;
-use super::registry::Resource;
+use super::registry::{DEFINITIONS, Resource};
 
 mod change;
 mod kinds;
-mod meta;
-mod names;
+pub(crate) mod meta;
+pub(crate) mod names;
 mod pod;
 mod resources;
 mod workloads;
@@ -19,7 +20,9 @@ mod workloads;
 pub(crate) fn of_new(resource: &Resource, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     meta::check(resource, object, &mut causes);
-    if resource.custom.is_none() {
+    if resource.storage == DEFINITIONS {
+        causes.extend(definitions::of_new(object));
+    } else if resource.custom.is_none() {
         contents(resource, object, &mut causes);
     }
     causes
@@ -33,7 +36,11 @@ pub(crate) fn of_change(
     object: &Value,
 ) -> Vec<Cause> {
     let mut causes = Vec::new();
-    meta::check_change(before, object, &mut causes);
+    meta::check_change(resource, before, object, &mut causes);
+    if resource.storage == DEFINITIONS {
+        causes.extend(definitions::of_change(subresource, before, object));
+        return causes;
+    }
     if resource.custom.is_some() || subresource == "status" {
         return causes;
     }

@@ -13,16 +13,29 @@ use super::registry::Resource;
 use super::rules;
 use super::schema::Node;
 
+mod embedded;
+mod scale;
+
 /// Path of a cause that has none.
-const NOWHERE: &str = "<nil>";
+pub(crate) const NOWHERE: &str = "<nil>";
 
 /// What is wrong with a custom resource; `before` is `None` for a new one. What was wrong before and did not change is let pass.
-pub(crate) fn judge(resource: &Resource, before: Option<&Value>, object: &Value) -> Vec<Cause> {
+pub(crate) fn judge(
+    resource: &Resource,
+    subresource: &str,
+    before: Option<&Value>,
+    object: &Value,
+) -> Vec<Cause> {
     let Some(custom) = &resource.custom else {
         return Vec::new();
     };
     let mut causes = Vec::new();
     check(resource.schema(), object, "", &mut causes);
+    if let Some(paths) = &custom.scale {
+        scale::check(paths, subresource, object, &mut causes);
+    }
+    embedded::check(resource.schema().raw(), object, "", &mut causes);
+    lists(resource.schema(), object, "", &mut causes);
     if let Some(before) = before {
         causes.retain(|cause| {
             let unchanged = at(object, &cause.field);
@@ -51,6 +64,15 @@ pub(crate) fn judge(resource: &Resource, before: Option<&Value>, object: &Value)
     } else {
         causes.extend(rules::judge(&custom.rules, before, object));
     }
+    causes
+}
+
+/// What is wrong with a value that a schema is about, but for rules.
+pub(crate) fn of_schema(schema: Node<'_>, value: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    check(schema, value, "", &mut causes);
+    embedded::check(schema.raw(), value, "", &mut causes);
+    lists(schema, value, "", &mut causes);
     causes
 }
 
@@ -110,7 +132,6 @@ fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
                     check(inner, item, &format!("{path}[{index}]"), causes);
                 }
             }
-            duplicates(schema, items, path, causes);
         }
         Value::String(text) => string(schema, text, path, causes),
         Value::Number(_) => number(schema, value, path, causes),
@@ -186,12 +207,7 @@ fn counts(
             .map(|bound| bound as usize)
     };
     if let Some(most) = bound("max").filter(|most| count > *most) {
-        let ending = if most == 1 { "" } else { "s" };
-        causes.push(Cause {
-            reason: "FieldValueTooMany",
-            message: format!("Too many: {count}: must have at most {most} item{ending}"),
-            field: path.to_owned(),
-        });
+        causes.push(Cause::too_many(path, count, most));
     }
     if let Some(least) = bound("min").filter(|least| count < *least) {
         let detail = format!("{path} in body should have at least {least} {noun}");
@@ -207,11 +223,7 @@ fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
     };
     let length = text.chars().count();
     if let Some(most) = bound("maxLength").filter(|most| length > *most) {
-        causes.push(Cause {
-            reason: "FieldValueTooLong",
-            message: format!("Too long: may not be more than {most} bytes"),
-            field: path.to_owned(),
-        });
+        causes.push(Cause::too_long(path, most));
     }
     if let Some(least) = bound("minLength").filter(|least| length < *least) {
         let detail = format!("{path} in body should be at least {least} chars long");
@@ -310,6 +322,28 @@ fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
     {
         let detail = format!("{path} in body should be a multiple of {shown}");
         causes.push(Cause::invalid(path, value, &detail));
+    }
+}
+
+/// Lists in a value whose items have to differ.
+fn lists(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                if let Some(inner) = schema.field(name).filter(|inner| !inner.is_opaque()) {
+                    lists(inner, field, &join(path, name), causes);
+                }
+            }
+        }
+        Value::Array(items) => {
+            duplicates(schema, items, path, causes);
+            if let Some(inner) = schema.items() {
+                for (index, item) in items.iter().enumerate() {
+                    lists(inner, item, &format!("{path}[{index}]"), causes);
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -434,6 +468,7 @@ mod tests {
     ) {
         let mut causes = Vec::new();
         check(Node::new(&schema), &value, "v", &mut causes);
+        lists(Node::new(&schema), &value, "v", &mut causes);
         let texts: Vec<String> = causes
             .iter()
             .map(|cause| format!("{}: {}", cause.field, cause.message))

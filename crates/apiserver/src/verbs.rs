@@ -13,6 +13,7 @@ use super::apply::{self, Tracker};
 use super::authn::Identity;
 use super::decode::{Findings, decode};
 use super::defaults;
+use super::definitions::objects;
 use super::events;
 use super::failure::{Cause, Failure, Subject};
 use super::faults::Effects;
@@ -21,6 +22,7 @@ use super::shape;
 use super::store::{Key, State};
 
 pub(crate) use self::create::suffix;
+pub(crate) use self::delete::mark;
 pub(crate) use self::read::{Filter, Page, is_true};
 
 mod binding;
@@ -149,11 +151,28 @@ impl Request<'_> {
 
     /// An object in the version that was asked for.
     pub(crate) fn present(&self, object: &Value) -> Value {
-        let mut object = object.clone();
+        let mut object = objects::shown(self.resource, object).into_owned();
         object["apiVersion"] = json!(self.resource.api_version());
         object["kind"] = json!(self.resource.kind);
         events::show(self.resource, &mut object);
         object
+    }
+
+    /// An object as it is kept.
+    fn kept(&self, object: Value) -> Value {
+        match &self.resource.custom {
+            Some(custom) => objects::kept(self.resource, custom, object),
+            None => object,
+        }
+    }
+
+    /// An object as it is before a write: as the version that is written has it.
+    fn known(&self, state: &State) -> Result<Arc<Value>, Failure> {
+        let stored = self.existing(state)?;
+        Ok(match &self.resource.custom {
+            Some(_) => Arc::new(self.present(stored)),
+            None => Arc::clone(stored),
+        })
     }
 
     fn existing<'s>(&self, state: &'s State) -> Result<&'s Arc<Value>, Failure> {
@@ -176,7 +195,11 @@ impl Request<'_> {
         let Findings {
             unknown,
             undecodable,
-        } = decode(self.resource.schema(), object, custom);
+        } = if custom {
+            objects::take_in(self.resource.schema().raw(), object)
+        } else {
+            decode(self.resource.schema(), object)
+        };
         let cannot = |why: &str| {
             Failure::bad_request(format!(
                 "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
@@ -233,7 +256,8 @@ impl Request<'_> {
     }
 }
 
-fn has_finalizers(object: &Value) -> bool {
+/// Whether something holds an object that is to go.
+pub(crate) fn has_finalizers(object: &Value) -> bool {
     let filled = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
     filled(&object["metadata"]["finalizers"])
         || object["kind"] == "Namespace" && filled(&object["spec"]["finalizers"])

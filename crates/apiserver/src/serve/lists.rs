@@ -8,6 +8,7 @@ use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 
 use super::{Body, BodyError, text_body};
+use crate::definitions::objects::shown;
 use crate::registry::Resource;
 use crate::verbs::Page;
 
@@ -75,6 +76,7 @@ impl Writing {
 
 /// An object of a list. Built-in lists name the kind once; others have it in each object, in the version that was asked for.
 fn write_item(resource: &Resource, object: &Value, text: &mut Vec<u8>) {
+    let object = shown(resource, object);
     let is_custom = resource.custom.is_some();
     text.push(b'{');
     let mut is_first = true;

@@ -1,5 +1,6 @@
 //! Watches: the changes of a resource as one endless body.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{Body, BodyError, Cut, respond_with};
 use crate::Shared;
+use crate::definitions::objects::shown;
 use crate::events;
 use crate::failure::Failure;
 use crate::faults::{Effects, Open, WatchEnd};
@@ -250,7 +252,8 @@ impl Watch {
             };
             let leaves = kind == "DELETED" && !change.deleted;
             let as_kept = change.object["kind"] == self.resource.kind.as_str()
-                && change.object["apiVersion"] == self.resource.api_version().as_str();
+                && change.object["apiVersion"] == self.resource.api_version().as_str()
+                && matches!(shown(&self.resource, &change.object), Cow::Borrowed(_));
             if self.view == View::Whole && as_kept && !leaves {
                 let object = shared.store.text(change);
                 let mut text = Vec::with_capacity(object.len() + 32);
@@ -262,8 +265,8 @@ impl Watch {
                 self.ready.push_back(Event::Text(text.into()));
             } else {
                 // what left the selection is shown as it was when it was in it
-                let shown = change.before.as_ref().filter(|_| leaves);
-                let mut object = Value::clone(shown.unwrap_or(&change.object));
+                let last = change.before.as_ref().filter(|_| leaves);
+                let mut object = shown(&self.resource, last.unwrap_or(&change.object)).into_owned();
                 copy(
                     &change.object["metadata"],
                     &mut object["metadata"],

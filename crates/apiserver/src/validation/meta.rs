@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{indexed, names, text};
 use crate::failure::Cause;
-use crate::registry::Resource;
+use crate::registry::{DEFINITIONS, Resource};
 
 /// Largest size of all annotations together, in bytes.
 const LARGEST_ANNOTATIONS: usize = 256 * 1024;
@@ -21,14 +21,65 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
             "name or generateName is required",
         ));
     } else {
-        let wrong = name_of(resource, name);
+        let mut wrong = name_of(resource, name);
+        if resource.storage == DEFINITIONS {
+            let spec = &object["spec"];
+            let wanted = format!(
+                "{}.{}",
+                text(&spec["names"]["plural"]),
+                text(&spec["group"])
+            );
+            if name != wanted {
+                wrong.push("must be spec.names.plural+\".\"+spec.group".to_owned());
+            }
+        }
         causes.extend(
             wrong
                 .into_iter()
                 .map(|why| Cause::invalid("metadata.name", &json!(name), &why)),
         );
     }
-    rest(metadata, causes);
+    rest(metadata, knows_finalizers(resource), causes);
+}
+
+/// Metadata of an object in another one, at a path.
+pub(crate) fn embedded(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let mut found = Vec::new();
+    rest(metadata, false, &mut found);
+    causes.extend(found.into_iter().map(|cause| Cause {
+        field: cause.field.replacen("metadata", path, 1),
+        ..cause
+    }));
+}
+
+/// What clients are told of new finalizers of custom objects that belong to no domain.
+pub(crate) fn finalizer_warnings(before: Option<&Value>, object: &Value) -> Vec<String> {
+    let all = |object: &Value| {
+        object["metadata"]["finalizers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let known = before.map(all).unwrap_or_default();
+    all(object)
+        .iter()
+        .filter(|finalizer| !known.contains(finalizer) && is_bare_finalizer(text(finalizer)))
+        .map(|finalizer| {
+            format!(
+                "metadata.finalizers: {finalizer}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+            )
+        })
+        .collect()
+}
+
+/// Whether a finalizer is neither one that everybody knows nor of a domain.
+fn is_bare_finalizer(name: &str) -> bool {
+    !name.contains('/') && !STANDARD_FINALIZERS.contains(&name)
+}
+
+/// Whether finalizers of a kind without a domain have to be known ones.
+fn knows_finalizers(resource: &Resource) -> bool {
+    resource.custom.is_none() && resource.storage != DEFINITIONS
 }
 
 fn name_of(resource: &Resource, name: &str) -> Vec<String> {
@@ -50,7 +101,7 @@ fn name_of(resource: &Resource, name: &str) -> Vec<String> {
 }
 
 /// Labels, annotations, owners and finalizers.
-fn rest(metadata: &Value, causes: &mut Vec<Cause>) {
+fn rest(metadata: &Value, finalizers_are_known: bool, causes: &mut Vec<Cause>) {
     labels(&metadata["labels"], "metadata.labels", causes);
     annotations(&metadata["annotations"], causes);
     owners(&metadata["ownerReferences"], causes);
@@ -63,7 +114,7 @@ fn rest(metadata: &Value, causes: &mut Vec<Cause>) {
                     .into_iter()
                     .map(|why| Cause::invalid(path.clone(), finalizer, &why)),
             );
-        } else if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
+        } else if finalizers_are_known && is_bare_finalizer(name) {
             causes.push(Cause::invalid(
                 path,
                 finalizer,
@@ -171,7 +222,12 @@ fn written(owner: &Value) -> String {
 }
 
 /// Metadata of a changed object.
-pub(super) fn check_change(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
+pub(super) fn check_change(
+    resource: &Resource,
+    before: &Value,
+    object: &Value,
+    causes: &mut Vec<Cause>,
+) {
     let (old, new) = (&before["metadata"], &object["metadata"]);
     let changed = ["labels", "annotations", "ownerReferences", "finalizers"]
         .iter()
@@ -199,5 +255,5 @@ pub(super) fn check_change(before: &Value, object: &Value, causes: &mut Vec<Caus
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }
     }
-    rest(new, causes);
+    rest(new, knows_finalizers(resource), causes);
 }

@@ -26,7 +26,7 @@ fn too_long(length: usize) -> String {
 }
 
 /// A DNS label.
-pub(super) fn label(text: &str) -> Vec<String> {
+pub(crate) fn label(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_LABEL {
         wrong.push(too_long(LONGEST_LABEL));
@@ -42,7 +42,7 @@ pub(super) fn label(text: &str) -> Vec<String> {
 }
 
 /// A DNS name.
-pub(super) fn subdomain(text: &str) -> Vec<String> {
+pub(crate) fn subdomain(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_SUBDOMAIN {
         wrong.push(too_long(LONGEST_SUBDOMAIN));
@@ -54,7 +54,7 @@ pub(super) fn subdomain(text: &str) -> Vec<String> {
 }
 
 /// A name of a service.
-pub(super) fn service(text: &str) -> Vec<String> {
+pub(crate) fn service(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_LABEL {
         wrong.push(too_long(LONGEST_LABEL));
@@ -66,7 +66,7 @@ pub(super) fn service(text: &str) -> Vec<String> {
 }
 
 /// A part of a path.
-pub(super) fn path_segment(text: &str) -> Vec<String> {
+pub(crate) fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
     }
@@ -85,7 +85,7 @@ fn is_key(text: &str) -> bool {
 }
 
 /// A key of labels and annotations: a name, with an optional prefix.
-pub(super) fn key(text: &str) -> Vec<String> {
+pub(crate) fn key(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let parts: Vec<&str> = text.split('/').collect();
     let name = match parts.as_slice() {
@@ -120,7 +120,7 @@ pub(super) fn key(text: &str) -> Vec<String> {
 }
 
 /// A value of a label.
-pub(super) fn value(text: &str) -> Vec<String> {
+pub(crate) fn value(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_LABEL {
         wrong.push(too_long(LONGEST_LABEL));

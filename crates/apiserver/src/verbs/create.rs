@@ -6,8 +6,8 @@ use super::update::given_version;
 use super::{Answer, Request, now};
 use crate::admission;
 use crate::failure::{Failure, Subject};
-use crate::registry::DEFINITIONS;
 use crate::store::{Key, State};
+use crate::validation::meta;
 use crate::{events, shape, strategy, validation, values};
 
 /// Longest part of a name that characters are added to, so that the whole is still a label.
@@ -43,7 +43,7 @@ impl Request<'_> {
                 metadata.remove(field);
             }
         }
-        let warnings = self.admit(&mut object)?;
+        let mut warnings = self.admit(&mut object)?;
         self.track(None, &mut object);
         events::store(self.resource, &mut object);
         self.place(&mut object)?;
@@ -67,12 +67,14 @@ impl Request<'_> {
         let attempt = named.attempt(None);
         admission::admit(state, &attempt, &mut object)?;
         strategy::prepare_create(self.resource, state, &mut object)?;
-        if self.resource.storage == DEFINITIONS {
-            establish(&mut object);
-        }
         self.tidy(&mut object);
         let mut causes = validation::of_new(self.resource, &object);
-        causes.extend(values::judge(self.resource, None, &object));
+        causes.extend(values::judge(
+            self.resource,
+            self.subresource,
+            None,
+            &object,
+        ));
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));
         }
@@ -98,11 +100,14 @@ impl Request<'_> {
             }
             return Err(failure);
         }
+        if self.resource.custom.is_some() {
+            warnings.extend(meta::finalizer_warnings(None, &object));
+        }
         admission::charge(state, &attempt, &object, self.dry_run())?;
         let body = if self.dry_run() {
             object
         } else {
-            Value::clone(&state.put(key, object))
+            Value::clone(&state.put(key, self.kept(object)))
         };
         Ok(Answer {
             code: 201,
@@ -195,41 +200,6 @@ impl Request<'_> {
             shape::settle(self.resource.schema(), object);
         }
     }
-}
-
-/// What the server adds to the definition of a custom resource.
-pub(super) fn establish(definition: &mut Value) {
-    let kind = definition["spec"]["names"]["kind"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let names = &mut definition["spec"]["names"];
-    if names["singular"].as_str().is_none_or(str::is_empty) {
-        names["singular"] = json!(kind.to_lowercase());
-    }
-    if names["listKind"].as_str().is_none_or(str::is_empty) {
-        names["listKind"] = json!(format!("{kind}List"));
-    }
-    let names = names.clone();
-    let stored: Vec<Value> = definition["spec"]["versions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|version| version["storage"] == true)
-        .map(|version| version["name"].clone())
-        .collect();
-    if definition["spec"]["conversion"].is_null() {
-        definition["spec"]["conversion"] = json!({"strategy": "None"});
-    }
-    let at = now();
-    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "lastTransitionTime": at, "reason": reason, "message": message});
-    definition["status"] = json!({
-        "acceptedNames": names, "storedVersions": stored,
-        "conditions": [
-            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        ],
-    });
 }
 
 /// Five characters as generated names end with.

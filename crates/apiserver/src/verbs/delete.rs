@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::body::{go_json_error, go_type, not_registered};
 use super::{Answer, Request, has_finalizers, instant, now};
 use crate::admission;
+use crate::definitions::life;
 use crate::failure::{self, Cause, Failure, Subject};
+use crate::registry::DEFINITIONS;
 use crate::store::{Key, State};
 
 const FOREGROUND: &str = "foregroundDeletion";
@@ -216,6 +218,14 @@ impl Request<'_> {
         let before = Arc::clone(self.existing(state)?);
         self.check_preconditions(&before, options)?;
         admission::check_delete(&self.attempt(Some(&before)), &before)?;
+        if self.resource.storage == DEFINITIONS && before["metadata"]["deletionTimestamp"].is_null()
+        {
+            let mut object = life::begin_end(&before, &now());
+            if !options.dry_run {
+                object = Value::clone(&state.put(self.key(), object));
+            }
+            return Ok(self.marked(&object, options));
+        }
         let mut object = Value::clone(&before);
         let marked = before["metadata"]["deletionTimestamp"].is_string();
         let is_namespace = self.resource.storage == "namespaces";
@@ -408,7 +418,7 @@ fn count(metadata: &mut Value) {
 }
 
 /// Marks an object without time of its own as being deleted.
-fn mark(object: &mut Value, is_namespace: bool) {
+pub(crate) fn mark(object: &mut Value, is_namespace: bool) {
     let metadata = &mut object["metadata"];
     let first = metadata["deletionTimestamp"].is_null();
     if first && metadata["deletionGracePeriodSeconds"].is_null() {

@@ -148,7 +148,7 @@ impl Request<'_> {
         } else {
             (object.to_string(), None)
         };
-        let findings = || decode(schema, &mut object.clone(), false).undecodable;
+        let findings = || decode(schema, &mut object.clone()).undecodable;
         let Some(why) = why.or_else(findings) else {
             return Ok(());
         };

@@ -1,7 +1,5 @@
 //! The `scale` subresource: how many replicas something has, in one form for all kinds.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use super::{Answer, Request};
@@ -122,7 +120,8 @@ impl Request<'_> {
         form.track(Some(before), &mut scale);
         let wanted = &scale["spec"]["replicas"];
         let number = wanted.as_i64().unwrap_or_default();
-        if number < 0 {
+        // of custom objects it is judged with the rest
+        if number < 0 && self.resource.custom.is_none() {
             let cause = Cause::invalid(
                 "spec.replicas",
                 wanted,
@@ -130,7 +129,7 @@ impl Request<'_> {
             );
             return Err(form.invalid(&scale, &[cause]));
         }
-        let existing = Arc::clone(self.existing(state)?);
+        let existing = self.known(state)?;
         let mut object = self.present(&existing);
         for field in ["resourceVersion", "uid"] {
             copy(&scale["metadata"], &mut object["metadata"], field);

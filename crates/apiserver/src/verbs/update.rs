@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::create::{Made, establish};
+use super::create::Made;
 use super::{Answer, Request, has_finalizers};
 use crate::apply::keep_times;
 use crate::failure::{Cause, Failure};
 use crate::registry::DEFINITIONS;
 use crate::store::State;
 use crate::strategy::{self, copy};
+use crate::validation::meta;
 use crate::{admission, events, validation, values};
 
 /// Kinds that a replacement makes when they do not exist.
@@ -85,7 +86,7 @@ impl Request<'_> {
 
     /// Writes what an object shall be from now on.
     pub(super) fn write(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
-        let before = Arc::clone(self.existing(state)?);
+        let before = self.known(state)?;
         let forgets = object["metadata"]["managedFields"]
             .as_array()
             .is_some_and(Vec::is_empty);
@@ -108,7 +109,7 @@ impl Request<'_> {
         state: &mut State,
         before: &Arc<Value>,
         mut object: Value,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
     ) -> Result<Answer, Failure> {
         events::store(self.resource, &mut object);
         self.check_place(&object)?;
@@ -120,17 +121,24 @@ impl Request<'_> {
         let attempt = self.attempt(Some(before));
         admission::admit(state, &attempt, &mut object)?;
         strategy::prepare_update(self.resource, state, self.subresource, before, &mut object)?;
-        if self.resource.storage == DEFINITIONS && self.subresource.is_empty() {
-            establish(&mut object);
-        }
         self.tidy(&mut object);
         let mut causes = validation::of_change(self.resource, self.subresource, before, &object);
-        causes.extend(values::judge(self.resource, Some(before), &object));
+        causes.extend(values::judge(
+            self.resource,
+            self.subresource,
+            Some(before),
+            &object,
+        ));
         if !causes.is_empty() {
             return Err(self.invalid(&object, &causes));
         }
+        if self.resource.custom.is_some() {
+            warnings.extend(meta::finalizer_warnings(Some(before), &object));
+        }
         keep_times(before, &mut object);
-        if object == **before || self.dry_run() {
+        let stored = self.existing(state)?;
+        let object = self.kept(object);
+        if object == **stored || self.dry_run() {
             return Ok(Answer {
                 code: 200,
                 body: self.present(&object),
@@ -144,6 +152,7 @@ impl Request<'_> {
                 == 0;
         if may_go && !has_finalizers(&object) {
             state.remove(&self.key());
+            let mut object = object;
             // the last state was never stored: it has the version of the one before
             copy(
                 &before["metadata"],

@@ -1,0 +1,290 @@
+//! What becomes of definitions after they were written: their names are accepted, they are established, and at their end all their
+//! objects go first. In a real server controllers do that; here it is done with the write, in the same steps.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::names::{self, Taken};
+use super::validation::approval;
+use crate::apply::Tracker;
+use crate::registry::{DEFINITIONS, Resource, built_in, storage_name};
+use crate::store::{Key, State};
+use crate::verbs;
+
+/// Holds a definition until its objects are gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// Who writes the status.
+const MANAGER: &str = "kube-apiserver";
+
+/// The texts of a list.
+pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+}
+
+/// A condition of a definition.
+pub(super) fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
+    let mut all = definition["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    all.find(|condition| condition["type"] == kind)
+}
+
+/// Whether a condition is there and true.
+pub(crate) fn is_true(definition: &Value, kind: &str) -> bool {
+    condition(definition, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// Sets a condition; its time is that of the last change of its status.
+pub(super) fn set_condition(
+    definition: &mut Value,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
+    let known = condition(definition, kind);
+    let since = known
+        .filter(|known| known["status"] == status)
+        .map_or_else(|| json!(now), |known| known["lastTransitionTime"].clone());
+    let new = json!({"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message});
+    let conditions = &mut definition["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(list) = conditions.as_array_mut() else {
+        return;
+    };
+    match list.iter_mut().find(|known| known["type"] == kind) {
+        Some(known) => *known = new,
+        None => list.push(new),
+    }
+}
+
+/// Fills in what a definition does not say.
+pub(crate) fn defaults(definition: &mut Value) {
+    let spec = &mut definition["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let kind = text(&spec["names"]["kind"]);
+    if !kind.is_empty() {
+        let names = &mut spec["names"];
+        if text(&names["singular"]).is_empty() {
+            names["singular"] = json!(kind.to_lowercase());
+        }
+        if text(&names["listKind"]).is_empty() {
+            names["listKind"] = json!(format!("{kind}List"));
+        }
+    }
+    if spec["conversion"].is_null() {
+        spec["conversion"] = json!({"strategy": "None"});
+    }
+    if let Some(service) = spec
+        .pointer_mut("/conversion/webhook/clientConfig/service")
+        .and_then(Value::as_object_mut)
+    {
+        service.entry("port").or_insert(json!(443));
+    }
+}
+
+/// The status of a new definition.
+pub(crate) fn begin(definition: &mut Value) {
+    definition["status"] =
+        json!({"acceptedNames": names::none(), "conditions": null, "storedVersions": null});
+    remember_storage(definition);
+}
+
+/// Notes the version in which objects will be kept.
+pub(crate) fn remember_storage(definition: &mut Value) {
+    let versions = definition["spec"]["versions"].as_array();
+    let mut versions = versions.into_iter().flatten();
+    let Some(storage) = versions.find(|version| version["storage"] == true) else {
+        return;
+    };
+    let name = storage["name"].clone();
+    let stored = &mut definition["status"]["storedVersions"];
+    match stored.as_array_mut() {
+        Some(list) if list.contains(&name) => {}
+        Some(list) => list.push(name),
+        None => *stored = json!([name]),
+    }
+}
+
+/// A definition that somebody wants to be gone.
+pub(crate) fn begin_end(definition: &Value, now: &str) -> Value {
+    let mut definition = definition.clone();
+    definition["metadata"]["deletionTimestamp"] = json!(now);
+    let finalizers = &mut definition["metadata"]["finalizers"];
+    if !finalizers.is_array() {
+        *finalizers = json!([]);
+    }
+    if let Some(list) = finalizers.as_array_mut()
+        && !list.contains(&json!(CLEANUP))
+    {
+        list.push(json!(CLEANUP));
+    }
+    set_condition(
+        &mut definition,
+        "Terminating",
+        "True",
+        "InstanceDeletionPending",
+        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        now,
+    );
+    definition
+}
+
+/// Does all that is to be done about definitions.
+pub(crate) fn go_on(state: &mut State) {
+    let table = built_in();
+    let Some(resource) = table.of_kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+    else {
+        return;
+    };
+    let keys: Vec<Key> = state
+        .list(DEFINITIONS, "")
+        .map(|(key, _)| key.clone())
+        .collect();
+    let mut changed = true;
+    // names that one gives up may be what another waits for
+    while std::mem::take(&mut changed) {
+        for key in &keys {
+            changed |= step(state, resource, key);
+        }
+    }
+}
+
+/// The next step of a definition; whether there was one.
+fn step(state: &mut State, resource: &Resource, key: &Key) -> bool {
+    let Some(definition) = state.get(&key.resource, "", &key.name).map(Arc::clone) else {
+        return false;
+    };
+    let now = verbs::now();
+    let mut next = Value::clone(&definition);
+    if definition["metadata"]["deletionTimestamp"].is_string() {
+        return end(state, resource, key, &definition, next);
+    }
+    let group = definition["spec"]["group"].as_str().unwrap_or_default();
+    {
+        let all = state.list(DEFINITIONS, "").map(|(_, other)| other.as_ref());
+        names::accept(&mut next, &Taken::by(all, group), &now);
+    }
+    if next == *definition && is_true(&next, "NamesAccepted") && !is_true(&next, "Established") {
+        let message = "the initial names have been accepted";
+        set_condition(
+            &mut next,
+            "Established",
+            "True",
+            "InitialNamesAccepted",
+            message,
+            &now,
+        );
+    }
+    if next == *definition && approval::is_protected(group) {
+        approve(&mut next, &now);
+    }
+    write(state, resource, key, &definition, next)
+}
+
+/// Says who approved a definition of a group that needs it.
+fn approve(definition: &mut Value, now: &str) {
+    const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
+    let approval = approval::of(definition);
+    let (status, reason) = approval.condition();
+    set_condition(definition, KIND, status, reason, &approval.why(), now);
+}
+
+/// The end of a definition: first its objects go, then what holds it.
+fn end(
+    state: &mut State,
+    resource: &Resource,
+    key: &Key,
+    before: &Arc<Value>,
+    mut next: Value,
+) -> bool {
+    let now = verbs::now();
+    let is_held = texts(&before["metadata"]["finalizers"]).any(|name| name == CLEANUP);
+    if !is_held {
+        return false;
+    }
+    let reason = condition(before, "Terminating").map(|found| &found["reason"]);
+    if reason.is_some_and(|reason| reason == "InstanceDeletionPending") {
+        let message = "CustomResource deletion is in progress";
+        set_condition(
+            &mut next,
+            "Terminating",
+            "True",
+            "InstanceDeletionInProgress",
+            message,
+            &now,
+        );
+        return write(state, resource, key, before, next);
+    }
+    let (reason, message) = if is_true(before, "Established") {
+        if !clear(state, before) {
+            return false;
+        }
+        ("InstanceDeletionCompleted", "removed all instances")
+    } else {
+        ("NeverEstablished", "resource was never established")
+    };
+    set_condition(&mut next, "Terminating", "False", reason, message, &now);
+    let left: Vec<Value> = texts(&before["metadata"]["finalizers"])
+        .filter(|name| *name != CLEANUP)
+        .map(Value::from)
+        .collect();
+    if left.is_empty() {
+        state.remove(key);
+        return true;
+    }
+    next["metadata"]["finalizers"] = json!(left);
+    write(state, resource, key, before, next)
+}
+
+/// Deletes the objects of a definition; whether none is left.
+fn clear(state: &mut State, definition: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let storage = storage_name(
+        &text(&definition["spec"]["group"]),
+        &text(&definition["status"]["acceptedNames"]["plural"]),
+    );
+    let objects: Vec<(Key, Arc<Value>)> = state
+        .list(&storage, "")
+        .map(|(key, object)| (key.clone(), Arc::clone(object)))
+        .collect();
+    let mut left = 0;
+    for (key, object) in objects {
+        if !verbs::has_finalizers(&object) {
+            state.remove(&key);
+            continue;
+        }
+        left += 1;
+        if object["metadata"]["deletionTimestamp"].is_null() {
+            let mut marked = Value::clone(&object);
+            verbs::mark(&mut marked, false);
+            state.put(key, marked);
+        }
+    }
+    left == 0
+}
+
+/// Writes a status, when it is another one.
+fn write(
+    state: &mut State,
+    resource: &Resource,
+    key: &Key,
+    before: &Arc<Value>,
+    mut next: Value,
+) -> bool {
+    if next == **before {
+        return false;
+    }
+    let now = verbs::now();
+    Tracker::new(resource, "status", &now).update(Some(before), &mut next, MANAGER);
+    state.put(key.clone(), next);
+    true
+}

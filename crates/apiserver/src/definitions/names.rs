@@ -1,0 +1,164 @@
+//! Names of kinds are taken by whoever has them first in a group.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::life::{condition, set_condition, texts};
+
+/// Names that are taken in a group.
+#[derive(Debug, Default)]
+pub(super) struct Taken<'a> {
+    resources: BTreeSet<&'a str>,
+    kinds: BTreeSet<&'a str>,
+}
+
+impl<'a> Taken<'a> {
+    /// Those that definitions of a group have.
+    pub(super) fn by(definitions: impl Iterator<Item = &'a Value>, group: &str) -> Self {
+        let mut taken = Self::default();
+        for definition in definitions.filter(|one| one["spec"]["group"] == group) {
+            let names = &definition["status"]["acceptedNames"];
+            let text = |field: &str| names[field].as_str().filter(|name| !name.is_empty());
+            taken.resources.extend(text("plural"));
+            taken.resources.extend(text("singular"));
+            taken.resources.extend(texts(&names["shortNames"]));
+            taken.kinds.extend(text("kind"));
+            taken.kinds.extend(text("listKind"));
+        }
+        taken
+    }
+
+    fn conflict(&self, is_kind: bool, wanted: &str, has: &str) -> Option<String> {
+        let taken = if is_kind {
+            &self.kinds
+        } else {
+            &self.resources
+        };
+        (wanted != has && taken.contains(wanted)).then(|| format!("{wanted:?} is already in use"))
+    }
+}
+
+/// Gives a definition the names that are free, and says what is not.
+pub(super) fn accept(definition: &mut Value, taken: &Taken<'_>, now: &str) {
+    let wanted = definition["spec"]["names"].clone();
+    let has = definition["status"]["acceptedNames"].clone();
+    let mut names = has.clone();
+    let mut refused: Option<(&str, String)> = None;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for (field, is_kind, reason) in [
+        ("plural", false, "PluralConflict"),
+        ("singular", false, "SingularConflict"),
+        ("shortNames", false, "ShortNamesConflict"),
+        ("kind", true, "KindConflict"),
+        ("listKind", true, "ListKindConflict"),
+    ] {
+        let conflict = if field == "shortNames" {
+            let own: Vec<&str> = texts(&has[field]).collect();
+            let others = texts(&wanted[field]).filter(|name| !own.contains(name));
+            let conflicts: Vec<String> = others
+                .filter_map(|name| taken.conflict(false, name, ""))
+                .collect();
+            match conflicts.as_slice() {
+                [] => None,
+                [one] => Some(one.clone()),
+                many => Some(format!("[{}]", many.join(", "))),
+            }
+        } else {
+            taken.conflict(is_kind, &text(&wanted[field]), &text(&has[field]))
+        };
+        match conflict {
+            Some(why) => refused = Some((reason, why)),
+            None => names[field] = wanted[field].clone(),
+        }
+    }
+    names["categories"] = wanted["categories"].clone();
+    if let Some(fields) = names.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    definition["status"]["acceptedNames"] = names;
+    let is_free = refused.is_none();
+    match refused {
+        None => set_condition(
+            definition,
+            "NamesAccepted",
+            "True",
+            "NoConflicts",
+            "no conflicts found",
+            now,
+        ),
+        Some((reason, why)) => {
+            set_condition(definition, "NamesAccepted", "False", reason, &why, now);
+        }
+    }
+    let established = condition(definition, "Established").map(|found| found["status"] == "True");
+    match (established, is_free) {
+        (None | Some(false), true) => {
+            let message = "the initial names have been accepted";
+            set_condition(
+                definition,
+                "Established",
+                "False",
+                "Installing",
+                message,
+                now,
+            );
+        }
+        (None, false) => {
+            let message = "not all names are accepted";
+            set_condition(
+                definition,
+                "Established",
+                "False",
+                "NotAccepted",
+                message,
+                now,
+            );
+        }
+        (Some(_), _) => {}
+    }
+}
+
+/// The names of a definition that nobody has looked at yet.
+pub(super) fn none() -> Value {
+    json!({"kind": "", "plural": ""})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(plural: &str, kind: &str) -> Value {
+        json!({"spec": {"group": "g", "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind,
+            "listKind": format!("{kind}List"), "shortNames": ["x"]}}, "status": {"acceptedNames": none()}})
+    }
+
+    #[test]
+    fn free_names_are_accepted() {
+        let mut one = definition("ones", "One");
+        accept(&mut one, &Taken::default(), "now");
+        assert_eq!(one["status"]["acceptedNames"], one["spec"]["names"]);
+        assert_eq!(one["status"]["conditions"][1]["reason"], "Installing");
+    }
+
+    #[test]
+    fn the_last_conflict_is_told_and_free_names_are_taken() {
+        let mut one = definition("ones", "One");
+        accept(&mut one, &Taken::default(), "now");
+        let mut other = definition("others", "One");
+        let all = [one];
+        accept(&mut other, &Taken::by(all.iter(), "g"), "now");
+        assert_eq!(
+            other["status"]["acceptedNames"],
+            json!({"kind": "", "plural": "others"})
+        );
+        assert_eq!(
+            other["status"]["conditions"][0]["reason"],
+            "ListKindConflict"
+        );
+        assert_eq!(other["status"]["conditions"][1]["reason"], "NotAccepted");
+        // another group has its own names
+        accept(&mut other, &Taken::by(all.iter(), "h"), "now");
+        assert_eq!(other["status"]["conditions"][0]["status"], "True");
+    }
+}

@@ -1,0 +1,125 @@
+//! Definitions in groups of Kubernetes itself need somebody's approval, which an annotation tells.
+
+use serde_json::{Value, json};
+
+use super::text;
+use crate::failure::Cause;
+
+/// The annotation.
+const ANNOTATION: &str = "api-approved.kubernetes.io";
+/// Domains of the groups.
+const PROTECTED: [&str; 2] = ["k8s.io", "kubernetes.io"];
+
+/// What the annotation says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Approval {
+    /// Nothing.
+    Missing,
+    /// That nobody approved, on purpose.
+    Bypassed(String),
+    /// Where it was approved.
+    Approved(String),
+    /// Something else.
+    Invalid,
+}
+
+/// Whether a group needs an approval.
+pub(crate) fn is_protected(group: &str) -> bool {
+    PROTECTED.iter().any(|domain| {
+        group
+            .strip_suffix(domain)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
+/// What a definition says of its approval.
+pub(crate) fn of(definition: &Value) -> Approval {
+    let said = text(&definition["metadata"]["annotations"][ANNOTATION]);
+    let is_address = || {
+        said.parse::<http::Uri>()
+            .is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some())
+    };
+    if said.is_empty() {
+        Approval::Missing
+    } else if said.starts_with("unapproved") {
+        Approval::Bypassed(said.to_owned())
+    } else if is_address() {
+        Approval::Approved(said.to_owned())
+    } else {
+        Approval::Invalid
+    }
+}
+
+impl Approval {
+    /// Status and reason of the condition that tells it.
+    pub(crate) fn condition(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Missing => ("False", "MissingAnnotation"),
+            Self::Bypassed(_) => ("False", "UnapprovedAnnotation"),
+            Self::Approved(_) => ("True", "ApprovedAnnotation"),
+            Self::Invalid => ("False", "InvalidAnnotation"),
+        }
+    }
+
+    /// The reason that a real server gives for its judgement.
+    pub(crate) fn why(&self) -> String {
+        const MORE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+        match self {
+            Self::Missing => {
+                format!("protected groups must have approval annotation {ANNOTATION:?}, {MORE}")
+            }
+            Self::Bypassed(said) => format!("not approved: {said:?}"),
+            Self::Approved(place) => format!("approved in {place}"),
+            Self::Invalid => format!(
+                "protected groups must have approval annotation {ANNOTATION:?} with either a URL or a reason starting with \"unapproved\", {MORE}"
+            ),
+        }
+    }
+}
+
+/// Refuses what was not approved; what was let in stays.
+pub(super) fn check(before: Option<&Value>, definition: &Value, causes: &mut Vec<Cause>) {
+    if !is_protected(text(&definition["spec"]["group"])) {
+        return;
+    }
+    let approval = of(definition);
+    let kind = std::mem::discriminant(&approval);
+    if before.is_some_and(|before| std::mem::discriminant(&of(before)) == kind) {
+        return;
+    }
+    let path = format!("metadata.annotations[{ANNOTATION}]");
+    match approval {
+        Approval::Missing => causes.push(Cause::required(path, &approval.why())),
+        Approval::Invalid => {
+            let said = text(&definition["metadata"]["annotations"][ANNOTATION]);
+            causes.push(Cause::invalid(path, &json!(said), &approval.why()));
+        }
+        Approval::Bypassed(_) | Approval::Approved(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_kubernetes_itself_are_protected() {
+        assert!(is_protected("topology.node.k8s.io") && is_protected("k8s.io"));
+        assert!(!is_protected("xk8s.io") && !is_protected("example.com"));
+    }
+
+    #[test]
+    fn an_approval_is_an_address_or_a_refusal() {
+        let said = |text: &str| of(&json!({"metadata": {"annotations": {ANNOTATION: text}}}));
+        assert_eq!(
+            said("unapproved, a trial"),
+            Approval::Bypassed("unapproved, a trial".into())
+        );
+        assert_eq!(
+            said("https://example.com/1"),
+            Approval::Approved("https://example.com/1".into())
+        );
+        assert_eq!(said("yes"), Approval::Invalid);
+        assert_eq!(of(&json!({})), Approval::Missing);
+    }
+}

@@ -1,0 +1,140 @@
+//! Rules in CEL: what they have to say of themselves, and whether they can be compiled for the values that they are about.
+
+use serde_json::{Value, json};
+
+use self::check::Checker;
+use self::types::Type;
+use super::{numbered, path, text};
+use crate::definitions::go;
+use crate::failure::Cause;
+
+mod check;
+mod functions;
+mod source;
+mod types;
+
+/// Reasons that a rule may give.
+const REASONS: [&str; 4] = [
+    "FieldValueDuplicate",
+    "FieldValueForbidden",
+    "FieldValueInvalid",
+    "FieldValueRequired",
+];
+
+fn has_breaks(text: &str) -> bool {
+    text.contains(['\n', '\r'])
+}
+
+/// The form of a schema's rules.
+pub(super) fn check_form(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for (index, rule) in numbered(&schema["x-kubernetes-validations"]) {
+        let path = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
+        let given = |field: &str| text(&rule[field]);
+        let (expression, message) = (given("rule").trim(), given("message").trim());
+        let said = &rule["message"];
+        if expression.is_empty() {
+            causes.push(Cause::required(path("rule"), "rule is not specified"));
+        } else if !given("message").is_empty() && message.is_empty() {
+            let why = "message must be non-empty if specified";
+            causes.push(Cause::invalid(path("message"), said, why));
+        } else if has_breaks(message) {
+            let why = "message must not contain line breaks";
+            causes.push(Cause::invalid(path("message"), said, why));
+        } else if has_breaks(expression) && message.is_empty() {
+            let why = "message must be specified if rule contains line breaks";
+            causes.push(Cause::required(path("message"), why));
+        }
+        let message = given("messageExpression");
+        if !message.is_empty() && message.trim().is_empty() {
+            let why = "messageExpression must be non-empty if specified";
+            causes.push(Cause::required(path("messageExpression"), why));
+        }
+        if let Some(reason) = rule["reason"].as_str()
+            && !REASONS.contains(&reason)
+        {
+            let known = REASONS.map(str::to_owned);
+            causes.push(Cause::unsupported(path("reason"), &json!(reason), &known));
+        }
+        field_path(schema, given("fieldPath"), &path("fieldPath"), causes);
+    }
+}
+
+fn field_path(schema: &Value, given: &str, path: &str, causes: &mut Vec<Cause>) {
+    if given.is_empty() {
+        return;
+    }
+    let mut refuse = |why: &str| causes.push(Cause::invalid(path, &json!(given), why));
+    if given.trim().is_empty() {
+        refuse("fieldPath must be non-empty if specified");
+    }
+    if has_breaks(given) {
+        refuse("fieldPath must not contain line breaks");
+    }
+    if path::find(given, schema, true).is_err() {
+        refuse("fieldPath must be a valid path");
+    }
+}
+
+/// Whether a schema's rules can be compiled. `uncorrelated` is the part of the schema within which what was before is not known.
+pub(super) fn check(
+    schema: &Value,
+    is_root: bool,
+    path: &str,
+    uncorrelated: Option<&str>,
+    causes: &mut Vec<Cause>,
+) {
+    let rules = &schema["x-kubernetes-validations"];
+    if numbered(rules).next().is_none() {
+        return;
+    }
+    let is_object = is_root || schema["x-kubernetes-embedded-resource"] == true;
+    let of_self = Type::of(schema, is_object).unwrap_or(Type::Dyn);
+    for (index, rule) in numbered(rules) {
+        let path = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
+        let mut refuse = |field: &str, why: &str| {
+            let cause = Cause::invalid(path(field), &Value::Null, why);
+            causes.push(cause.with_value(&go::rule(rule)));
+        };
+        let optional = rule["optionalOldSelf"] == true;
+        let checked = match Checker::compile(text(&rule["rule"]), &of_self, optional) {
+            Ok(checked) => checked,
+            Err(errors) => {
+                refuse("rule", &format!("compilation failed: {errors}"));
+                continue;
+            }
+        };
+        if !checked.result.may_be(&Type::Bool) {
+            refuse("rule", "cel expression must evaluate to a bool");
+            continue;
+        }
+        let message = text(&rule["messageExpression"]);
+        if !message.trim().is_empty() {
+            match Checker::compile(message, &of_self, optional) {
+                Err(errors) => {
+                    let why = format!("messageExpression compilation failed: {errors}");
+                    refuse("messageExpression", &why);
+                }
+                Ok(message) if !message.result.may_be(&Type::String) => {
+                    let why = "messageExpression must evaluate to a string";
+                    refuse("messageExpression", why);
+                }
+                Ok(_) => {}
+            }
+        }
+        if checked.looks_back {
+            if let Some(part) = uncorrelated {
+                let why = format!(
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema within {part}"
+                );
+                causes.push(Cause::invalid(path("rule"), &rule["rule"], &why));
+            }
+        } else if !rule["optionalOldSelf"].is_null() {
+            let why = "may not be set if oldSelf is not used in rule";
+            causes.push(Cause::invalid(
+                path("optionalOldSelf"),
+                &rule["optionalOldSelf"],
+                why,
+            ));
+        }
+    }
+}

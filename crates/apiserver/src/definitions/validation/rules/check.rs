@@ -1,0 +1,471 @@
+//! Compiling a rule: its text is parsed, and each part has to fit the types of what it is about.
+//!
+//! What is not certainly wrong is let pass: a refusal that a real server would not give is worse than one that is missing.
+
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr,
+};
+use kube_cel::cel::parser::{Expression, Parser};
+
+use super::functions::{self, NAMESPACES, TYPES};
+use super::source::{Position, Source, show};
+use super::types::Type;
+
+/// A rule that can be compiled.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// What it gives.
+    pub(super) result: Type,
+    /// Whether it asks what was before.
+    pub(super) looks_back: bool,
+}
+
+/// Walks an expression.
+#[derive(Debug)]
+pub(super) struct Checker<'a> {
+    source: Source<'a>,
+    variables: Vec<(String, Type)>,
+    errors: Vec<(Position, String)>,
+    looks_back: bool,
+}
+
+impl<'a> Checker<'a> {
+    /// Compiles a rule about values of a type; what was before is `optional` or of the same type. The error is for people.
+    pub(super) fn compile(
+        text: &'a str,
+        of_self: &Type,
+        optional: bool,
+    ) -> Result<Checked, String> {
+        let parsed = Parser::new().enable_optional_syntax(true).parse(text);
+        let expression = parsed.map_err(|errors| {
+            let shown = errors.errors.iter().map(|error| {
+                let at = Position {
+                    line: usize::try_from(error.pos.0).unwrap_or(1),
+                    column: usize::try_from(error.pos.1 - 1).unwrap_or_default(),
+                };
+                show(text, at, &error.msg)
+            });
+            shown.collect::<Vec<_>>().join("\n")
+        })?;
+        let before = if optional { Type::Dyn } else { of_self.clone() };
+        let mut checker = Self {
+            source: Source::new(text),
+            variables: vec![("self".into(), of_self.clone()), ("oldSelf".into(), before)],
+            errors: Vec::new(),
+            looks_back: false,
+        };
+        let result = checker.walk(&expression);
+        if checker.errors.is_empty() {
+            return Ok(Checked {
+                result,
+                looks_back: checker.looks_back,
+            });
+        }
+        checker.errors.sort();
+        let shown = checker
+            .errors
+            .iter()
+            .map(|(at, what)| checker.source.show(*at, what));
+        Err(shown.collect::<Vec<_>>().join("\n"))
+    }
+
+    fn error(&mut self, at: Position, what: String) -> Type {
+        self.errors.push((at, what));
+        Type::Dyn
+    }
+
+    fn walk(&mut self, expression: &Expression) -> Type {
+        match &expression.expr {
+            Expr::Ident(name) => self.ident(name),
+            Expr::Literal(value) => {
+                self.source.pass_constant();
+                match value {
+                    LiteralValue::Boolean(_) => Type::Bool,
+                    LiteralValue::Bytes(_) => Type::Bytes,
+                    LiteralValue::Double(_) => Type::Double,
+                    LiteralValue::Int(_) => Type::Int,
+                    LiteralValue::Null => Type::Null,
+                    LiteralValue::String(_) => Type::String,
+                    LiteralValue::UInt(_) => Type::Uint,
+                }
+            }
+            Expr::List(list) => {
+                let types: Vec<Type> = list.elements.iter().map(|item| self.walk(item)).collect();
+                let is_plain = list.optional_indices.is_empty();
+                Type::List(Box::new(if is_plain { joined(&types) } else { Type::Dyn }))
+            }
+            Expr::Map(map) => {
+                let (mut keys, mut values) = (Vec::new(), Vec::new());
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        keys.push(self.walk(&entry.key));
+                        values.push(if entry.optional {
+                            Type::Dyn
+                        } else {
+                            self.walk(&entry.value)
+                        });
+                    }
+                }
+                Type::Map(Box::new(joined(&keys)), Box::new(joined(&values)))
+            }
+            Expr::Unspecified | Expr::Struct(_) => Type::Dyn,
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+    }
+
+    fn ident(&mut self, name: &str) -> Type {
+        let at = self.source.find(&[name]);
+        self.looks_back |= name == "oldSelf";
+        let known = self.variables.iter().rev().find(|(known, _)| known == name);
+        if let Some((_, found)) = known {
+            return found.clone();
+        }
+        if TYPES.contains(&name) {
+            return Type::Dyn;
+        }
+        self.error(
+            at,
+            format!("undeclared reference to '{name}' (in container '')"),
+        )
+    }
+
+    fn select(&mut self, select: &SelectExpr) -> Type {
+        if let Expr::Ident(name) = &select.operand.expr
+            && ["google", "net"].contains(&name.as_str())
+        {
+            return Type::Dyn;
+        }
+        let operand = self.walk(&select.operand);
+        let field = select.field.as_str();
+        let at = self.source.find(&[".", field]);
+        let found = match operand {
+            Type::Dyn => Type::Dyn,
+            Type::Map(_, values) => *values,
+            Type::Object(fields) => match fields.into_iter().find(|(name, _)| name == field) {
+                Some((_, found)) => found,
+                None => self.error(at, format!("undefined field '{field}'")),
+            },
+            other => self.error(
+                at,
+                format!("type '{other}' does not support field selection"),
+            ),
+        };
+        if select.test { Type::Bool } else { found }
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Type {
+        let name = call.func_name.as_str();
+        if let Some(symbol) = symbol(name) {
+            return self.operator(name, symbol, &call.args);
+        }
+        if name.contains('_') && !name.starts_with(char::is_alphabetic) {
+            // optional selection and the like
+            for argument in &call.args {
+                self.walk(argument);
+            }
+            return Type::Dyn;
+        }
+        let of_namespace = match call.target.as_deref().map(|target| &target.expr) {
+            Some(Expr::Ident(ident)) => {
+                NAMESPACES.contains(&ident.as_str())
+                    && !self.variables.iter().any(|(known, _)| known == ident)
+            }
+            _ => false,
+        };
+        if of_namespace {
+            for argument in &call.args {
+                self.walk(argument);
+            }
+            return Type::Dyn;
+        }
+        let target = call.target.as_ref().map(|target| self.walk(target));
+        self.source.find(&[name]);
+        let at = self.source.find(&["("]);
+        let arguments: Vec<Type> = call
+            .args
+            .iter()
+            .map(|argument| self.walk(argument))
+            .collect();
+        if !functions::is_known(name) {
+            return self.error(
+                at,
+                format!("undeclared reference to '{name}' (in container '')"),
+            );
+        }
+        match functions::result(name, target.as_ref(), &arguments) {
+            Ok(found) => found,
+            Err(_) => self.no_overload(at, name, target.as_ref(), &arguments),
+        }
+    }
+
+    fn no_overload(
+        &mut self,
+        at: Position,
+        name: &str,
+        target: Option<&Type>,
+        arguments: &[Type],
+    ) -> Type {
+        // the names of types of objects are not known
+        if !arguments.iter().chain(target).all(Type::has_name) {
+            return Type::Dyn;
+        }
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let before = target.map_or_else(String::new, |target| format!("{target}."));
+        let what = format!(
+            "found no matching overload for '{name}' applied to '{before}({})'",
+            arguments.join(", ")
+        );
+        self.error(at, what)
+    }
+
+    fn operator(&mut self, name: &str, symbol: &str, operands: &[Expression]) -> Type {
+        let mut at = Position { line: 1, column: 0 };
+        let mut types = Vec::new();
+        let is_prefix = operands.len() == 1;
+        if is_prefix {
+            at = self.source.find(&[symbol]);
+        }
+        for (index, operand) in operands.iter().enumerate() {
+            if index > 0 {
+                let here = self.source.find(&[if name == "_?_:_" && index == 2 {
+                    ":"
+                } else {
+                    symbol
+                }]);
+                if index == 1 {
+                    at = here;
+                }
+            }
+            types.push(self.walk(operand));
+        }
+        if let Ok(found) = functions::operator(name, &types) {
+            return found;
+        }
+        let fallen = self.no_overload(at, name, None, &types);
+        if matches!(name, "_&&_" | "_||_" | "!_") {
+            Type::Bool
+        } else {
+            fallen
+        }
+    }
+
+    /// `all`, `exists` and the like, which the parser has turned into loops.
+    fn comprehension(&mut self, loops: &ComprehensionExpr) -> Type {
+        let range = self.walk(&loops.iter_range);
+        let (first, second) = match range {
+            Type::List(items) => (*items, Type::Dyn),
+            Type::Map(keys, values) => (*keys, *values),
+            Type::Dyn => (Type::Dyn, Type::Dyn),
+            other => {
+                let at = self.source.find(&["("]);
+                let what = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                if other.has_name() {
+                    self.error(at, what);
+                }
+                (Type::Dyn, Type::Dyn)
+            }
+        };
+        self.source.find(&[","]);
+        let depth = self.variables.len();
+        self.variables.push((loops.iter_var.clone(), first));
+        if let Some(name) = &loops.iter_var2 {
+            self.variables.push((name.clone(), second));
+        }
+        let is_accumulator = |part: &Expression| part.expr == Expr::Ident(loops.accu_var.clone());
+        let found = match &loops.loop_step.expr {
+            Expr::Call(step) => match step.args.as_slice() {
+                [before, body] if is_accumulator(before) => self.step(&step.func_name, body),
+                [condition, taken, other] if is_accumulator(other) => {
+                    self.condition(condition);
+                    match &taken.expr {
+                        Expr::Call(step) => match step.args.as_slice() {
+                            [_, one] if matches!(one.expr, Expr::List(_)) => {
+                                self.items(one, &loops.iter_var)
+                            }
+                            // how often it held is counted
+                            _ => Type::Bool,
+                        },
+                        _ => Type::Dyn,
+                    }
+                }
+                _ => Type::Dyn,
+            },
+            _ => Type::Dyn,
+        };
+        self.variables.truncate(depth);
+        found
+    }
+
+    fn condition(&mut self, condition: &Expression) {
+        let at = self.source.find(&[]);
+        let found = self.walk(condition);
+        if !found.may_be(&Type::Bool) {
+            self.no_overload(at, "_?_:_", None, &[found]);
+        }
+    }
+
+    fn step(&mut self, name: &str, body: &Expression) -> Type {
+        if matches!(body.expr, Expr::List(_)) && name == "_+_" {
+            return self.items(body, "");
+        }
+        let at = self.source.find(&[]);
+        let found = self.walk(body);
+        if found.may_be(&Type::Bool) {
+            return Type::Bool;
+        }
+        self.no_overload(at, name, None, &[Type::Bool, found])
+    }
+
+    /// What a loop collects; the items themselves stand nowhere in the text.
+    fn items(&mut self, list: &Expression, own: &str) -> Type {
+        let Expr::List(list) = &list.expr else {
+            return Type::Dyn;
+        };
+        let types: Vec<Type> = list
+            .elements
+            .iter()
+            .map(|item| match &item.expr {
+                Expr::Ident(name) if name == own => {
+                    let known = self.variables.iter().rev().find(|(known, _)| known == name);
+                    known.map_or(Type::Dyn, |(_, found)| found.clone())
+                }
+                _ => self.walk(item),
+            })
+            .collect();
+        Type::List(Box::new(joined(&types)))
+    }
+}
+
+/// The one type of all, or any.
+fn joined(types: &[Type]) -> Type {
+    match types {
+        [first, rest @ ..] if rest.iter().all(|other| other == first) => first.clone(),
+        _ => Type::Dyn,
+    }
+}
+
+/// The symbol of an operator.
+fn symbol(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "_&&_" => "&&",
+        "_||_" => "||",
+        "!_" => "!",
+        "_+_" => "+",
+        "_-_" | "-_" => "-",
+        "_*_" => "*",
+        "_/_" => "/",
+        "_%_" => "%",
+        "_==_" => "==",
+        "_!=_" => "!=",
+        "_<_" => "<",
+        "_<=_" => "<=",
+        "_>_" => ">",
+        "_>=_" => ">=",
+        "_?_:_" => "?",
+        "_[_]" => "[",
+        "@in" => "in",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn compile(rule: &str) -> Result<Checked, String> {
+        let schema = json!({"type": "object", "properties": {
+            "a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "boolean"}, "ratio": {"type": "number"},
+            "when": {"type": "string", "format": "date-time"},
+            "list": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "string"}}}},
+            "names": {"type": "array", "items": {"type": "string"}},
+            "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "port": {"x-kubernetes-int-or-string": true}}});
+        let of_self = Type::of(&schema, true).unwrap();
+        Checker::compile(rule, &of_self, false)
+    }
+
+    #[rstest]
+    #[case::comparison("self.a <= 3 && self.ratio < 2")]
+    #[case::presence("!has(self.b) || self.b.startsWith('x')")]
+    #[case::lists("self.list.all(item, item.n != '' && item.n.size() < 3)")]
+    #[case::nested("self.list.exists(i, self.names.exists_one(n, n == i.n))")]
+    #[case::collected("self.list.map(i, i.n).all(n, n in self.names)")]
+    #[case::filtered("self.names.filter(n, n != 'a').size() == 1")]
+    #[case::maps("self.map.all(key, self.map[key] > 0) && 'x' in self.map")]
+    #[case::any("self.port == 'http' || self.port == 80 || type(self.port) == int")]
+    #[case::choice("self.a == 1 ? self.c : self.b == 'x'")]
+    #[case::times("self.when > timestamp('2020-01-01T00:00:00Z')")]
+    #[case::metadata("self.metadata.name.size() <= 40")]
+    #[case::namespaces("sets.contains(self.names, ['a']) && math.greatest(1, 2) == 2")]
+    #[case::negative("-1 - self.a < -(self.a)")]
+    #[case::back("self.a >= oldSelf.a")]
+    #[case::amounts("quantity('1').isLessThan(quantity('2'))")]
+    #[case::addresses("ip('127.0.0.1').family() == 4")]
+    fn what_fits_is_let_pass(#[case] rule: &str) {
+        let checked = compile(rule).unwrap();
+        assert!(checked.result.may_be(&Type::Bool), "{checked:?}");
+        assert_eq!(checked.looks_back, rule.contains("oldSelf"));
+    }
+
+    #[rstest]
+    #[case::field("self.nothing == 1", 5, "undefined field 'nothing'")]
+    #[case::variable("this.a == 1", 1, "undeclared reference to 'this' (in container '')")]
+    #[case::function(
+        "self.b.shout() == 'X'",
+        13,
+        "undeclared reference to 'shout' (in container '')"
+    )]
+    #[case::types(
+        "self.a + 'x' == 'x'",
+        8,
+        "found no matching overload for '_+_' applied to '(int, string)'"
+    )]
+    #[case::equality(
+        "self.c && self.a == 'x'",
+        18,
+        "found no matching overload for '_==_' applied to '(int, string)'"
+    )]
+    #[case::scalar("self.a.b == 1", 7, "type 'int' does not support field selection")]
+    #[case::inside("self.list.all(i, i.m == 'x')", 19, "undefined field 'm'")]
+    #[case::method(
+        "self.a.size() == 1",
+        12,
+        "found no matching overload for 'size' applied to 'int.()'"
+    )]
+    fn what_does_not_fit_is_shown(#[case] rule: &str, #[case] column: usize, #[case] what: &str) {
+        let shown = compile(rule).unwrap_err();
+        let dots = ".".repeat(column - 1);
+        assert_eq!(
+            shown,
+            format!("ERROR: <input>:1:{column}: {what}\n | {rule}\n | {dots}^")
+        );
+    }
+
+    #[test]
+    fn what_is_no_expression_is_shown() {
+        let shown = compile("self +").unwrap_err();
+        assert!(
+            shown.starts_with(
+                "ERROR: <input>:1:7: Syntax error: mismatched input '<EOF>' expecting {"
+            ),
+            "{shown}"
+        );
+        assert!(shown.ends_with("\n | self +\n | ......^"), "{shown}");
+    }
+
+    #[test]
+    fn results_have_types() {
+        assert_eq!(compile("self.b.size()").unwrap().result, Type::Int);
+        assert_eq!(
+            compile("self.names").unwrap().result,
+            Type::List(Box::new(Type::String))
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! Where in the text of an expression its parts are: the parser tells only where a text is no expression.
+
+use std::fmt::Write as _;
+
+/// A part of the text, and where it starts: line from 1, letter from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Token {
+    text: String,
+    line: usize,
+    column: usize,
+}
+
+/// The parts of an expression, read from left to right as its tree is walked in that order.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    text: &'a str,
+    tokens: Vec<Token>,
+    next: usize,
+}
+
+/// A place in the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    /// Line, from 1.
+    pub(super) line: usize,
+    /// Letter, from 0.
+    pub(super) column: usize,
+}
+
+impl<'a> Source<'a> {
+    /// The source of an expression.
+    pub(super) fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            tokens: tokens(text),
+            next: 0,
+        }
+    }
+
+    /// The next place where these parts stand one after another; what is before is passed.
+    pub(super) fn find(&mut self, parts: &[&str]) -> Position {
+        let found = (self.next..self.tokens.len()).find(|start| {
+            let here = &self.tokens[*start..];
+            here.len() >= parts.len()
+                && here
+                    .iter()
+                    .zip(parts)
+                    .all(|(token, part)| token.text == *part)
+        });
+        let Some(start) = found else {
+            return Position { line: 1, column: 0 };
+        };
+        self.next = start + parts.len();
+        let token = &self.tokens[start];
+        Position {
+            line: token.line,
+            column: token.column,
+        }
+    }
+
+    /// Passes a constant.
+    pub(super) fn pass_constant(&mut self) {
+        let rest = self.tokens.iter().skip(self.next);
+        let passed = rest.take_while(|token| !is_constant(&token.text)).count();
+        self.next = (self.next + passed + 1).min(self.tokens.len());
+    }
+
+    /// An error with the line that it is in.
+    pub(super) fn show(&self, at: Position, what: &str) -> String {
+        show(self.text, at, what)
+    }
+}
+
+/// An error in a text as Go's compiler shows it.
+pub(super) fn show(text: &str, at: Position, what: &str) -> String {
+    let mut shown = format!("ERROR: <input>:{}:{}: {what}", at.line, at.column + 1);
+    if let Some(line) = text.split('\n').nth(at.line.saturating_sub(1)) {
+        // writing to a text cannot fail
+        let _ = write!(shown, "\n | {line}\n | {}^", ".".repeat(at.column));
+    }
+    shown
+}
+
+fn is_constant(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_digit() || c == '"' || c == '\'')
+        || ["true", "false", "null"].contains(&token)
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    const DOUBLE: [&str; 7] = ["&&", "||", "==", "!=", "<=", ">=", "?."];
+    let letters: Vec<char> = text.chars().collect();
+    let mut tokens = Vec::new();
+    let (mut index, mut line, mut start) = (0, 1, 0);
+    while let Some(&letter) = letters.get(index) {
+        let from = index;
+        let at = |offset: usize| letters.get(from + offset).copied();
+        if letter == '\n' {
+            line += 1;
+            start = index + 1;
+            index += 1;
+            continue;
+        }
+        if letter.is_whitespace() {
+            index += 1;
+            continue;
+        }
+        if letter == '/' && at(1) == Some('/') {
+            index += letters[index..].iter().take_while(|c| **c != '\n').count();
+            continue;
+        }
+        let pair: String = letters[from..letters.len().min(from + 2)].iter().collect();
+        index += if letter == '"' || letter == '\'' {
+            quoted(&letters[from..])
+        } else if letter.is_alphabetic() || letter == '_' {
+            let name = letters[from..].iter();
+            name.take_while(|c| c.is_alphanumeric() || **c == '_')
+                .count()
+        } else if letter.is_ascii_digit() {
+            let number = letters[from..].iter();
+            number
+                .take_while(|c| c.is_alphanumeric() || **c == '.')
+                .count()
+        } else if DOUBLE.contains(&pair.as_str()) {
+            2
+        } else {
+            1
+        };
+        tokens.push(Token {
+            text: letters[from..index].iter().collect(),
+            line,
+            column: from - start,
+        });
+    }
+    tokens
+}
+
+/// How long a text in quotes is, from its first quote.
+fn quoted(letters: &[char]) -> usize {
+    let quote = letters[0];
+    let triple = letters.len() > 2 && letters[1] == quote && letters[2] == quote;
+    let width = if triple { 3 } else { 1 };
+    let mut index = width;
+    while index < letters.len() {
+        if letters[index] == '\\' {
+            index += 2;
+        } else if letters[index..]
+            .iter()
+            .take(width)
+            .filter(|c| **c == quote)
+            .count()
+            == width
+        {
+            return index + width;
+        } else {
+            index += 1;
+        }
+    }
+    letters.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_found_from_left_to_right() {
+        let mut source = Source::new("a.b == 'a.b' &&\n  c.b");
+        assert_eq!(source.find(&[".", "b"]), Position { line: 1, column: 1 });
+        source.pass_constant();
+        assert_eq!(source.find(&[".", "b"]), Position { line: 2, column: 3 });
+    }
+
+    #[test]
+    fn errors_are_shown_below_their_line() {
+        let at = Position { line: 2, column: 1 };
+        assert_eq!(
+            show("a\nb.c", at, "undefined field 'c'"),
+            "ERROR: <input>:2:2: undefined field 'c'\n | b.c\n | .^"
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! The types of values in rules.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// A type. What is not known is `Dyn`, which fits everything.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Type {
+    Dyn,
+    Bool,
+    Int,
+    Uint,
+    Double,
+    String,
+    Bytes,
+    Timestamp,
+    Duration,
+    Null,
+    List(Box<Type>),
+    Map(Box<Type>, Box<Type>),
+    /// The fields of a schema.
+    Object(Vec<(String, Type)>),
+}
+
+impl Type {
+    /// The type of the values of a schema; `None` for what rules cannot see. Roots of objects have what all objects have.
+    pub(super) fn of(schema: &Value, is_object: bool) -> Option<Self> {
+        if schema["x-kubernetes-int-or-string"] == true {
+            return Some(Self::Dyn);
+        }
+        let inner =
+            |schema: &Value| Self::of(schema, schema["x-kubernetes-embedded-resource"] == true);
+        Some(match schema["type"].as_str().unwrap_or_default() {
+            "array" => Self::List(Box::new(inner(&schema["items"])?)),
+            "object" if schema["additionalProperties"].is_object() => {
+                let values = inner(&schema["additionalProperties"])?;
+                Self::Map(Box::new(Self::String), Box::new(values))
+            }
+            "object" => {
+                let mut properties = schema["properties"]
+                    .as_object()
+                    .cloned()
+                    .unwrap_or_default();
+                if is_object {
+                    let text = json!({"type": "string"});
+                    properties.insert("apiVersion".into(), text.clone());
+                    properties.insert("kind".into(), text.clone());
+                    let metadata = json!({"type": "object", "properties": {"name": text, "generateName": text}});
+                    properties.insert("metadata".into(), metadata);
+                }
+                let fields = properties.iter();
+                let fields =
+                    fields.filter_map(|(name, schema)| Some((escaped(name), inner(schema)?)));
+                Self::Object(fields.collect())
+            }
+            "string" => match schema["format"].as_str().unwrap_or_default() {
+                "byte" => Self::Bytes,
+                "duration" => Self::Duration,
+                "date" | "date-time" => Self::Timestamp,
+                _ => Self::String,
+            },
+            "boolean" => Self::Bool,
+            "number" => Self::Double,
+            "integer" => Self::Int,
+            _ => return None,
+        })
+    }
+
+    /// Whether nothing speaks against a value of this type being of the other.
+    pub(super) fn may_be(&self, other: &Self) -> bool {
+        match (self, other) {
+            // whatever may be absent may be compared with nothing
+            (Self::Dyn, _)
+            | (_, Self::Dyn)
+            | (Self::Null, Self::Object(_) | Self::Timestamp | Self::Duration)
+            | (Self::Object(_) | Self::Timestamp | Self::Duration, Self::Null)
+            | (Self::Object(_), Self::Object(_)) => true,
+            (Self::List(one), Self::List(two)) => one.may_be(two),
+            (Self::Map(keys, values), Self::Map(other_keys, other_values)) => {
+                keys.may_be(other_keys) && values.may_be(other_values)
+            }
+            (one, two) => one == two,
+        }
+    }
+
+    /// Whether it has a name that refusals can say.
+    pub(super) fn has_name(&self) -> bool {
+        match self {
+            Self::Object(_) => false,
+            Self::List(items) => items.has_name(),
+            Self::Map(keys, values) => keys.has_name() && values.has_name(),
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dyn => f.write_str("dyn"),
+            Self::Bool => f.write_str("bool"),
+            Self::Int => f.write_str("int"),
+            Self::Uint => f.write_str("uint"),
+            Self::Double => f.write_str("double"),
+            Self::String => f.write_str("string"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Timestamp => f.write_str("timestamp"),
+            Self::Duration => f.write_str("duration"),
+            Self::Null => f.write_str("null"),
+            Self::List(items) => write!(f, "list({items})"),
+            Self::Map(keys, values) => write!(f, "map({keys}, {values})"),
+            Self::Object(_) => f.write_str("object"),
+        }
+    }
+}
+
+/// Words that are no names in rules.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// A field's name as rules write it.
+fn escaped(name: &str) -> String {
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    let mut text = String::new();
+    let mut rest = name.chars().peekable();
+    while let Some(letter) = rest.next() {
+        match letter {
+            '_' if rest.peek() == Some(&'_') => {
+                rest.next();
+                text.push_str("__underscores__");
+            }
+            '.' => text.push_str("__dot__"),
+            '-' => text.push_str("__dash__"),
+            '/' => text.push_str("__slash__"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_where_rules_could_not_say_them() {
+        let names = ["a.b", "a-b", "a/b", "a__b", "a_b", "namespace"].map(escaped);
+        assert_eq!(
+            names,
+            [
+                "a__dot__b",
+                "a__dash__b",
+                "a__slash__b",
+                "a__underscores__b",
+                "a_b",
+                "__namespace__"
+            ]
+        );
+    }
+
+    #[test]
+    fn objects_have_names_and_rules_see_nothing_without_a_type() {
+        let schema = json!({"type": "object", "properties": {
+            "any": {"x-kubernetes-preserve-unknown-fields": true}, "port": {"x-kubernetes-int-or-string": true}}});
+        let Some(Type::Object(fields)) = Type::of(&schema, true) else {
+            panic!("an object")
+        };
+        let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["apiVersion", "kind", "metadata", "port"]);
+    }
+}
