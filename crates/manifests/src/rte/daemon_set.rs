@@ -148,6 +148,14 @@ fn fingerprints(config: &NodeGroupConfig) -> bool {
     config.pods_fingerprinting != Some(PodsFingerprinting::Disabled)
 }
 
+/// Whether exporters scan when their notification file is touched.
+fn listens(config: &NodeGroupConfig) -> bool {
+    !matches!(
+        config.info_refresh_mode,
+        None | Some(InfoRefreshMode::Periodic)
+    )
+}
+
 /// The exporter's command line: the base of all pools, then the edits of operator.md 6.2 in their order.
 fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
     let mut flags = Flags::parse([
@@ -179,14 +187,12 @@ fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
         flags.remove("--no-publish");
     }
     flags.switch_on("--refresh-node-resources");
-    if matches!(
-        config.info_refresh_mode,
-        None | Some(InfoRefreshMode::Periodic)
-    ) {
-        flags.remove("--notify-file");
-    } else {
+    if listens(config) {
         flags.set("--notify-file", "/run/rte/notify");
+    } else {
+        flags.remove("--notify-file");
     }
+    // with events alone the period of the base stays: it is the safety net, and costs nothing where nothing changed
     if config.info_refresh_mode != Some(InfoRefreshMode::Events) {
         flags.set("--sleep-interval", &refresh_period(config));
     }
@@ -247,6 +253,10 @@ impl Volumes {
             meta::host_path("host-run-rte", "/run/rte", "DirectoryOrCreate"),
             meta::mount("host-run-rte", "/host-run-rte"),
         );
+        if listens(&pool.config) {
+            // there once more, under the name that the flag has for it: else nobody on the host could touch the file
+            all.mounts.push(meta::mount("host-run-rte", "/run/rte"));
+        }
         if kubernetes {
             all.add(
                 meta::host_path("host-var-lib-kubelet", "/var/lib/kubelet", "Directory"),
@@ -258,16 +268,16 @@ impl Volumes {
                 meta::memory_dir("run-pfpstatus", "8Mi"),
                 meta::mount("run-pfpstatus", names::PFP_STATUS_DIR),
             );
-            // nobody makes this secret on plain Kubernetes; without it the exporter signs a certificate of its own
-            all.add(
-                meta::secret(
-                    names::RTE_METRICS_SECRET,
-                    names::RTE_METRICS_SECRET,
-                    kubernetes,
-                ),
-                meta::mount_read_only(names::RTE_METRICS_SECRET, "/etc/secrets/rte/"),
-            );
         }
+        // nobody makes this secret on plain Kubernetes; without it the exporter signs a certificate of its own
+        all.add(
+            meta::secret(
+                names::RTE_METRICS_SECRET,
+                names::RTE_METRICS_SECRET,
+                kubernetes,
+            ),
+            meta::mount_read_only(names::RTE_METRICS_SECRET, "/etc/secrets/rte/"),
+        );
         all.add(
             meta::config_map("rte-config-volume", &pool.name, true),
             meta::mount("rte-config-volume", "/etc/resource-topology-exporter/"),
