@@ -92,7 +92,11 @@ fn online_cpus(node: &Path) -> Result<BTreeSet<u32>, Error> {
         let online = node.join(format!("cpu{cpu}/online"));
         // CPUs that cannot be taken offline have no such file.
         let offline = match fs::read_to_string(&online) {
-            Ok(text) => text.trim() == "0",
+            Ok(text) => match text.trim() {
+                "0" => true,
+                "1" => false,
+                _ => return Err(content(online, "0 or 1", &text)),
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(source) => {
                 return Err(Error::Read {

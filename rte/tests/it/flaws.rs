@@ -3,7 +3,8 @@
 //! | flaw | shown by |
 //! |---|---|
 //! | 1 role without patch | `publish::role_without_patch_is_not_asked_again` |
-//! | 2, 3 of the operator | its manifests; changes are published without notification: `process::pod_change_is_published_without_period_and_notification` |
+//! | 2 certificate of the metrics | `manifests`: `pods_follow_selection_tolerations_and_fingerprinting` |
+//! | 3 notification file of the host | `manifests`: `notification_file_is_the_hosts`; that polling goes on with events alone stays, as a safety net that writes nothing when nothing changed |
 //! | 4 kubelet's file | `kubelet_config`: `settings_come_from_the_strongest_source` |
 //! | 5 metrics variables | `config`: `environment_says_where_metrics_are` |
 //! | 6 configlets, default root, places | `config`: `configlets_that_are_links_are_read`, `extra_file_of_the_default_root_is_read_unless_the_legacy_one_is_there`; `guard` |

@@ -3,7 +3,10 @@
 
 mod api_server;
 mod arrivals;
+mod bad_days;
+mod cluster;
 mod flaws;
+mod kubectl;
 mod kubelet;
 mod process;
 mod publish;

@@ -55,7 +55,7 @@ impl Scene {
         self.kubelet.serve(&self.path("kubelet.sock")).await;
     }
 
-    fn command(&self, flags: &[&str]) -> Command {
+    pub(crate) fn command(&self, flags: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_resource-topology-exporter"));
         command
             .env_clear()

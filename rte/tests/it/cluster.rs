@@ -1,0 +1,111 @@
+//! An embedded API server, which has the rules of a real one, instead of the tests' own.
+
+use apiserver::{Options, Running, Server, User};
+use serde_json::{Value, json};
+
+use crate::api_server::{NRTS, PATIENCE};
+use crate::process::{Scene, condition, cpus};
+
+/// A scene whose API server is the embedded one, seen by its administrator.
+pub(crate) struct Cluster {
+    pub(crate) scene: Scene,
+    pub(crate) server: Running,
+    admin: kube::Client,
+}
+
+const PODS: &str = "/api/v1/namespaces/numaresources/pods";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// Token of a user without any rights.
+pub(crate) const STRANGER: &str = "stranger";
+
+impl Cluster {
+    /// Has the exporter's pod; no definitions of ours. Whoever has `token`, or the administrator, runs the exporter.
+    pub(crate) async fn new(token: Option<&str>) -> Self {
+        daemon::client::install_crypto_provider();
+        let scene = Scene::new().await;
+        scene.serve_kubelet().await;
+        let stranger = User {
+            name: STRANGER.to_owned(),
+            groups: Vec::new(),
+        };
+        let options = Options {
+            tokens: [(STRANGER.to_owned(), stranger)].into(),
+            ..Options::default()
+        };
+        let server = Server::start(options).await.unwrap();
+        let kubeconfig = scene.path("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig(&server.admin_token)).unwrap();
+        let admin = daemon::client::client(Some(&kubeconfig)).await.unwrap();
+        if let Some(token) = token {
+            std::fs::write(&kubeconfig, server.kubeconfig(token)).unwrap();
+        }
+        let cluster = Self {
+            scene,
+            server,
+            admin,
+        };
+        let named = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+        let namespace = named("Namespace", "numaresources");
+        cluster.create("/api/v1/namespaces", &namespace).await;
+        let accounts = "/api/v1/namespaces/numaresources/serviceaccounts";
+        let account = named("ServiceAccount", "default");
+        cluster.create(accounts, &account).await;
+        let mut own = named("Pod", "rte-x");
+        own["spec"] = json!({"nodeName": "worker-0", "containers": [{"name": "c", "image": "i"}]});
+        cluster.create(PODS, &own).await;
+        cluster
+    }
+
+    pub(crate) async fn define(&self) {
+        for definition in api::crd::all() {
+            self.create(DEFINITIONS, &json!(definition)).await;
+        }
+    }
+
+    pub(crate) async fn create(&self, path: &str, object: &Value) {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let request = request.body(object.to_string().into_bytes()).unwrap();
+        self.admin.request::<Value>(request).await.unwrap();
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        self.admin.request(request).await.ok()
+    }
+
+    async fn wait_for(&self, path: &str, what: impl Fn(&Value) -> bool) {
+        let mut last = None;
+        let found = async {
+            loop {
+                last = self.get(path).await;
+                if last.as_ref().is_some_and(&what) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, found).await;
+        assert!(found.is_ok(), "{path} is {last:#?}");
+    }
+
+    /// Waits for a status of the condition that tells of writes.
+    pub(crate) async fn updated(&self, status: &str) {
+        let path = format!("{PODS}/rte-x");
+        let has = |pod: &Value| {
+            pod["status"]["conditions"].is_array()
+                && condition(pod, "NodeTopologyUpdated").as_deref() == Some(status)
+        };
+        self.wait_for(&path, has).await;
+    }
+
+    /// Waits for the object as it has to be.
+    pub(crate) async fn published(&self) {
+        let path = format!("{NRTS}/worker-0");
+        self.wait_for(&path, |nrt| cpus(nrt) == ["3", "3"]).await;
+    }
+
+    /// Nothing was written at all.
+    pub(crate) async fn has_nothing(&self) {
+        assert_eq!(self.get(&format!("{NRTS}/worker-0")).await, None);
+    }
+}
