@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -109,6 +109,13 @@ pub enum Undo {
         /// JSON merge patch.
         patch: Value,
     },
+    /// Create an object anew that was deleted, as it was. Other objects that went with it are left to their owners.
+    Create {
+        /// Which one.
+        object: ObjectRef,
+        /// How it was.
+        manifest: Value,
+    },
     /// Remove a taint from a node, leaving the others alone.
     RemoveTaint {
         /// Name of the node.
@@ -191,6 +198,7 @@ impl Undo {
                         .await,
                 )
             }
+            Self::Create { object, manifest } => create(client, object, manifest).await,
             Self::RemoveTaint { node, key, effect } => {
                 remove_taint(client, node, key, effect).await
             }
@@ -205,6 +213,39 @@ async fn delete(client: &Client, object: &ObjectRef) -> Result<(), Error> {
         Ok(api.get_opt(&object.name).await?.is_none())
     })
     .await
+}
+
+/// Creates an object unless it is there; one that is going is waited for.
+async fn create(client: &Client, object: &ObjectRef, manifest: &Value) -> Result<(), Error> {
+    let api = object.api(client);
+    gone("the object before", UNDO_DEADLINE, async || {
+        match api.get_opt(&object.name).await? {
+            Some(present) => Ok(present.metadata.deletion_timestamp.is_none()),
+            None => match api.create(&PostParams::default(), &again(manifest)?).await {
+                Ok(_) => Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+        }
+    })
+    .await
+}
+
+/// An object as it was, without what the server has to say itself.
+fn again(manifest: &Value) -> Result<DynamicObject, Error> {
+    let mut object: DynamicObject =
+        serde_json::from_value(manifest.clone()).map_err(kube::Error::SerdeError)?;
+    object.metadata = kube::api::ObjectMeta {
+        name: object.metadata.name,
+        namespace: object.metadata.namespace,
+        labels: object.metadata.labels,
+        annotations: object.metadata.annotations,
+        ..kube::api::ObjectMeta::default()
+    };
+    if let Some(fields) = object.data.as_object_mut() {
+        fields.remove("status");
+    }
+    Ok(object)
 }
 
 async fn delete_namespace(client: &Client, name: &str) -> Result<(), Error> {
@@ -338,6 +379,10 @@ mod tests {
             Undo::Delete {
                 object: object.clone(),
             },
+            Undo::Create {
+                object: object.clone(),
+                manifest: json!({"kind": "Pod"}),
+            },
             Undo::Patch {
                 object,
                 patch: json!({"metadata": {"labels": {"a": null}}}),
@@ -354,6 +399,40 @@ mod tests {
                 serde_json::from_str::<Undo>(&text).expect("undo is read back"),
                 undo
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn deleted_object_comes_back_without_what_the_server_says() {
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Node", "status": {"phase": "x"}, "spec": {"podCIDR": "y"},
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
+        });
+        let object = again(&manifest).expect("it is an object");
+        assert_eq!(
+            json!(object),
+            json!({
+                "apiVersion": "v1", "kind": "Node", "spec": {"podCIDR": "y"},
+                "metadata": {"name": "n", "labels": {"a": "b"}},
+            })
+        );
+        let undo = Undo::Create {
+            object: ObjectRef::node("n"),
+            manifest,
+        };
+        for (present, requests) in [
+            (false, &["GET /api/v1/nodes/n", "POST /api/v1/nodes"][..]),
+            (true, &["GET /api/v1/nodes/n"]),
+        ] {
+            let (client, asked) = crate::testing::client(move |method, _| {
+                let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+                if method == "GET" && !present {
+                    return crate::testing::not_found();
+                }
+                (200, node)
+            });
+            undo.run(&client).await.expect("it is there");
+            assert_eq!(*asked.lock().expect("requests"), requests);
         }
     }
 

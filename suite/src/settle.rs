@@ -74,25 +74,8 @@ pub(crate) fn unsettled(node: &NodeTopology, pods: &[Pod]) -> Option<String> {
     let Some(published) = node.attribute(attributes::POD_FINGERPRINT) else {
         return Some(format!("the NRT of {} has no fingerprint", node.node));
     };
-    let all =
-        node.attribute(attributes::POD_FINGERPRINT_METHOD) == Some(attributes::FINGERPRINT_ALL);
-    let listed: BTreeSet<&str> = node
-        .zones
-        .iter()
-        .flat_map(|zone| zone.resources.keys())
-        .map(String::as_str)
-        .collect();
-    let counted: Vec<(String, String)> = pods
-        .iter()
-        .filter(|pod| is_on(pod, &node.node) && (all || is_exclusive(pod, &listed)))
-        .map(|pod| (pod.namespace().unwrap_or_default(), pod.name_any()))
-        .collect();
-    let computed = nrt::fingerprint::compute(
-        counted
-            .iter()
-            .map(|(ns, name)| (ns.as_str(), name.as_str())),
-    )
-    .to_string();
+    let counted = counted(node, pods);
+    let computed = fingerprint(&counted);
     (computed != published).then(|| {
         let names: Vec<_> = counted
             .iter()
@@ -108,6 +91,28 @@ pub(crate) fn unsettled(node: &NodeTopology, pods: &[Pod]) -> Option<String> {
             node.node
         )
     })
+}
+
+/// Namespaces and names of the pods that the fingerprint of a node is about.
+pub(crate) fn counted(node: &NodeTopology, pods: &[Pod]) -> Vec<(String, String)> {
+    let all =
+        node.attribute(attributes::POD_FINGERPRINT_METHOD) == Some(attributes::FINGERPRINT_ALL);
+    let listed: BTreeSet<&str> = node
+        .zones
+        .iter()
+        .flat_map(|zone| zone.resources.keys())
+        .map(String::as_str)
+        .collect();
+    pods.iter()
+        .filter(|pod| is_on(pod, &node.node) && (all || is_exclusive(pod, &listed)))
+        .map(|pod| (pod.namespace().unwrap_or_default(), pod.name_any()))
+        .collect()
+}
+
+/// The fingerprint of pods, by namespace and name.
+pub(crate) fn fingerprint(pods: &[(String, String)]) -> String {
+    let names = pods.iter().map(|(ns, name)| (ns.as_str(), name.as_str()));
+    nrt::fingerprint::compute(names).to_string()
 }
 
 fn is_on(pod: &Pod, node: &str) -> bool {

@@ -36,7 +36,7 @@ struct ExporterConfig {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct KubeletPart {
+pub(super) struct KubeletPart {
     topology_manager_policy: Option<String>,
     topology_manager_scope: Option<String>,
 }
@@ -84,7 +84,7 @@ async fn nrt_attributes(ctx: &Context) -> Result<(), Stop> {
         let config = ctx
             .step(
                 format!("pool {pool}: the ConfigMap says policy single-numa-node"),
-                async { config_of(&map) },
+                async { single_numa_node(&map) },
             )
             .await?;
         let nodes = ctx
@@ -101,7 +101,21 @@ async fn nrt_attributes(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-fn config_of(map: &ConfigMap) -> Result<KubeletPart, Stop> {
+fn single_numa_node(map: &ConfigMap) -> Result<KubeletPart, Stop> {
+    let config = config_of(map)?;
+    let policy = config.topology_manager_policy.as_deref();
+    if policy != Some("single-numa-node") {
+        return Err(Stop::mismatch(
+            format!("policy in ConfigMap {}", map.name_any()),
+            "single-numa-node",
+            policy.unwrap_or_default(),
+        ));
+    }
+    Ok(config)
+}
+
+/// What a ConfigMap of the operator hands to exporters.
+pub(super) fn config_of(map: &ConfigMap) -> Result<KubeletPart, Stop> {
     let name = map.name_any();
     let text = map
         .data
@@ -115,22 +129,11 @@ fn config_of(map: &ConfigMap) -> Result<KubeletPart, Stop> {
     })?;
     let config: ExporterConfig = serde_yaml::from_str(text)
         .map_err(|error| Stop::fail(format!("ConfigMap {name} is not readable: {error}")))?;
-    let policy = config
-        .kubelet
-        .topology_manager_policy
-        .clone()
-        .unwrap_or_default();
-    if policy != "single-numa-node" {
-        return Err(Stop::mismatch(
-            format!("policy in ConfigMap {name}"),
-            "single-numa-node",
-            policy,
-        ));
-    }
     Ok(config.kubelet)
 }
 
-async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, Stop> {
+/// The nodes of a pool; there must be some.
+pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, Stop> {
     let params = ListParams::default().labels(&api::labels::node_role(pool));
     let nodes: Vec<_> = Api::<Node>::all(ctx.client())
         .list(&params)
@@ -149,7 +152,8 @@ async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, Stop> {
     Ok(nodes)
 }
 
-async fn agree(ctx: &Context, node: &str, config: &KubeletPart) -> Result<(), Stop> {
+/// Waits until kubelet, ConfigMap and NRT of a node say the same.
+pub(super) async fn agree(ctx: &Context, node: &str, config: &KubeletPart) -> Result<(), Stop> {
     let kubelet = kubelet_settings(ctx, node).await?;
     let show = |policy: Option<&str>, scope: Option<&str>| {
         format!(

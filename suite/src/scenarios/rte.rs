@@ -3,11 +3,13 @@
 //!
 //! Where the original sleeps for some periods we wait for the effect, or prove that the exporter has looked in between.
 
+mod disrupted;
 mod endpoint;
 mod installed;
 mod local;
 mod own;
 mod owned;
+mod proven;
 mod published;
 mod reported;
 
@@ -39,7 +41,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all.extend(reported::scenarios());
     all.extend(endpoint::scenarios());
     all.extend(owned::scenarios());
+    all.extend(proven::scenarios());
     all.extend(installed::scenarios());
     all.extend(local::scenarios());
+    all.extend(disrupted::scenarios());
     all
 }

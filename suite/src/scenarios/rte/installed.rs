@@ -1,6 +1,6 @@
 //! What the operator makes of its resource, as far as exporters have it on their command line or in their file (scenarios-other.md 3). The
-//! original's two scenarios about the file stand on OpenShift's `KubeletConfig`; here its plain counterpart, the kubelets' own
-//! configuration, is what the file has to agree with.
+//! original's two scenarios about the file (`kubelet-reserv`, `cm-aligned`) stand on OpenShift's `KubeletConfig`; here its plain counterpart, the
+//! kubelets' own configuration, is what the file has to agree with.
 
 use api::operator::LogLevel;
 use api::operator::v1::NumaResourcesOperator;
@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::Look;
 use crate::scenario::{Scenario, Stop, body};
+use crate::scenarios::config;
 
 const CONFIG: &str = "[config][rte]";
 
@@ -33,6 +34,13 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "can modify the LogLevel in NROP CR and observe the corresponding klog under RTE container",
             one_node(),
             body(|ctx| Box::pin(log_level_is_changed(ctx))),
+        ),
+        scenario(
+            "rte/kubelet-reserv",
+            "[config][kubelet][rte]",
+            "should configure RTE accordingly",
+            one_node(),
+            body(|ctx| Box::pin(exporters_are_configured(ctx))),
         ),
         scenario(
             "rte/cm-aligned",
@@ -164,18 +172,88 @@ async fn rolled_out(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-async fn config_map_is_kept(ctx: &Context) -> Result<(), Stop> {
+/// The ConfigMaps that the operator hands to exporters: one a pool.
+async fn config_maps(ctx: &Context) -> Result<Vec<ConfigMap>, Stop> {
     let params = ListParams::default().labels(api::labels::OPERATOR_NAME);
-    let maps = Api::<ConfigMap>::all(ctx.client())
-        .list(&params)
-        .await?
-        .items;
-    let Some(map) = maps.into_iter().find(|map| map.data.is_some()) else {
+    let all = Api::<ConfigMap>::all(ctx.client());
+    let mut maps = all.list(&params).await?.items;
+    maps.retain(|map| map.data.is_some());
+    if maps.is_empty() {
         return Err(Stop::fail(format!(
             "no ConfigMap has the label {}",
             api::labels::OPERATOR_NAME
         )));
-    };
+    }
+    Ok(maps)
+}
+
+async fn exporters_are_configured(ctx: &Context) -> Result<(), Stop> {
+    let sets = ctx
+        .step(
+            "the status names the daemon sets, and the groups' are the same",
+            named_daemon_sets(ctx),
+        )
+        .await?;
+    for map in config_maps(ctx).await? {
+        let name = map.name_any();
+        let labels = map.labels();
+        let pool = labels.get(api::labels::POOL).cloned().unwrap_or_default();
+        ctx.step(format!("{name} is where its exporters are"), async {
+            let expected = (
+                format!("{}-{pool}", api::names::OPERATOR_CR),
+                sets.first().cloned(),
+            );
+            let seen = (name.clone(), map.namespace());
+            if seen == expected {
+                return Ok(());
+            }
+            Err(Stop::mismatch(
+                "name and namespace of the ConfigMap",
+                format!("{expected:?}"),
+                format!("{seen:?}"),
+            ))
+        })
+        .await?;
+        let handed = config::config_of(&map)?;
+        for node in config::nodes_of(ctx, &pool).await? {
+            ctx.step(
+                format!("{node}: kubelet, ConfigMap and NRT say the same"),
+                config::agree(ctx, &node, &handed),
+            )
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+/// Namespaces of the daemon sets in the operator's status. Those of its groups, if there are any, must be the same.
+async fn named_daemon_sets(ctx: &Context) -> Result<Vec<String>, Stop> {
+    ctx.until(
+        "the status names daemon sets",
+        ctx.deadlines().installed,
+        async || {
+            let operator = operators(ctx).get(api::names::OPERATOR_CR).await?;
+            let status = operator.status.unwrap_or_default();
+            let groups = status.node_groups.iter();
+            let of_groups: Vec<_> = groups.map(|group| group.daemon_set.clone()).collect();
+            if status.daemonsets.is_empty() {
+                return Ok(Look::NotYet("it has none".to_owned()));
+            }
+            if !of_groups.is_empty() && of_groups != status.daemonsets {
+                return Ok(Look::NotYet(format!(
+                    "{:?}, but of its groups {of_groups:?}",
+                    status.daemonsets
+                )));
+            }
+            let sets = status.daemonsets.into_iter();
+            Ok(Look::Ready(sets.map(|set| set.namespace).collect()))
+        },
+    )
+    .await
+}
+
+async fn config_map_is_kept(ctx: &Context) -> Result<(), Stop> {
+    let map = config_maps(ctx).await?.swap_remove(0);
     let name = map.name_any();
     let reference = ObjectRef::of(&map);
     let namespaced: Api<ConfigMap> =

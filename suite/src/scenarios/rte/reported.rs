@@ -45,31 +45,43 @@ async fn conditions_hold(ctx: &Context) -> Result<(), Stop> {
     ] {
         ctx.step(
             format!("{kind} is True on every exporter"),
-            condition_on_every_exporter(ctx, kind),
+            condition_on_every_exporter(ctx, kind, ["True", "", ""]),
         )
         .await?;
     }
     Ok(())
 }
 
-/// Waits until a condition is True on every exporter's pod.
-async fn condition_on_every_exporter(ctx: &Context, kind: &str) -> Result<(), Stop> {
-    let what = format!("{kind} is True on every exporter");
+/// Waits until a condition has this status, reason and message on every exporter's pod.
+pub(super) async fn condition_on_every_exporter(
+    ctx: &Context,
+    kind: &str,
+    wanted: [&str; 3],
+) -> Result<(), Stop> {
+    let what = format!("{kind} is {} on every exporter", wanted[0]);
     ctx.until(&what, ctx.deadlines().settled, async || {
-        let without = exporters(ctx).await?.into_iter().find(|pod| {
-            let conditions = pod
-                .status
-                .as_ref()
-                .and_then(|status| status.conditions.as_ref());
-            !conditions
-                .into_iter()
-                .flatten()
-                .any(|condition| condition.type_ == kind && condition.status == "True")
-        });
-        Ok(match without {
-            None => Look::Ready(()),
-            Some(pod) => Look::NotYet(format!("not on {}", pod.name_any())),
-        })
+        for pod in exporters(ctx).await? {
+            let status = pod.status.as_ref();
+            let conditions = status.and_then(|status| status.conditions.as_ref());
+            let mut conditions = conditions.into_iter().flatten();
+            let seen = conditions
+                .find(|condition| condition.type_ == kind)
+                .map(|condition| {
+                    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+                    [
+                        condition.status.clone(),
+                        text(&condition.reason),
+                        text(&condition.message),
+                    ]
+                });
+            if seen.as_ref().is_none_or(|seen| *seen != wanted) {
+                return Ok(Look::NotYet(format!(
+                    "on {} it is {seen:?}",
+                    pod.name_any()
+                )));
+            }
+        }
+        Ok(Look::Ready(()))
     })
     .await
 }

@@ -1,0 +1,195 @@
+//! What exporters do when the definition of what they write is taken away (scenarios-other.md 7, `rte-cond-crd`).
+//!
+//! The original's suite runs without an operator, and expects the condition to be False even when the definition is back: it looks at its
+//! own exporter, which waits a period. Here the operator, which restores the definition at once, is stopped meanwhile, and the condition
+//! has to be True in the end.
+
+use api::conditions;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use super::reported::condition_on_every_exporter;
+use super::{one_node, scenario};
+use crate::context::Context;
+use crate::ledger::{ObjectRef, Undo};
+use crate::recorder::Look;
+use crate::resources::Resources;
+use crate::scenario::{Scenario, Stop, body};
+use crate::workload::{Asks, PodPlan};
+
+/// Name of the definition of NRTs.
+const DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
+/// What the condition says when a write failed.
+const FAILED: [&str; 3] = [
+    "False",
+    conditions::REASON_UPDATE_FAILED,
+    "failed to update noderesourcetopology object",
+];
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let mut one = scenario(
+        "rte/cond-crd",
+        "[RTE][Monitoring] conditions",
+        "[Disruptive][EventChain] should report that the NRT cannot be written while its definition is missing",
+        one_node(),
+        body(|ctx| Box::pin(definition_is_missed(ctx))),
+    );
+    one.labels.push("disruptive");
+    vec![one]
+}
+
+async fn definition_is_missed(ctx: &Context) -> Result<(), Stop> {
+    let kind = conditions::NODE_TOPOLOGY_UPDATED;
+    let operator = operator(ctx).await?;
+    ctx.step("the operator is stopped", stop(ctx, &operator))
+        .await?;
+    let definitions = Api::<CustomResourceDefinition>::all(ctx.client());
+    let definition = definitions.get(DEFINITION).await?;
+    let undo = Undo::Create {
+        object: ObjectRef::of(&definition),
+        manifest: json!(definition),
+    };
+    ctx.recorder.plan(
+        &format!("delete {}", ObjectRef::of(&definition)),
+        undo.clone(),
+    );
+    ctx.step("the definition of NRTs is deleted", async {
+        definitions
+            .delete(DEFINITION, &DeleteParams::default())
+            .await?;
+        ctx.until("it is gone", ctx.deadlines().gone, async || {
+            Ok(match definitions.get_opt(DEFINITION).await? {
+                None => Look::Ready(()),
+                Some(_) => Look::NotYet("it is there".to_owned()),
+            })
+        })
+        .await
+    })
+    .await?;
+    ctx.step(
+        format!("{kind} becomes False on every exporter"),
+        condition_on_every_exporter(ctx, kind, FAILED),
+    )
+    .await?;
+    ctx.step("the definition is created again", async {
+        undo.run(&ctx.client())
+            .await
+            .map_err(|error| Stop::fail(error.to_string()))
+    })
+    .await?;
+    ctx.step(
+        format!("{kind} becomes True on every exporter"),
+        condition_on_every_exporter(ctx, kind, ["True", "", ""]),
+    )
+    .await?;
+    ctx.step("every node has its NRT again", every_node_is_there(ctx))
+        .await?;
+    ctx.step("a pod with an exclusive CPU finds its place", async {
+        let asks = Asks::Limits(Resources::literal("1c 100Mi"));
+        let plan = PodPlan::new("testpod", ctx.scheduler(), [asks]);
+        ctx.create(plan.pod()).await?;
+        ctx.pods_running(&[plan.name().to_owned()]).await
+    })
+    .await?;
+    ctx.step("the operator runs again", start(ctx, &operator))
+        .await
+}
+
+/// The operator's Deployment.
+async fn operator(ctx: &Context) -> Result<Deployment, Stop> {
+    let name = ListParams::default().fields(&format!(
+        "metadata.name={}",
+        api::names::OPERATOR_DEPLOYMENT
+    ));
+    let all = Api::<Deployment>::all(ctx.client());
+    let found = all.list(&name).await?.items.into_iter().next();
+    found.ok_or_else(|| {
+        Stop::Skip(format!(
+            "no Deployment is called {}",
+            api::names::OPERATOR_DEPLOYMENT
+        ))
+    })
+}
+
+fn replicas(deployment: &Deployment) -> i32 {
+    let spec = deployment.spec.as_ref();
+    spec.and_then(|spec| spec.replicas).unwrap_or(1)
+}
+
+async fn scale(ctx: &Context, operator: &Deployment, replicas: i32) -> Result<(), Stop> {
+    let namespace = operator.namespace().unwrap_or_default();
+    let deployments = Api::<Deployment>::namespaced(ctx.client(), &namespace);
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    deployments
+        .patch(&operator.name_any(), &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
+}
+
+/// Scales the operator to nothing and waits until none of its pods is left.
+async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
+    let reference = ObjectRef::of(operator);
+    ctx.recorder.plan(
+        &format!("stop {reference}"),
+        Undo::Patch {
+            object: reference,
+            patch: json!({"spec": {"replicas": replicas(operator)}}),
+        },
+    );
+    scale(ctx, operator, 0).await?;
+    let selector = operator.spec.as_ref().map(|spec| &spec.selector);
+    let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+    let labels: Vec<String> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let own = ListParams::default().labels(&labels.join(","));
+    let namespace = operator.namespace().unwrap_or_default();
+    let pods = Api::<Pod>::namespaced(ctx.client(), &namespace);
+    ctx.until("it has no pods", ctx.deadlines().gone, async || {
+        Ok(match pods.list(&own).await?.items.first() {
+            None => Look::Ready(()),
+            Some(pod) => Look::NotYet(crate::checks::describe(pod)),
+        })
+    })
+    .await
+}
+
+/// Scales the operator to what it was and waits until it is available.
+async fn start(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
+    let wanted = replicas(operator);
+    scale(ctx, operator, wanted).await?;
+    let namespace = operator.namespace().unwrap_or_default();
+    let deployments = Api::<Deployment>::namespaced(ctx.client(), &namespace);
+    let name = operator.name_any();
+    ctx.until("it is available", ctx.deadlines().installed, async || {
+        let status = deployments.get(&name).await?.status.unwrap_or_default();
+        let available = status.available_replicas.unwrap_or(0);
+        Ok(if available == wanted {
+            Look::Ready(())
+        } else {
+            Look::NotYet(format!("{available} of {wanted}"))
+        })
+    })
+    .await
+}
+
+/// Waits until every node of before has an NRT, and these are settled.
+async fn every_node_is_there(ctx: &Context) -> Result<(), Stop> {
+    ctx.until("no NRT is missing", ctx.deadlines().settled, async || {
+        let present = ctx.topologies().await?;
+        let mut nodes = ctx.facts().nodes.iter();
+        let missing = nodes.find(|node| !present.iter().any(|one| one.node == node.node));
+        Ok(match missing {
+            None => Look::Ready(()),
+            Some(node) => Look::NotYet(format!("that of {} is", node.node)),
+        })
+    })
+    .await?;
+    ctx.settle().await.map(drop)
+}
