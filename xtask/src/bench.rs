@@ -12,7 +12,7 @@ mod rte;
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// The embedded API server with thousands of nodes and pods and many clients. Build it with --release.
+    /// The embedded API server with thousands of light nodes and pods, and many clients.
     Apiserver(apiserver::Args),
     /// The resource topology exporter on a real kubelet. Needs Linux and root.
     Rte(rte::Args),

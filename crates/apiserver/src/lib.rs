@@ -114,7 +114,7 @@ impl Default for Options {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             tokens: HashMap::new(),
-            history: 50_000,
+            history: 20_000,
             issuer: "https://kubernetes.default.svc.cluster.local".into(),
             disabled_admission: Vec::new(),
             proxies_to_loopback: false,

@@ -58,6 +58,40 @@ impl PartialOrd for Key {
     }
 }
 
+/// Newest changes whose objects are kept as values; older ones are kept as texts, which take a tenth of the memory.
+const VALUES: usize = 1024;
+
+/// An object as it was.
+#[derive(Clone, Debug)]
+pub(crate) enum Past {
+    /// Ready for use.
+    Value(Arc<Value>),
+    /// JSON.
+    Text(Bytes),
+}
+
+impl Past {
+    /// The object, read again if need be.
+    pub(crate) fn value(&self) -> Arc<Value> {
+        match self {
+            Self::Value(value) => Arc::clone(value),
+            // it was written here, so it can be read
+            Self::Text(text) => Arc::new(serde_json::from_slice(text).unwrap_or_default()),
+        }
+    }
+
+    fn text(&self) -> Bytes {
+        match self {
+            Self::Value(value) => Bytes::from(value.to_string()),
+            Self::Text(text) => text.clone(),
+        }
+    }
+
+    fn shrink(&mut self) {
+        *self = Self::Text(self.text());
+    }
+}
+
 /// A change of one object.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
@@ -66,9 +100,9 @@ pub(crate) struct Change {
     /// What changed.
     pub(crate) key: Key,
     /// The object after the change; of a deletion its last state, with the version of the deletion.
-    pub(crate) object: Arc<Value>,
+    pub(crate) object: Past,
     /// The object before the change; `None` for a new one.
-    pub(crate) before: Option<Arc<Value>>,
+    pub(crate) before: Option<Past>,
     /// Whether the object is gone now.
     pub(crate) deleted: bool,
 }
@@ -155,10 +189,17 @@ impl State {
         self.history.push_back(Change {
             version: self.version,
             key,
-            object,
-            before,
+            object: Past::Value(object),
+            before: before.map(Past::Value),
             deleted,
         });
+        let old = self.history.len().checked_sub(VALUES + 1);
+        if let Some(change) = old.and_then(|old| self.history.get_mut(old)) {
+            change.object.shrink();
+            if let Some(before) = &mut change.before {
+                before.shrink();
+            }
+        }
         while self.history.len() > self.keep {
             if let Some(oldest) = self.history.pop_front() {
                 self.compacted = oldest.version;
@@ -190,7 +231,7 @@ impl State {
                 continue;
             }
             match &change.before {
-                Some(before) => objects.insert(change.key.clone(), Arc::clone(before)),
+                Some(before) => objects.insert(change.key.clone(), before.value()),
                 None => objects.remove(&change.key),
             };
         }
@@ -249,7 +290,7 @@ impl Store {
         if let Some(text) = texts().get(&change.version) {
             return text.clone();
         }
-        let text = Bytes::from(change.object.to_string());
+        let text = change.object.text();
         let mut texts = texts();
         texts.insert(change.version, text.clone());
         while texts.len() > TEXTS {
@@ -324,6 +365,39 @@ mod tests {
             .map(|change| change.version)
             .collect();
         assert_eq!(versions, [2, 3, 4]);
+    }
+
+    #[test]
+    fn old_changes_say_the_same_as_new_ones() {
+        let store = Store::new(3 * VALUES);
+        let mut state = store.lock();
+        for number in 0..2 * VALUES {
+            let mut written = object("one");
+            written["number"] = json!(number);
+            state.put(Key::new("pods", "a", "one"), written);
+        }
+        let mut numbers = Vec::new();
+        for change in state.after(0).unwrap() {
+            assert_eq!(
+                change.object.value()["metadata"]["resourceVersion"],
+                change.version.to_string()
+            );
+            numbers.push(change.object.value()["number"].clone());
+            let before = change
+                .before
+                .as_ref()
+                .map(|before| before.value()["number"].clone());
+            assert_eq!(before, numbers.iter().rev().nth(1).cloned());
+        }
+        assert_eq!(
+            numbers,
+            (0..2 * VALUES)
+                .map(|number| json!(number))
+                .collect::<Vec<_>>()
+        );
+        let texts = state.after(0).unwrap();
+        let texts = texts.filter(|change| matches!(change.object, Past::Text(_)));
+        assert_eq!(texts.count(), VALUES);
     }
 
     #[test]

@@ -1,22 +1,34 @@
 //! The embedded API server under the load of a large cluster: everything is listed and watched by many clients at once.
 
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use apiserver::{Options, Running, Server};
 use futures::future::try_join_all;
-use futures::{AsyncBufRead as _, AsyncBufReadExt as _};
+use futures::{AsyncBufRead as _, AsyncBufReadExt as _, StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use testbed::embedded::light::{LightNodes, LightSpec};
 
 use super::{Figure, conclude, progress};
 
 /// Changes of pods that every client hears of.
 const CHANGES: usize = 2_000;
 /// Rounds of load; the memory after the last is compared with that after the first.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
+/// Requests under way at once of whoever fills the cluster.
+const AT_ONCE: usize = 32;
+/// Where the pods are.
+const NAMESPACE: &str = "default";
+/// How long the light nodes may take to run all pods.
+const RUN_WITHIN: Duration = Duration::from_mins(5);
+/// Time between two looks at the pods.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Options of the measurement.
 #[derive(clap::Args)]
@@ -36,21 +48,50 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        return in_release(args);
+    }
     let runtime = tokio::runtime::Runtime::new()?;
     let figures = runtime.block_on(measure(args))?;
     conclude(&figures, args.check)
 }
 
+/// Runs the same measurement built with optimisation: the server is part of this program.
+fn in_release(args: &Args) -> anyhow::Result<()> {
+    progress("building with optimisation");
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .args(["run", "--release", "--quiet", "--package", "xtask", "--"])
+        .args(["bench", "apiserver"])
+        .args(["--nodes", &args.nodes.to_string()])
+        .args(["--pods", &args.pods.to_string()])
+        .args(["--clients", &args.clients.to_string()]);
+    if args.check {
+        command.arg("--check");
+    }
+    let status = command.status().context("starting cargo run")?;
+    ensure!(status.success(), "the measurement ended with {status}");
+    Ok(())
+}
+
 async fn measure(args: &Args) -> anyhow::Result<Vec<Figure>> {
     let server = Arc::new(Server::start(Options::default()).await?);
+    let client = client(&server).await?;
     let began = Instant::now();
-    for number in 0..args.nodes {
-        server.seed(node(number));
-    }
-    for number in 0..args.pods {
-        server.seed(pod(number, number % args.nodes.max(1), 0));
-    }
-    progress(&format!("seeded in {:.1} s", began.elapsed().as_secs_f64()));
+    // from here on they renew their leases and run what is bound to them
+    let nodes = LightNodes::start(client.clone(), LightSpec::new(args.nodes)).await?;
+    progress(&format!(
+        "{} nodes after {:.1} s",
+        args.nodes,
+        began.elapsed().as_secs_f64()
+    ));
+    let names: Vec<String> = nodes.names().collect();
+    populate(&client, &names, args.pods).await?;
+    progress(&format!(
+        "{} pods run after {:.1} s",
+        args.pods,
+        began.elapsed().as_secs_f64()
+    ));
     let mut lists = Figure::new("all clients list all pods and nodes", "s", 30.0);
     let mut watches = Figure::new("all clients hear of 2,000 changes", "s", 15.0);
     let mut memory = Figure::new(
@@ -58,13 +99,14 @@ async fn measure(args: &Args) -> anyhow::Result<Vec<Figure>> {
         "MiB",
         64.0,
     );
+    progress(&format!("before the load: {:.0} MiB", resident()?));
     let mut first = None;
     for round in 1..=ROUNDS {
         let began = Instant::now();
         let version = list_all(&server, args).await?;
         lists.runs.push(began.elapsed().as_secs_f64());
         let began = Instant::now();
-        watch_all(&server, args, &version, round).await?;
+        watch_all(&server, &client, args, &version, round).await?;
         watches.runs.push(began.elapsed().as_secs_f64());
         let now = resident()?;
         let before = *first.get_or_insert(now);
@@ -72,6 +114,39 @@ async fn measure(args: &Args) -> anyhow::Result<Vec<Figure>> {
         progress(&format!("round {round}: {now:.0} MiB"));
     }
     Ok(vec![lists, watches, memory])
+}
+
+/// Makes the pods, each bound to a node, and waits until all of them run.
+async fn populate(client: &Client, nodes: &[String], count: usize) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let account = serde_json::from_value(json!({"metadata": {"name": "default"}}))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    stream::iter(0..count)
+        .map(|number| anyhow::Ok((number, &nodes[number % nodes.len()])))
+        .try_for_each_concurrent(AT_ONCE, |(number, node)| {
+            let pods = &pods;
+            async move {
+                let pod = serde_json::from_value(pod(number, node))?;
+                pods.create(&PostParams::default(), &pod).await?;
+                anyhow::Ok(())
+            }
+        })
+        .await
+        .context("making the pods")?;
+    let waiting = ListParams::default().fields("status.phase!=Running");
+    let deadline = Instant::now() + RUN_WITHIN;
+    loop {
+        let left = pods.list_metadata(&waiting).await?.items.len();
+        if left == 0 {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "{left} of {count} pods do not run on the light nodes"
+        );
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 async fn client(server: &Running) -> anyhow::Result<Client> {
@@ -121,6 +196,7 @@ async fn drain(client: &Client, path: &str) -> anyhow::Result<usize> {
 /// All clients watch the pods while they change.
 async fn watch_all(
     server: &Arc<Running>,
+    writer: &Client,
     args: &Args,
     version: &str,
     round: usize,
@@ -140,16 +216,17 @@ async fn watch_all(
         }
         anyhow::Ok(())
     });
-    let changes = async {
-        for number in 0..CHANGES {
-            let number = number % args.pods.max(1);
-            server.seed(pod(number, number % args.nodes.max(1), round));
-            if number.is_multiple_of(50) {
-                tokio::task::yield_now().await;
-            }
+    let pods: Api<Pod> = Api::namespaced(writer.clone(), NAMESPACE);
+    let change = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
+    let changes = stream::iter((0..CHANGES).map(Ok)).try_for_each_concurrent(AT_ONCE, |number| {
+        let (pods, change) = (&pods, &change);
+        async move {
+            let name = pod_name(number % args.pods.max(1));
+            let params = PatchParams::default();
+            pods.patch_metadata(&name, &params, change).await?;
+            anyhow::Ok(())
         }
-        anyhow::Ok(())
-    };
+    });
     futures::try_join!(try_join_all(watches), changes)?;
     Ok(())
 }
@@ -163,31 +240,17 @@ fn resident() -> anyhow::Result<f64> {
     Ok(kib / 1024.0)
 }
 
-fn node(number: usize) -> Value {
-    let amounts =
-        json!({"cpu": "64", "memory": "263921516Ki", "pods": "110", "hugepages-1Gi": "0"});
-    let condition = |kind: &str, status: &str| {
-        json!({"type": kind, "status": status, "reason": "Kubelet", "message": "kubelet says so",
-        "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    };
-    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{number:05}"), "labels": {
-            "kubernetes.io/hostname": format!("node-{number:05}"), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
-        "spec": {}, "status": {"capacity": amounts, "allocatable": amounts,
-            "conditions": [condition("MemoryPressure", "False"), condition("DiskPressure", "False"), condition("Ready", "True")],
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": format!("node-{number:05}")}]}})
+fn pod_name(number: usize) -> String {
+    format!("pod-{number:06}")
 }
 
-fn pod(number: usize, node: usize, round: usize) -> Value {
+/// A pod with two containers of the usual size, bound already.
+fn pod(number: usize, node: &str) -> Value {
     let container = |name: &str| {
         json!({"name": name, "image": "registry.example.com/team/program:1.2.3", "args": ["--verbose", "--port=8080"],
-        "env": [{"name": "A", "value": "one"}, {"name": "B", "value": "two"}], "imagePullPolicy": "IfNotPresent",
-        "resources": {"limits": {"cpu": "2", "memory": "4Gi"}, "requests": {"cpu": "2", "memory": "4Gi"}},
-        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"})
+        "env": [{"name": "A", "value": "one"}, {"name": "B", "value": "two"}],
+        "resources": {"limits": {"cpu": "2", "memory": "4Gi"}}})
     };
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number:06}"), "namespace": "default",
-            "labels": {"app": "program", "round": round.to_string()}},
-        "spec": {"nodeName": format!("node-{node:05}"), "schedulerName": "default-scheduler", "restartPolicy": "Always",
-            "containers": [container("main"), container("side")], "dnsPolicy": "ClusterFirst", "serviceAccountName": "default"},
-        "status": {"phase": "Running", "podIP": "127.0.0.2", "qosClass": "Guaranteed",
-            "conditions": [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}]}})
+    json!({"metadata": {"name": pod_name(number), "labels": {"app": "program", "round": "0"}},
+        "spec": {"nodeName": node, "containers": [container("main"), container("side")]}})
 }

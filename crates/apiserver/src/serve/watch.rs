@@ -19,6 +19,7 @@ use crate::events;
 use crate::failure::Failure;
 use crate::faults::{Effects, Open, WatchEnd};
 use crate::registry::Resource;
+use crate::store::Past;
 use crate::strategy::copy;
 use crate::verbs::{Filter, Request, is_true};
 use crate::views::View;
@@ -239,11 +240,12 @@ impl Watch {
             if !here {
                 continue;
             }
-            let was = change
-                .before
+            let now = change.object.value();
+            let before = change.before.as_ref().map(Past::value);
+            let was = before
                 .as_ref()
                 .is_some_and(|before| self.filter.matches(before));
-            let is = !change.deleted && self.filter.matches(&change.object);
+            let is = !change.deleted && self.filter.matches(&now);
             let kind = match (was, is) {
                 (false, true) => "ADDED",
                 (true, true) => "MODIFIED",
@@ -251,9 +253,9 @@ impl Watch {
                 (false, false) => continue,
             };
             let leaves = kind == "DELETED" && !change.deleted;
-            let as_kept = change.object["kind"] == self.resource.kind.as_str()
-                && change.object["apiVersion"] == self.resource.api_version().as_str()
-                && matches!(shown(&self.resource, &change.object), Cow::Borrowed(_));
+            let as_kept = now["kind"] == self.resource.kind.as_str()
+                && now["apiVersion"] == self.resource.api_version().as_str()
+                && matches!(shown(&self.resource, &now), Cow::Borrowed(_));
             if self.view == View::Whole && as_kept && !leaves {
                 let object = shared.store.text(change);
                 let mut text = Vec::with_capacity(object.len() + 32);
@@ -265,13 +267,9 @@ impl Watch {
                 self.ready.push_back(Event::Text(text.into()));
             } else {
                 // what left the selection is shown as it was when it was in it
-                let last = change.before.as_ref().filter(|_| leaves);
-                let mut object = shown(&self.resource, last.unwrap_or(&change.object)).into_owned();
-                copy(
-                    &change.object["metadata"],
-                    &mut object["metadata"],
-                    "resourceVersion",
-                );
+                let last = before.as_ref().filter(|_| leaves);
+                let mut object = shown(&self.resource, last.unwrap_or(&now)).into_owned();
+                copy(&now["metadata"], &mut object["metadata"], "resourceVersion");
                 object["apiVersion"] = json!(self.resource.api_version());
                 object["kind"] = json!(self.resource.kind);
                 events::show(&self.resource, &mut object);
