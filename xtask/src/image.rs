@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// Takes the programs of this directory instead of building them.
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
-    /// Runs the image with podman afterwards (and installs podman where apt-get can): every role, and the main job without network,
-    /// writable files, capabilities and root.
+    /// Runs the image with podman afterwards (and installs podman where apt-get can): every role, the main job without network,
+    /// writable files, capabilities and root, and the main job on a cluster outside.
     #[arg(long, conflicts_with = "root")]
     test: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     let bin_dir = match &args.bin_dir {
-        Some(dir) => dir.clone(),
+        Some(dir) => std::path::absolute(dir).context("resolving the directory of the programs")?,
         None => build(args.target.as_deref())?,
     };
     let contents = contents::of(&bin_dir)?;
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("writing {}", args.archive.display()))?;
     tell(&format!("{REFERENCE} in {}", args.archive.display()));
     if args.test {
-        trial::run(&args.archive, REFERENCE)?;
+        trial::run(&args.archive, REFERENCE, &bin_dir)?;
     }
     Ok(())
 }

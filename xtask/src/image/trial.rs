@@ -1,5 +1,6 @@
 //! The image at work: podman runs it in each of its roles, without network, writable files, capabilities and root.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -29,8 +30,9 @@ const CONFINED: [&str; 9] = [
 const FILES: u64 = 1_048_576;
 const PROCESSES: u64 = 4_096;
 
-/// Runs every role, then the main job.
-pub(super) fn run(archive: &Path, reference: &str) -> anyhow::Result<()> {
+/// Runs every role, then the main job: on a cluster inside the container, and on one outside that it knows by its kubeconfig.
+/// `programs` is the directory of the same programs outside.
+pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::Result<()> {
     install()?;
     let store = tempfile::tempdir().context("making a directory for podman")?;
     let podman = Podman {
@@ -72,7 +74,65 @@ pub(super) fn run(archive: &Path, reference: &str) -> anyhow::Result<()> {
         "image: the main job took {:.1} s",
         started.elapsed().as_secs_f64()
     ));
+
+    let started = Instant::now();
+    let cluster = Outside::start(programs, store.path())?;
+    podman.attached_job(&cluster)?;
+    tell(&format!(
+        "image: the main job on a cluster outside took {:.1} s",
+        started.elapsed().as_secs_f64()
+    ));
     Ok(())
+}
+
+/// A cluster outside of any container, taken down when dropped.
+struct Outside<'a> {
+    programs: &'a Path,
+    state: PathBuf,
+    /// Readable by everybody, as a file has to be that a container without rights gets.
+    kubeconfig: PathBuf,
+}
+
+impl<'a> Outside<'a> {
+    const NAME: &'static str = "image";
+
+    fn start(programs: &'a Path, dir: &Path) -> anyhow::Result<Self> {
+        let cluster = Self {
+            programs,
+            state: dir.join("state"),
+            kubeconfig: dir.join("kubeconfig"),
+        };
+        let bin_dir = programs.to_str().context("the directory is no text")?;
+        let options = ["--cluster", "embedded", "--bin-dir", bin_dir];
+        let up = cluster.command("up").args(options).output();
+        let up = up.context("starting a cluster outside")?;
+        ensure!(up.status.success(), "no cluster outside: {}", text(&up));
+        let own = cluster.state.join(Self::NAME).join("kubeconfig");
+        std::fs::copy(own, &cluster.kubeconfig).context("copying the kubeconfig")?;
+        let everybody = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(&cluster.kubeconfig, everybody)
+            .context("making the kubeconfig readable")?;
+        Ok(cluster)
+    }
+
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(self.programs.join("numaresources-tests"));
+        command
+            .args(["cluster", verb, "--name", Self::NAME, "--state-root"])
+            .arg(&self.state)
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Outside<'_> {
+    fn drop(&mut self) {
+        match self.command("down").output() {
+            Ok(down) if down.status.success() => {}
+            Ok(down) => tell(&format!("cannot take the cluster down: {}", text(&down))),
+            Err(error) => tell(&format!("cannot take the cluster down: {error}")),
+        }
+    }
 }
 
 /// Installs podman, and the runtime that works with all layouts of control groups, where they are missing and apt-get can.
@@ -234,6 +294,25 @@ impl Podman {
             .status()
             .context("starting podman")?;
         ensure!(status.success(), "the main job ended with {status}");
+        Ok(())
+    }
+
+    /// The main job on the cluster of a kubeconfig that is mounted, with what it prints.
+    fn attached_job(&self, cluster: &Outside<'_>) -> anyhow::Result<()> {
+        let mount = format!("{}:/kubeconfig:ro", cluster.kubeconfig.display());
+        // the last --network counts
+        let outside = ["--network", "host", "--env", "KUBECONFIG=/kubeconfig"];
+        let status = self
+            .run(&outside)?
+            .args(["--volume", &mount])
+            .arg(&self.reference)
+            .args(["--label", "tier0"])
+            .status()
+            .context("starting podman")?;
+        ensure!(
+            status.success(),
+            "the main job on a cluster outside ended with {status}"
+        );
         Ok(())
     }
 }
