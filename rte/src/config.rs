@@ -212,9 +212,23 @@ pub struct TopologyExporter {
     /// How many NUMA nodes the kubelet's topology manager copes with, as the extra file says; not part of the daemon's file.
     #[serde(skip)]
     pub topology_manager_max_numa_nodes: Option<u32>,
+    /// What the kubelet's other managers are set to, as the extra file says; not part of the daemon's file.
+    #[serde(skip)]
+    pub resource_managers: Option<ResourceManagers>,
     /// Follow this node's pods on the API server, to publish changes at once. Ours: the original knows it not.
     #[serde(skip_serializing_if = "is_default")]
     pub watch_pods: bool,
+}
+
+/// What a scheduler needs to know of the kubelet's CPU and memory managers to decide as they do. Ours: the original publishes none of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceManagers {
+    /// Policy of the CPU manager: `none` or `static`; not checked.
+    pub cpu: String,
+    /// Whether containers get whole cores only (`full-pcpus-only`).
+    pub full_cores: bool,
+    /// Policy of the memory manager: `None` or `Static`; not checked.
+    pub memory: String,
 }
 
 /// The default of [`TopologyExporter::kubelet_config_file`]. It is a guess: the file need not be there.
@@ -239,6 +253,7 @@ impl Default for TopologyExporter {
             topology_manager_policy: String::new(),
             topology_manager_scope: String::new(),
             topology_manager_max_numa_nodes: None,
+            resource_managers: None,
             watch_pods: true,
         }
     }

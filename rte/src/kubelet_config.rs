@@ -6,13 +6,18 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
-use crate::config::extra_file::MAX_NUMA_NODES;
-use crate::config::{DEFAULT_KUBELET_CONFIG_FILE, TopologyExporter};
+use crate::config::extra_file::{FULL_CORES, MAX_NUMA_NODES};
+use crate::config::{DEFAULT_KUBELET_CONFIG_FILE, ResourceManagers, TopologyExporter};
 
 /// What the kubelet does when its configuration does not say.
 const DEFAULT_POLICY: &str = "none";
 /// See [`DEFAULT_POLICY`].
 const DEFAULT_SCOPE: &str = "container";
+
+/// See [`DEFAULT_POLICY`].
+const DEFAULT_CPU_POLICY: &str = "none";
+/// See [`DEFAULT_POLICY`].
+const DEFAULT_MEMORY_POLICY: &str = "None";
 
 /// Policy and scope, as they are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +28,8 @@ pub struct TopologyManager {
     pub scope: String,
     /// With how many NUMA nodes it works at most, if that was set: schedulers assume 8 otherwise.
     pub max_numa_nodes: Option<u32>,
+    /// What the managers that it asks are set to, if that is known.
+    pub managers: Option<ResourceManagers>,
 }
 
 /// Why the settings are not known.
@@ -51,10 +58,6 @@ pub enum Error {
 /// The fields of a `KubeletConfiguration` that matter here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(
-    clippy::struct_field_names,
-    reason = "fields are keys of the kubelet's configuration"
-)]
 struct KubeletConfiguration {
     #[serde(default)]
     topology_manager_policy: Option<String>,
@@ -62,6 +65,12 @@ struct KubeletConfiguration {
     topology_manager_scope: Option<String>,
     #[serde(default)]
     topology_manager_policy_options: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    cpu_manager_policy: Option<String>,
+    #[serde(default)]
+    cpu_manager_policy_options: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    memory_manager_policy: Option<String>,
 }
 
 /// Both settings as given, if both are; otherwise both from the kubelet's file, where it is.
@@ -73,6 +82,7 @@ pub fn topology_manager(config: &TopologyExporter) -> Result<TopologyManager, Er
         policy: config.topology_manager_policy.clone(),
         scope: config.topology_manager_scope.clone(),
         max_numa_nodes: config.topology_manager_max_numa_nodes,
+        managers: config.resource_managers.clone(),
     };
     if !given.policy.is_empty() && !given.scope.is_empty() {
         tracing::info!(policy = %given.policy, scope = %given.scope, "Using given Topology Manager settings");
@@ -88,6 +98,7 @@ pub fn topology_manager(config: &TopologyExporter) -> Result<TopologyManager, Er
     }
     let mut settings = read(path)?;
     settings.max_numa_nodes = given.max_numa_nodes.or(settings.max_numa_nodes);
+    settings.managers = given.managers.or(settings.managers);
     tracing::info!(policy = %settings.policy, scope = %settings.scope, file = %path.display(),
         "Using the kubelet's Topology Manager settings");
     Ok(settings)
@@ -110,7 +121,19 @@ fn read(path: &Path) -> Result<TopologyManager, Error> {
         max_numa_nodes: file
             .topology_manager_policy_options
             .and_then(|options| options.get(MAX_NUMA_NODES)?.parse().ok()),
+        managers: Some(ResourceManagers {
+            cpu: policy_or(file.cpu_manager_policy, DEFAULT_CPU_POLICY),
+            full_cores: file
+                .cpu_manager_policy_options
+                .is_some_and(|options| options.get(FULL_CORES).is_some_and(|on| on == "true")),
+            memory: policy_or(file.memory_manager_policy, DEFAULT_MEMORY_POLICY),
+        }),
     }))
+}
+
+fn policy_or(policy: Option<String>, default: &str) -> String {
+    let given = policy.filter(|policy| !policy.is_empty());
+    given.unwrap_or_else(|| default.to_owned())
 }
 
 fn or_default(mut settings: TopologyManager) -> TopologyManager {
@@ -162,12 +185,53 @@ mod tests {
             kubelet_config_file: file.map_or_else(String::new, |_| path.display().to_string()),
             ..TopologyExporter::default()
         };
-        let expected = TopologyManager {
-            policy: expected_policy.to_owned(),
-            scope: expected_scope.to_owned(),
-            max_numa_nodes: None,
+        let settings = topology_manager(&config).unwrap();
+        assert_eq!(
+            (settings.policy.as_str(), settings.scope.as_str()),
+            (expected_policy, expected_scope)
+        );
+        assert_eq!(settings.max_numa_nodes, None);
+    }
+
+    #[rstest]
+    #[case::silent("", "none", false, "None")]
+    #[case::whole_cores(
+        "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\nmemoryManagerPolicy: Static\n",
+        "static",
+        true,
+        "Static"
+    )]
+    #[case::switched_off(
+        "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: \"false\"}\n",
+        "static",
+        false,
+        "None"
+    )]
+    fn other_managers_come_from_the_kubelets_file(
+        #[case] text: &str,
+        #[case] cpu: &str,
+        #[case] full_cores: bool,
+        #[case] memory: &str,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.yaml");
+        fs::write(&path, format!("{KUBELET}{text}")).unwrap();
+        let mut config = TopologyExporter {
+            kubelet_config_file: path.display().to_string(),
+            ..TopologyExporter::default()
         };
-        assert_eq!(topology_manager(&config).unwrap(), expected);
+        let expected = ResourceManagers {
+            cpu: cpu.to_owned(),
+            full_cores,
+            memory: memory.to_owned(),
+        };
+        assert_eq!(topology_manager(&config).unwrap().managers, Some(expected));
+        (
+            config.topology_manager_policy,
+            config.topology_manager_scope,
+        ) = ("restricted".to_owned(), "pod".to_owned());
+        let settings = topology_manager(&config).unwrap();
+        assert_eq!(settings.managers, None, "the file is not read");
     }
 
     /// Flaw 29: the scheduler reads how many NUMA nodes the topology manager copes with, and upstream does not tell.

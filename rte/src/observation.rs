@@ -8,6 +8,7 @@ use nrt::fingerprint::{self, Method};
 use nrt::placement;
 use podresources::v1;
 
+use crate::config::ResourceManagers;
 use crate::kubelet_config::TopologyManager;
 use crate::locality;
 use crate::monitor::{self, Filter, Problem, zone_name};
@@ -94,12 +95,16 @@ pub fn observe(
         policy,
         scope,
         max_numa_nodes,
+        managers,
     } = &settings.topology_manager;
     attributes.push(attribute(names::TOPOLOGY_MANAGER_SCOPE, scope));
     attributes.push(attribute(names::TOPOLOGY_MANAGER_POLICY, policy));
     if let Some(most) = max_numa_nodes {
         let name = names::TOPOLOGY_MANAGER_MAX_NUMA_NODES;
         attributes.push(attribute(name, &most.to_string()));
+    }
+    if let Some(managers) = managers {
+        attributes.extend(of_managers(managers, machine.threads_per_core));
     }
     Observation {
         zones,
@@ -116,6 +121,22 @@ fn attribute(name: &str, value: &str) -> AttributeInfo {
         name: name.to_owned(),
         value: value.to_owned(),
     }
+}
+
+/// Nothing where whole cores are given of unknown size: a scheduler that knew half of it would decide wrongly.
+fn of_managers(managers: &ResourceManagers, threads: Option<u16>) -> Vec<AttributeInfo> {
+    let mut attributes = vec![
+        attribute(names::CPU_MANAGER_POLICY, &managers.cpu),
+        attribute(names::MEMORY_MANAGER_POLICY, &managers.memory),
+    ];
+    if managers.full_cores {
+        let Some(threads) = threads else {
+            return Vec::new();
+        };
+        let name = names::CPU_MANAGER_FULL_PCPUS_ONLY;
+        attributes.push(attribute(name, &threads.to_string()));
+    }
+    attributes
 }
 
 fn compute(method: Method, pods: &[v1::PodResources]) -> Fingerprinted {
@@ -205,6 +226,7 @@ mod tests {
                 policy: policy.to_owned(),
                 scope: "container".to_owned(),
                 max_numa_nodes: None,
+                managers: None,
             },
         }
     }
@@ -328,6 +350,34 @@ mod tests {
             shown(&observation.attributes)[2],
             ("topologyManagerMaxNUMANodes", "16")
         );
+    }
+
+    #[rstest]
+    #[case::single_cpus(false, None, &["cpuManagerPolicy=static", "memoryManagerPolicy=Static"])]
+    #[case::whole_cores(true, Some(2), &["cpuManagerPolicy=static", "memoryManagerPolicy=Static", "cpuManagerFullPCPUsOnly=2"])]
+    #[case::cores_of_unknown_size(true, None, &[])]
+    fn managers_are_published_as_far_as_all_is_known(
+        #[case] full_cores: bool,
+        #[case] threads_per_core: Option<u16>,
+        #[case] expected: &[&str],
+    ) {
+        let mut settings = settings(None, "restricted");
+        settings.topology_manager.managers = Some(ResourceManagers {
+            cpu: "static".to_owned(),
+            full_cores,
+            memory: "Static".to_owned(),
+        });
+        let machine = Machine {
+            threads_per_core,
+            ..machine()
+        };
+        let none = v1::AllocatableResourcesResponse::default();
+        let observation = observe(&settings, &machine, &none, pods());
+        let attributes = observation.attributes[2..].iter();
+        let shown: Vec<String> = attributes
+            .map(|attribute| format!("{}={}", attribute.name, attribute.value))
+            .collect();
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::{fs, io};
 pub struct Machine {
     /// Every NUMA node that is online.
     pub nodes: BTreeMap<u32, NumaNode>,
+    /// How many CPUs a core has, where the machine tells.
+    pub threads_per_core: Option<u16>,
 }
 
 /// One NUMA node.
@@ -83,7 +85,22 @@ pub fn read(sysfs: &Path) -> Result<Machine, Error> {
         };
         machine.nodes.insert(*id, node);
     }
+    let cpus = machine.nodes.values().flat_map(|node| &node.cpus);
+    machine.threads_per_core = cpus.min().and_then(|cpu| threads(sysfs, *cpu));
     Ok(machine)
+}
+
+/// Number of CPUs on the core of this one; some virtual machines do not tell.
+fn threads(sysfs: &Path, cpu: u32) -> Option<u16> {
+    let path = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    let list = fs::read_to_string(sysfs.join(path)).ok()?;
+    let mut count = 0_u16;
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(count)
 }
 
 fn online_cpus(node: &Path) -> Result<BTreeSet<u32>, Error> {
@@ -271,6 +288,23 @@ mod tests {
         assert_eq!(machine.node_of_cpu(4), Some(2));
         assert_eq!(machine.node_of_cpu(5), None, "offline");
         assert_eq!(machine.node_of_cpu(-1), None);
+    }
+
+    #[rstest::rstest]
+    #[case::listed("0,12\n", Some(2))]
+    #[case::range("0-3\n", Some(4))]
+    #[case::alone("0\n", Some(1))]
+    #[case::nonsense("a,b\n", None)]
+    #[case::backwards("3-0\n", None)]
+    fn threads_of_a_core_are_counted(#[case] list: &str, #[case] expected: Option<u16>) {
+        let dir = machine();
+        assert_eq!(read(dir.path()).unwrap().threads_per_core, None);
+        write(
+            dir.path(),
+            "../cpu/cpu0/topology/thread_siblings_list",
+            list,
+        );
+        assert_eq!(read(dir.path()).unwrap().threads_per_core, expected);
     }
 
     #[test]

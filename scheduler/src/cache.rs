@@ -20,7 +20,7 @@ use nrt::decode::NodeTopology;
 use nrt::fingerprint::Method;
 use scheduler_config::args::{ForeignPodsDetect, NodeResourceTopologyMatchArgs, ResyncMethod};
 use tokio::time::Instant;
-use topology::fit::FreeZone;
+use topology::fit::{self, FreeZone};
 use topology::policy::ManagerConfig;
 use topology::request::Pod as Request;
 use topology::resource::{ResourceName, Resources};
@@ -550,15 +550,18 @@ impl Entry {
         }
         let mut charge = Resources::new();
         if settings.mode == Mode::OverReserve {
-            let zoned = |name: &ResourceName| is_zoned(&latest.topology, name);
-            for pod in self.charged() {
+            for pod in self.pods.values().filter(|pod| pod.lives()) {
+                if pod.accounted {
+                    charge.add(&unlisted(&latest.topology, &pod.request, pod.phase));
+                    continue;
+                }
                 if pod.foreign && self.closes(pod, settings, &latest.topology) {
                     return View::Stale;
                 }
-                charge.add(&pod.request.exclusive_request(zoned));
+                charge.add(&whole(&latest.topology, &pod.request));
             }
             for (request, _) in &self.lingering {
-                charge.add(&request.exclusive_request(zoned));
+                charge.add(&whole(&latest.topology, request));
             }
         }
         let zones = base.topology.zones.clone();
@@ -570,10 +573,14 @@ impl Entry {
                     .iter()
                     .map(|(name, amounts)| (name.clone(), amounts.available))
                     .collect();
+                // nobody knows which zone the charge is really on, and a kubelet takes the first one with room
+                let is_open = latest.topology.config.managers.is_some() && !charge.is_zero();
+                let at_most = is_open.then(|| available.clone());
                 available.subtract_listed(&charge);
                 FreeZone {
                     id: zone.id,
                     available,
+                    at_most,
                 }
             })
             .collect();
@@ -613,6 +620,22 @@ fn covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
         .fingerprint
         .as_ref()
         .is_some_and(|published| settings.fingerprint_method(published.method) == Method::All)
+}
+
+/// What a pod takes out of the zones, for as long as no NRT accounts for it.
+fn whole(topology: &NodeTopology, request: &Request) -> Resources {
+    let zoned = |name: &ResourceName| is_zoned(topology, name);
+    if topology.config.managers.is_none() {
+        return request.exclusive_request(zoned);
+    }
+    let mut total = request.kept_request(zoned);
+    total.add(&unlisted(topology, request, Phase::Pending));
+    total
+}
+
+/// What finished init containers of a pod may hold although no NRT can show it.
+fn unlisted(topology: &NodeTopology, request: &Request, phase: Phase) -> Resources {
+    fit::unlisted(request, &topology.config, phase == Phase::Running)
 }
 
 /// Whether the zones hold any of a resource: what they do not hold cannot be taken from them.

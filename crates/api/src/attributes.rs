@@ -6,6 +6,12 @@ pub const TOPOLOGY_MANAGER_SCOPE: &str = "topologyManagerScope";
 pub const TOPOLOGY_MANAGER_POLICY: &str = "topologyManagerPolicy";
 /// Largest number of NUMA nodes that the topology manager aligns (decimal, above 1).
 pub const TOPOLOGY_MANAGER_MAX_NUMA_NODES: &str = "topologyManagerMaxNUMANodes";
+/// CPU manager policy of the kubelet: `none` or `static`. Ours, as the next two: the original publishes none of them.
+pub const CPU_MANAGER_POLICY: &str = "cpuManagerPolicy";
+/// With the CPU manager's option `full-pcpus-only`: how many CPUs a core has (decimal).
+pub const CPU_MANAGER_FULL_PCPUS_ONLY: &str = "cpuManagerFullPCPUsOnly";
+/// Memory manager policy of the kubelet: `None` or `Static`.
+pub const MEMORY_MANAGER_POLICY: &str = "memoryManagerPolicy";
 /// Fingerprint of the pods that the object accounts for.
 pub const POD_FINGERPRINT: &str = "nodeTopologyPodsFingerprint";
 /// Which pods the fingerprint covers: [`FINGERPRINT_ALL`] or [`FINGERPRINT_EXCLUSIVE`].

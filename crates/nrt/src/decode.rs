@@ -2,10 +2,10 @@
 
 use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
-use api::nrt::{ResourceInfo, ZONE_TYPE_NODE, Zone as WireZone};
+use api::nrt::{ResourceInfo, ZONE_TYPE_NODE, Zone as WireZone, attribute};
 use api::quantity::Amount;
 use topology::mask::ZoneId;
-use topology::policy::{ManagerConfig, Policy, Scope};
+use topology::policy::{CpuManager, ManagerConfig, Managers, Policy, Scope};
 use topology::resource::ResourceName;
 use topology::zone::{Amounts, Zone};
 
@@ -151,21 +151,16 @@ fn manager_config(nrt: &NodeResourceTopology) -> ManagerConfig {
     {
         (config.policy, config.scope) = (policy, scope);
     }
-    for attribute in &nrt.attributes {
-        match attribute.name.as_str() {
+    for given in &nrt.attributes {
+        match given.name.as_str() {
             attributes::TOPOLOGY_MANAGER_SCOPE => {
-                config.scope = attribute.value.parse().unwrap_or(config.scope);
+                config.scope = given.value.parse().unwrap_or(config.scope);
             }
             attributes::TOPOLOGY_MANAGER_POLICY => {
-                config.policy = attribute.value.parse().unwrap_or(config.policy);
+                config.policy = given.value.parse().unwrap_or(config.policy);
             }
             attributes::TOPOLOGY_MANAGER_MAX_NUMA_NODES => {
-                if let Some(count) = attribute
-                    .value
-                    .parse::<u64>()
-                    .ok()
-                    .filter(|count| *count > 1)
-                {
+                if let Some(count) = given.value.parse::<u64>().ok().filter(|count| *count > 1) {
                     let largest = u64::from(ManagerConfig::LARGEST_MAX_NUMA_NODES);
                     config.max_numa_nodes = count.min(largest) as u16;
                 }
@@ -173,7 +168,23 @@ fn manager_config(nrt: &NodeResourceTopology) -> ManagerConfig {
             _ => {}
         }
     }
+    config.managers = managers(nrt);
     config
+}
+
+/// Known only if the exporter tells of both managers.
+fn managers(nrt: &NodeResourceTopology) -> Option<Managers> {
+    let value = |name| attribute(&nrt.attributes, name);
+    let threads = || {
+        let text = value(attributes::CPU_MANAGER_FULL_PCPUS_ONLY)?;
+        text.parse().ok().filter(|threads| *threads > 0)
+    };
+    let cpus = match value(attributes::CPU_MANAGER_POLICY)? {
+        "static" => threads().map_or(CpuManager::Single, CpuManager::WholeCores),
+        _ => CpuManager::Shared,
+    };
+    let memory = value(attributes::MEMORY_MANAGER_POLICY)? == "Static";
+    Some(Managers { cpus, memory })
 }
 
 fn deprecated(word: &str) -> Option<(Policy, Scope)> {

@@ -1,22 +1,48 @@
 //! Whether a pod can be aligned to single zones, and if not, why (scheduler.md 3.3 to 3.5).
 
-use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
 use crate::mask::{NumaMask, ZoneId};
-use crate::policy::Scope;
-use crate::request::{Container, ContainerKind, Pod, Qos};
-use crate::resource::{ResourceName, Resources};
+use crate::policy::{ManagerConfig, Scope};
+use crate::request::{Container, ContainerKind, Pod};
+use crate::resource::{CPU, ResourceName, Resources};
+
+use self::rules::Rules;
+use self::state::{Room, State};
 
 pub mod explain;
+mod rules;
+mod state;
+mod unlisted;
+
+pub use self::unlisted::unlisted;
 
 /// What is left in a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeZone {
     /// Its id.
     pub id: ZoneId,
-    /// What is left of each resource that the zone holds; a resource that is used up is listed with 0.
+    /// What is left for certain of each resource that the zone holds; a resource that is used up is listed with 0.
     pub available: Resources,
+    /// What may be left at most, where that is more: which zone the kubelet takes for a container depends on it.
+    pub at_most: Option<Resources>,
+}
+
+impl FreeZone {
+    /// A zone of which exactly this is left.
+    pub fn exactly(id: ZoneId, available: Resources) -> Self {
+        Self {
+            id,
+            available,
+            at_most: None,
+        }
+    }
+
+    /// What may be left of a resource at most.
+    fn most(&self, name: &str) -> Option<i64> {
+        self.at_most.as_ref().unwrap_or(&self.available).get(name)
+    }
 }
 
 /// What could not be aligned.
@@ -45,6 +71,25 @@ pub struct Misfit {
     pub wanted: i64,
     /// What each zone had left of it then; none where the zone does not hold it.
     pub zones: Vec<(ZoneId, Option<i64>)>,
+    /// What is in the way, beside the amounts.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// What can be in the way where there is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// An earlier init container has some of it there, and the kubelet wants the rest from there too (kubelet-node.md 6.7, 8.2).
+    #[error("tied to zone {0} by an init container")]
+    TiedTo(ZoneId),
+    /// The kubelet gives whole cores of so many CPUs.
+    #[error("only whole cores of {0} CPUs are given")]
+    WholeCores(u16),
+    /// Init containers of the pod hold CPUs that do not count as free while whole cores are looked for (kubelet-node.md 6.3).
+    #[error("init containers hold the rest")]
+    HeldByInit,
+    /// There are too many ways in which the kubelet might place the containers before.
+    #[error("too many ways to place the containers before it")]
+    TooManyWays,
 }
 
 impl Misfit {
@@ -77,6 +122,7 @@ impl fmt::Display for Detail<'_> {
             resource,
             wanted,
             zones,
+            obstacle,
         } = self.0;
         f.write_str(self.0.reason())?;
         if let Subject::Container { name, .. } = subject {
@@ -90,6 +136,9 @@ impl fmt::Display for Detail<'_> {
                 None => write!(f, ", zone {zone} has none")?,
             }
         }
+        if let Some(obstacle) = obstacle {
+            write!(f, " ({obstacle})")?;
+        }
         Ok(())
     }
 }
@@ -98,43 +147,168 @@ impl fmt::Display for Detail<'_> {
 /// the node as a whole lists.
 ///
 /// Container scope tries the containers in spec order, each on the zone with the lowest id that suffices; init containers need room
-/// only while they run, sidecars keep what they took.
+/// only while they run, sidecars keep what they took. Where the kubelet's managers are known, this follows their own rules, down to
+/// what finished init containers keep and tie later containers to; where it cannot be told which zone the kubelet will take, every
+/// possible one has to do.
 pub fn fit(
     pod: &Pod,
-    scope: Scope,
+    config: &ManagerConfig,
     zones: &[FreeZone],
     node_has: impl Fn(&str) -> bool,
 ) -> Result<(), Misfit> {
-    match scope {
-        Scope::Pod => {
-            let request = pod.aligned_request();
-            place(&request, pod.qos(), zones, &node_has)
-                .map(drop)
-                .map_err(|lack| lack.into_misfit(Subject::Pod, zones))
-        }
-        Scope::Container => fit_containers(pod, zones, &node_has),
+    let search = Search::new(pod, config, &node_has);
+    match config.scope {
+        Scope::Pod => search.pod(zones).map(drop),
+        Scope::Container => search.containers(0, State::new(zones)),
     }
 }
 
-fn fit_containers(
-    pod: &Pod,
-    zones: &[FreeZone],
-    node_has: &impl Fn(&str) -> bool,
-) -> Result<(), Misfit> {
-    let mut left = Cow::Borrowed(zones);
-    let count = pod.containers().len();
-    for (index, container) in pod.containers().iter().enumerate() {
-        let zone = place(&container.requests, pod.qos(), &left, node_has)
-            .map_err(|lack| lack.into_misfit(subject(container), &left))?;
-        let keeps = container.kind != ContainerKind::Init;
-        if keeps && index + 1 < count {
-            let taken = held(&container.requests, pod.qos());
-            if let Some(found) = left.to_mut().iter_mut().find(|free| free.id == zone) {
-                found.available.subtract_listed(&taken);
-            }
+/// The same question for all branches of the search.
+struct Search<'a, F> {
+    pod: &'a Pod,
+    rules: Rules,
+    node_has: &'a F,
+    /// Placements that may still be tried.
+    budget: Cell<u32>,
+}
+
+impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
+    /// More branches than any sensible pod has; what has more is refused.
+    const BUDGET: u32 = 4096;
+
+    fn new(pod: &'a Pod, config: &ManagerConfig, node_has: &'a F) -> Self {
+        Self {
+            pod,
+            rules: Rules::new(pod, config),
+            node_has,
+            budget: Cell::new(Self::BUDGET),
         }
     }
-    Ok(())
+
+    /// Pod scope: the zone of the whole pod.
+    fn pod(&self, zones: &[FreeZone]) -> Result<ZoneId, Misfit> {
+        let state = State::new(zones);
+        let (hinted, late) = self.rules.of_pod(self.pod);
+        let misfit = |lack: Lack| lack.into_misfit(Subject::Pod, zones);
+        let zone = self.choose(&state, &hinted).map_err(misfit)?.certain;
+        // What only other than app containers ask for gives no hint, and has to be there all the same (kubelet-node.md 7.2).
+        let tied = NumaMask::from_iter([zone]);
+        self.choose_among(tied, &state, &late).map_err(misfit)?;
+        if self.rules.are_exact() {
+            let mut state = state;
+            for container in self.pod.containers() {
+                self.rules.whole_cores(container, &state).map_err(misfit)?;
+                state.take(container, zone, self.rules);
+            }
+        }
+        Ok(zone)
+    }
+
+    /// Container scope, from the container of this index on.
+    fn containers(&self, from: usize, mut state: State<'_>) -> Result<(), Misfit> {
+        let containers = self.pod.containers();
+        for (index, container) in containers.iter().enumerate().skip(from) {
+            let choice = self.container(&state, container)?;
+            if index + 1 == containers.len() {
+                break;
+            }
+            for zone in choice.possible() {
+                let mut branch = state.clone();
+                branch.take(container, zone, self.rules);
+                self.containers(index + 1, branch)?;
+            }
+            state.take(container, choice.certain, self.rules);
+        }
+        Ok(())
+    }
+
+    fn container(&self, state: &State<'_>, container: &Container) -> Result<Choice, Misfit> {
+        let choice = self
+            .rules
+            .whole_cores(container, state)
+            .and_then(|()| self.choose(state, &container.requests));
+        choice.map_err(|lack| lack.into_misfit(subject(container), &state.left))
+    }
+
+    /// The zones that the kubelet may take for a request (scheduler.md 3.4). Zone 0 if nothing that is asked for is tied to zones.
+    fn choose(&self, state: &State<'_>, request: &Resources) -> Result<Choice, Lack> {
+        self.choose_among(NumaMask::ALL, state, request)
+    }
+
+    fn choose_among(
+        &self,
+        zones: NumaMask,
+        state: &State<'_>,
+        request: &Resources,
+    ) -> Result<Choice, Lack> {
+        let (mut sure, mut possible) = (zones, zones);
+        for (name, wanted) in request.iter().filter(|(_, wanted)| *wanted != 0) {
+            let lack = || Lack {
+                resource: name.clone(),
+                wanted,
+                obstacle: state.tie_of(request).map(Obstacle::TiedTo),
+            };
+            if !(self.node_has)(name.as_str()) {
+                return Err(lack());
+            }
+            let mut listed = false;
+            let (mut suits, mut may_suit) = (NumaMask::NONE, NumaMask::NONE);
+            for zone in state.left.iter() {
+                if zone.available.get(name.as_str()).is_none() {
+                    continue;
+                }
+                listed = true;
+                let room = if self.rules.compares(name, wanted) {
+                    state.room(zone, name, wanted)
+                } else {
+                    Room::Enough
+                };
+                if room != Room::None {
+                    may_suit.insert(zone.id);
+                }
+                if room == Room::Enough {
+                    suits.insert(zone.id);
+                }
+            }
+            if !listed && name.is_host_level() {
+                continue;
+            }
+            sure = sure & suits;
+            possible = possible & may_suit;
+            if sure.is_empty() {
+                return Err(lack());
+            }
+        }
+        let spent = self.budget.get().checked_sub(1);
+        match (sure.lowest(), spent) {
+            (Some(certain), Some(left)) => {
+                self.budget.set(left);
+                Ok(Choice { certain, possible })
+            }
+            _ => Err(Lack {
+                resource: ResourceName::from(CPU),
+                wanted: request.amount(CPU),
+                obstacle: Some(Obstacle::TooManyWays),
+            }),
+        }
+    }
+}
+
+/// Zones for one container.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    /// The lowest zone that suffices for certain.
+    certain: ZoneId,
+    /// All that may suffice.
+    possible: NumaMask,
+}
+
+impl Choice {
+    /// Those that the kubelet would rather take than the certain one, if they suffice.
+    fn possible(self) -> impl Iterator<Item = ZoneId> {
+        let certain = self.certain;
+        self.possible.iter().take_while(move |zone| *zone < certain)
+    }
 }
 
 fn subject(container: &Container) -> Subject {
@@ -144,18 +318,12 @@ fn subject(container: &Container) -> Subject {
     }
 }
 
-/// What a container keeps from later ones: without guaranteed service its CPUs and memory are shared.
-fn held(requests: &Resources, qos: Qos) -> Resources {
-    requests
-        .iter()
-        .filter(|(name, _)| qos == Qos::Guaranteed || !name.is_affine())
-        .map(|(name, amount)| (name.clone(), amount))
-        .collect()
-}
-
+/// What left no zone.
+#[derive(Debug)]
 struct Lack {
     resource: ResourceName,
     wanted: i64,
+    obstacle: Option<Obstacle>,
 }
 
 impl Lack {
@@ -169,46 +337,9 @@ impl Lack {
             resource: self.resource,
             wanted: self.wanted,
             zones,
+            obstacle: self.obstacle,
         }
     }
-}
-
-/// The zone with the lowest id that has everything (scheduler.md 3.4). Zone 0 if nothing that is asked for is tied to zones.
-fn place(
-    request: &Resources,
-    qos: Qos,
-    zones: &[FreeZone],
-    node_has: &impl Fn(&str) -> bool,
-) -> Result<ZoneId, Lack> {
-    let mut mask = NumaMask::ALL;
-    for (name, wanted) in request.iter().filter(|(_, wanted)| *wanted != 0) {
-        let lack = || Lack {
-            resource: name.clone(),
-            wanted,
-        };
-        if !node_has(name.as_str()) {
-            return Err(lack());
-        }
-        let shared = qos != Qos::Guaranteed && name.is_affine();
-        let mut listed = false;
-        let mut suitable = NumaMask::NONE;
-        for zone in zones {
-            if let Some(available) = zone.available.get(name.as_str()) {
-                listed = true;
-                if shared || available >= wanted {
-                    suitable.insert(zone.id);
-                }
-            }
-        }
-        if !listed && name.is_host_level() {
-            continue;
-        }
-        mask = mask & suitable;
-        if mask.is_empty() {
-            return Err(lack());
-        }
-    }
-    Ok(mask.lowest().expect("the mask is not empty"))
 }
 
 #[cfg(test)]

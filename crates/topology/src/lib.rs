@@ -17,7 +17,7 @@
 //! ```
 //! use topology::fit::{FreeZone, fit};
 //! use topology::mask::ZoneId;
-//! use topology::policy::Scope;
+//! use topology::policy::ManagerConfig;
 //! use topology::request::{Container, ContainerKind, Pod};
 //! use topology::resource::Resources;
 //!
@@ -28,13 +28,13 @@
 //!     requests: two_cores.clone(),
 //!     limits: two_cores,
 //! }]);
-//! let zone = |id, cpu| FreeZone {
-//!     id: ZoneId::new(id).unwrap(),
-//!     available: Resources::from_iter([("cpu", cpu), ("memory", 4 << 30)]),
+//! let zone = |id, cpu| {
+//!     let available = Resources::from_iter([("cpu", cpu), ("memory", 4 << 30)]);
+//!     FreeZone::exactly(ZoneId::new(id).unwrap(), available)
 //! };
 //! let node = |name: &str| matches!(name, "cpu" | "memory");
-//! assert!(fit(&pod, Scope::Container, &[zone(0, 1000), zone(1, 4000)], node).is_ok());
-//! let misfit = fit(&pod, Scope::Container, &[zone(0, 1000), zone(1, 1000)], node).unwrap_err();
+//! assert!(fit(&pod, &ManagerConfig::default(), &[zone(0, 1000), zone(1, 4000)], node).is_ok());
+//! let misfit = fit(&pod, &ManagerConfig::default(), &[zone(0, 1000), zone(1, 1000)], node).unwrap_err();
 //! assert_eq!(misfit.reason(), "cannot align container");
 //! ```
 

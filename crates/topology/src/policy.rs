@@ -96,22 +96,50 @@ pub struct ManagerConfig {
     pub scope: Scope,
     /// Most zones that it aligns over; above 1.
     pub max_numa_nodes: u16,
+    /// What its other managers align, where that is known.
+    pub managers: Option<Managers>,
+}
+
+/// Which resource managers of a kubelet give the topology manager hints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Managers {
+    /// The CPU manager.
+    pub cpus: CpuManager,
+    /// Whether the memory manager's policy is `Static`.
+    pub memory: bool,
+}
+
+/// How a kubelet gives CPUs to containers (kubelet-node.md 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuManager {
+    /// Policy `none`: all share them.
+    Shared,
+    /// Policy `static`: single CPUs.
+    Single,
+    /// Policy `static` with `full-pcpus-only`: whole cores of so many CPUs; other numbers are refused.
+    WholeCores(u16),
 }
 
 impl ManagerConfig {
     /// Limit of the kubelet when nothing else is set.
     pub const DEFAULT_MAX_NUMA_NODES: u16 = 8;
+    /// A kubelet of which nothing is known.
+    pub const fn unknown() -> Self {
+        Self {
+            policy: Policy::None,
+            scope: Scope::Container,
+            max_numa_nodes: Self::DEFAULT_MAX_NUMA_NODES,
+            managers: None,
+        }
+    }
+
     /// Larger values are cut to this (scheduler.md 3.2).
     pub const LARGEST_MAX_NUMA_NODES: u16 = 1024;
 }
 
 impl Default for ManagerConfig {
     fn default() -> Self {
-        Self {
-            policy: Policy::default(),
-            scope: Scope::default(),
-            max_numa_nodes: Self::DEFAULT_MAX_NUMA_NODES,
-        }
+        Self::unknown()
     }
 }
 
@@ -121,6 +149,7 @@ impl fmt::Display for ManagerConfig {
             policy,
             scope,
             max_numa_nodes,
+            managers: _,
         } = self;
         write!(
             f,

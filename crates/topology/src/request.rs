@@ -120,10 +120,37 @@ impl Pod {
         total
     }
 
+    /// What the kubelet's managers together must find for the pod (kubelet-node.md 6.2, 7.2, 8.2): the peak of what `counts`.
+    pub fn peak(&self, counts: impl Fn(&ResourceName, i64) -> bool) -> Resources {
+        self.effective(|container| {
+            let requests = container.requests.iter();
+            requests
+                .filter(|(name, amount)| counts(name, *amount))
+                .map(|(name, amount)| (name.clone(), amount))
+                .collect()
+        })
+    }
+
+    /// Whether the pod as a whole has requests of its own: the kubelet aligns neither CPUs nor memory then.
+    pub fn has_pod_level(&self) -> bool {
+        self.level.is_some()
+    }
+
     /// What the kubelet takes out of the zones for this pod: whole CPUs and memory of guaranteed pods, devices that have a home
     /// zone. `zoned` tells which resources the node's zones hold at all: the others are not zone by zone (scheduler.md 5.4).
     pub fn exclusive_request(&self, zoned: impl Fn(&ResourceName) -> bool) -> Resources {
         self.effective(|container| self.exclusive_part(container, &zoned))
+    }
+
+    /// The same of what runs at the end: app containers and sidecars.
+    pub fn kept_request(&self, zoned: impl Fn(&ResourceName) -> bool) -> Resources {
+        let mut total = Resources::new();
+        for container in &self.containers {
+            if container.kind != ContainerKind::Init {
+                total.add(&self.exclusive_part(container, &zoned));
+            }
+        }
+        total
     }
 
     /// Whether the pod holds anything exclusively, so that it counts for a fingerprint over exclusive resources. Init containers

@@ -16,7 +16,7 @@ use kube::runtime::controller::{Action, Controller};
 use kube::runtime::watcher::{Config, watcher};
 use kube::runtime::{WatchStreamExt, predicates, reflector};
 use kube::{Client, ResourceExt};
-use manifests::rte::config_map::{TopologyManager, config_map};
+use manifests::rte::config_map::{KubeletSettings, config_map};
 use manifests::to_value;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -128,7 +128,7 @@ async fn sync_pool_of(
         .filter(|node| node_groups::selects(&pool.nodes, node))
         .map(ResourceExt::name_any)
         .collect();
-    let answers: Vec<TopologyManager> = stream::iter(members)
+    let answers: Vec<KubeletSettings> = stream::iter(members)
         .map(|node| async move { ask(&context.client, &node).await })
         .buffered(AT_ONCE)
         .filter_map(|answer| async move { answer })
@@ -163,10 +163,10 @@ async fn sync_pool_of(
 /// The part of a kubelet's answer that matters.
 #[derive(Deserialize)]
 struct Configz {
-    kubeletconfig: TopologyManager,
+    kubeletconfig: KubeletSettings,
 }
 
-async fn ask(client: &Client, node: &str) -> Option<TopologyManager> {
+async fn ask(client: &Client, node: &str) -> Option<KubeletSettings> {
     let request = http_get(&format!("/api/v1/nodes/{node}/proxy/configz"))?;
     match tokio::time::timeout(ANSWER_WITHIN, client.request::<Configz>(request)).await {
         Ok(Ok(answer)) => Some(answer.kubeletconfig),
@@ -186,8 +186,8 @@ fn http_get(path: &str) -> Option<http::Request<Vec<u8>>> {
 }
 
 /// The settings of most kubelets; on a tie the first in order of their text, so that the choice is stable.
-fn most_common(pool: &str, answers: &[TopologyManager]) -> Option<TopologyManager> {
-    let mut counts: BTreeMap<&TopologyManager, usize> = BTreeMap::new();
+fn most_common(pool: &str, answers: &[KubeletSettings]) -> Option<KubeletSettings> {
+    let mut counts: BTreeMap<&KubeletSettings, usize> = BTreeMap::new();
     for answer in answers {
         *counts.entry(answer).or_default() += 1;
     }
@@ -237,10 +237,11 @@ async fn drop_others(cr: &NumaResourcesOperator, pools: &[Pool], context: &Conte
 mod tests {
     use super::*;
 
-    fn settings(policy: &str) -> TopologyManager {
-        TopologyManager {
+    fn settings(policy: &str) -> KubeletSettings {
+        KubeletSettings {
             topology_manager_policy: policy.into(),
             topology_manager_scope: "container".into(),
+            ..KubeletSettings::default()
         }
     }
 
@@ -256,12 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn only_two_values_of_the_answer_are_read() {
-        let text = r#"{"kubeletconfig": {"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}}"#;
+    fn settings_that_exporters_need_are_read_and_no_others() {
+        let text = r#"{"kubeletconfig": {"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+            "memoryManagerPolicy": "Static", "topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", "maxPods": 110}}"#;
         let answer: Configz = serde_json::from_str(text).unwrap();
         assert_eq!(
             answer.kubeletconfig,
-            TopologyManager {
+            KubeletSettings {
+                cpu_manager_policy: "static".into(),
+                cpu_manager_policy_options: [("full-pcpus-only".into(), "true".into())].into(),
+                memory_manager_policy: "Static".into(),
                 topology_manager_policy: "restricted".into(),
                 topology_manager_scope: "pod".into()
             }

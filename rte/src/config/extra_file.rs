@@ -8,12 +8,19 @@ use std::{fs, io};
 
 use serde_yaml::{Mapping, Value};
 
-use super::{Config, PodPattern};
+use super::{Config, PodPattern, ResourceManagers};
 
 /// Key of the topology manager's options, in this file as in a `KubeletConfiguration`.
 const OPTIONS: &str = "topologyManagerPolicyOptions";
 /// The option that matters to schedulers; its values are texts.
 pub(crate) const MAX_NUMA_NODES: &str = "max-allowable-numa-nodes";
+
+/// Keys of the other managers, in this file (ours) as in a `KubeletConfiguration`.
+const CPU_POLICY: &str = "cpuManagerPolicy";
+const CPU_OPTIONS: &str = "cpuManagerPolicyOptions";
+const MEMORY_POLICY: &str = "memoryManagerPolicy";
+/// The CPU manager's option that matters to schedulers.
+pub(crate) const FULL_CORES: &str = "full-pcpus-only";
 
 /// Why the file could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +102,11 @@ fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
         let most = text.parse().map_err(|_| wrong(MAX_NUMA_NODES, "number"))?;
         config.topology_exporter.topology_manager_max_numa_nodes = Some(most);
     }
+    if let Some(kubelet) = field(root, "kubelet")
+        && let Some(kubelet) = mapping(kubelet, "kubelet")?
+    {
+        config.topology_exporter.resource_managers = resource_managers(kubelet)?;
+    }
     if let Some(excludes) = field(root, "resourceExclude")
         && let Some(excludes) = mapping(excludes, "resourceExclude")?
     {
@@ -110,6 +122,26 @@ fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
         config.resource_monitor.pod_exclude = pod_patterns(pods)?;
     }
     Ok(())
+}
+
+/// The policies of the other managers: both, or nothing is known.
+fn resource_managers(kubelet: &Mapping) -> Result<Option<ResourceManagers>, Error> {
+    let text = |key| field(kubelet, key).map(|value| string(value, key));
+    let (Some(cpu), Some(memory)) = (text(CPU_POLICY), text(MEMORY_POLICY)) else {
+        return Ok(None);
+    };
+    let mut full_cores = false;
+    if let Some(options) = field(kubelet, CPU_OPTIONS)
+        && let Some(options) = mapping(options, CPU_OPTIONS)?
+        && let Some(value) = options.get(FULL_CORES)
+    {
+        full_cores = string(value, FULL_CORES)? == "true";
+    }
+    Ok(Some(ResourceManagers {
+        cpu: cpu?,
+        full_cores,
+        memory: memory?,
+    }))
 }
 
 /// A list of texts.

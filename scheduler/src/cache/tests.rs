@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{mk_pod, mk_pod_of, mk_resources};
+use crate::testing::{mk_container, mk_pod, mk_pod_of, mk_resources};
 use nrt::decode::Published;
 use nrt::fingerprint::compute;
 use topology::mask::ZoneId;
@@ -50,6 +50,7 @@ fn mk_nrt(left: &[&str], pods: &[&str]) -> NodeTopology {
             policy: Policy::SingleNumaNode,
             scope: Scope::Container,
             max_numa_nodes: 8,
+            managers: None,
         },
         fingerprint: Some(Published {
             text: compute(pods.iter().map(|name| ("ns", *name))).to_string(),
@@ -444,4 +445,37 @@ fn comparisons_are_traced_when_asked_for() {
     };
     assert_eq!(checks, [mk(&[]), mk(&["a"])]);
     assert_eq!(cache.take_checks(), []);
+}
+
+/// kubelet-node.md 6.6: what an init container took and nobody took over stays taken, and no NRT shows it.
+#[test]
+fn what_init_containers_leave_behind_stays_charged_though_no_nrt_shows_it() {
+    use topology::policy::{CpuManager, Managers};
+    let mut cache = mk_cache();
+    let mut nrt = mk_nrt(&["cpu=8 memory=8Gi", "cpu=6 memory=8Gi"], &["p"]);
+    nrt.config.managers = Some(Managers {
+        cpus: CpuManager::Single,
+        memory: true,
+    });
+    let pod = mk_pod_of(
+        "p",
+        vec![
+            mk_container(ContainerKind::Init, "cpu=4 memory=3Gi", "cpu=4 memory=3Gi"),
+            mk_container(ContainerKind::App, "cpu=2 memory=1Gi", "cpu=2 memory=1Gi"),
+        ],
+    );
+    cache.apply_pod(NODE, &on_node(&pod, Phase::Running));
+    cache.apply_nrt(NODE, nrt.clone());
+    check(&cache, &["cpu=4 memory=8Gi", "cpu=2 memory=8Gi"]);
+    let View::Fresh(fresh) = cache.view(NODE) else {
+        panic!("the NRT accounts for the pod");
+    };
+    // which zone it is in is not known
+    let most = fresh.free[0].at_most.as_ref().map(ToString::to_string);
+    assert_eq!(most.as_deref(), Some("cpu=8000m,memory=8589934592"));
+
+    // an exporter that does not tell of the managers is believed as it is
+    nrt.config.managers = None;
+    cache.apply_nrt(NODE, nrt);
+    check(&cache, &["cpu=8 memory=8Gi", "cpu=6 memory=8Gi"]);
 }

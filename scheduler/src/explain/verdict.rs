@@ -135,6 +135,9 @@ pub struct TrialVerdict {
     /// The zone that the filter takes; none if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<u8>,
+    /// What is in the way beside the amounts, when there is no zone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
     /// Every zone.
     pub zones: Vec<ZoneVerdict>,
 }
@@ -271,12 +274,10 @@ impl Topology {
             View::Fresh(fresh) => fresh,
         };
         let aligned = pod.request.qos() != Qos::BestEffort || pod.request.asks_for_devices();
-        let trials = topology::fit::explain::explain(
-            &pod.request,
-            fresh.config.scope,
-            &fresh.free,
-            |name| topology_match::lists(node, name),
-        );
+        let trials =
+            topology::fit::explain::explain(&pod.request, &fresh.config, &fresh.free, |name| {
+                topology_match::lists(node, name)
+            });
         Self {
             state: "fresh",
             policy: Some(fresh.config.policy.to_string()),
@@ -318,6 +319,7 @@ impl TrialVerdict {
             wanted: quantities(&trial.wanted),
             unknown: trial.unknown.iter().map(ToString::to_string).collect(),
             zone: trial.chosen.map(topology::mask::ZoneId::get),
+            obstacle: trial.obstacle.map(|obstacle| obstacle.to_string()),
             zones: trial.zones.iter().map(ZoneVerdict::new).collect(),
         }
     }

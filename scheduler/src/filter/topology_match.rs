@@ -27,7 +27,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
         return Ok(());
     }
     let known = |name: &str| lists(node, name);
-    fit::fit(&pod.request, fresh.config.scope, &fresh.free, known).map_err(|misfit| Rejection {
+    fit::fit(&pod.request, &fresh.config, &fresh.free, known).map_err(|misfit| Rejection {
         detail: Some(misfit.to_string()),
         ..Rejection::new(PLUGIN, misfit.reason())
     })
@@ -54,6 +54,7 @@ mod tests {
         let zone = |id, left| FreeZone {
             id: ZoneId::new(id).expect("small"),
             available: mk_resources(left),
+            at_most: None,
         };
         View::Fresh(Fresh {
             config: ManagerConfig {

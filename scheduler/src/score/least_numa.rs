@@ -178,6 +178,7 @@ mod tests {
                 .map(|(zone, left)| FreeZone {
                     id: id(*zone),
                     available: mk_resources(left),
+                    at_most: None,
                 })
                 .collect(),
             zones: zones

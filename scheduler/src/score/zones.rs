@@ -148,6 +148,7 @@ mod tests {
         let zone = |(id, left): (usize, &&str)| FreeZone {
             id: ZoneId::new(id as u64).expect("small"),
             available: mk_resources(left),
+            at_most: None,
         };
         View::Fresh(Fresh {
             config: ManagerConfig {

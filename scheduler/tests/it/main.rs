@@ -11,4 +11,5 @@ mod cluster;
 #[path = "../../../crates/apply/tests/it/control_plane.rs"]
 mod control_plane;
 mod explain;
+mod judge;
 mod placing;

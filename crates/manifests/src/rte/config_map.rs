@@ -1,5 +1,7 @@
 //! The file that tells the exporters of a pool how its kubelets are set up and which pods to leave out (operator.md 7).
 
+use std::collections::BTreeMap;
+
 use api::operator::NamespacedName;
 use api::{labels, names};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -7,14 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::meta;
 
-/// Topology manager settings of a pool's kubelets.
+/// Settings of a pool's kubelets, by their names in a `KubeletConfiguration`. The original's exporter ignores those of the CPU and the memory
+/// manager; ours publishes them, so that the scheduler can decide as those managers do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TopologyManager {
-    /// Policy; empty when unknown.
+pub struct KubeletSettings {
+    /// Policy of the CPU manager; empty when unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cpu_manager_policy: String,
+    /// Options of the CPU manager.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cpu_manager_policy_options: BTreeMap<String, String>,
+    /// Policy of the memory manager; empty when unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub memory_manager_policy: String,
+    /// Policy of the topology manager; empty when unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topology_manager_policy: String,
-    /// Scope; empty when unknown.
+    /// Scope of the topology manager; empty when unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topology_manager_scope: String,
 }
@@ -23,7 +35,7 @@ pub struct TopologyManager {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct File<'a> {
-    kubelet: &'a TopologyManager,
+    kubelet: &'a KubeletSettings,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pod_exclude: Vec<Exclude<'a>>,
 }
@@ -43,7 +55,7 @@ pub fn config_map(
     cr: &str,
     pool: &str,
     namespace: &str,
-    kubelet: &TopologyManager,
+    kubelet: &KubeletSettings,
     excludes: &[NamespacedName],
 ) -> ConfigMap {
     let pod_exclude = excludes
@@ -76,9 +88,10 @@ mod tests {
 
     #[test]
     fn file_has_sorted_keys_and_leaves_out_what_is_empty() {
-        let kubelet = TopologyManager {
+        let kubelet = KubeletSettings {
             topology_manager_policy: "single-numa-node".into(),
             topology_manager_scope: "pod".into(),
+            ..KubeletSettings::default()
         };
         let excludes = [NamespacedName {
             namespace: "my-namespace".into(),
@@ -96,7 +109,7 @@ mod tests {
             Some("numaresourcesoperator-worker")
         );
         assert_eq!(map.metadata.labels.unwrap()[labels::POOL], "worker");
-        let bare = config_map("a", "b", "ns", &TopologyManager::default(), &[]);
+        let bare = config_map("a", "b", "ns", &KubeletSettings::default(), &[]);
         assert_eq!(bare.data.unwrap()["config.yaml"], "kubelet: {}\n");
     }
 }

@@ -171,3 +171,30 @@ fn the_attribute_comes_before_the_annotation(
     });
     assert_eq!(topology.fingerprint, expected);
 }
+
+#[rstest]
+#[case::not_told(&[], None)]
+#[case::half_told(&[("cpuManagerPolicy", "static")], None)]
+#[case::shared(
+    &[("cpuManagerPolicy", "none"), ("memoryManagerPolicy", "None")],
+    Some(Managers { cpus: CpuManager::Shared, memory: false })
+)]
+#[case::single(
+    &[("cpuManagerPolicy", "static"), ("memoryManagerPolicy", "Static")],
+    Some(Managers { cpus: CpuManager::Single, memory: true })
+)]
+#[case::whole_cores(
+    &[("cpuManagerPolicy", "static"), ("memoryManagerPolicy", "None"), ("cpuManagerFullPCPUsOnly", "2")],
+    Some(Managers { cpus: CpuManager::WholeCores(2), memory: false })
+)]
+#[case::nonsense(
+    &[("cpuManagerPolicy", "static"), ("memoryManagerPolicy", "None"), ("cpuManagerFullPCPUsOnly", "0")],
+    Some(Managers { cpus: CpuManager::Single, memory: false })
+)]
+fn managers_are_known_when_both_are_told(
+    #[case] attributes: &[(&str, &str)],
+    #[case] expected: Option<Managers>,
+) {
+    let (topology, problems) = decode(&mk_nrt(&[], attributes));
+    assert_eq!((topology.config.managers, problems.len()), (expected, 0));
+}

@@ -1,9 +1,10 @@
 //! The same decision as [`fit`](super::fit), told in full: for people and for comparisons, not for the hot path.
 
-use super::{FreeZone, Subject, held, subject};
+use super::state::{Room, State};
+use super::{FreeZone, Misfit, Obstacle, Search, Subject, subject};
 use crate::mask::ZoneId;
-use crate::policy::Scope;
-use crate::request::{Container, ContainerKind, Pod, Qos};
+use crate::policy::{ManagerConfig, Scope};
+use crate::request::Pod;
 use crate::resource::{ResourceName, Resources};
 
 /// A resource that a zone has too little of.
@@ -41,71 +42,80 @@ pub struct Trial {
     pub zones: Vec<ZoneTrial>,
     /// The zone that is taken; none if there is none.
     pub chosen: Option<ZoneId>,
+    /// What is in the way beside the amounts, if no zone is taken.
+    pub obstacle: Option<Obstacle>,
 }
 
 /// Every trial up to the first that fails, in order. The pod [fits](super::fit) if the last has a chosen zone, or there is none.
 pub fn explain(
     pod: &Pod,
-    scope: Scope,
+    config: &ManagerConfig,
     zones: &[FreeZone],
     node_has: impl Fn(&str) -> bool,
 ) -> Vec<Trial> {
-    let subjects: Vec<(Subject, Resources, Option<&Container>)> = match scope {
-        Scope::Pod => vec![(Subject::Pod, pod.aligned_request(), None)],
-        Scope::Container => pod
-            .containers()
-            .iter()
-            .map(|container| {
-                (
-                    subject(container),
-                    container.requests.clone(),
-                    Some(container),
-                )
-            })
-            .collect(),
-    };
-    let mut left = zones.to_vec();
-    let mut trials = Vec::new();
-    for (subject, wanted, container) in subjects {
-        let trial = attempt(subject, wanted, pod.qos(), &left, &node_has);
-        let chosen = trial.chosen;
-        trials.push(trial);
-        let Some(chosen) = chosen else { break };
-        if let Some(container) = container
-            && container.kind != ContainerKind::Init
-            && let Some(zone) = left.iter_mut().find(|zone| zone.id == chosen)
-        {
-            zone.available
-                .subtract_listed(&held(&container.requests, pod.qos()));
+    let search = Search::new(pod, config, &node_has);
+    match config.scope {
+        Scope::Pod => {
+            let (mut wanted, late) = search.rules.of_pod(pod);
+            wanted.add(&late);
+            let outcome = search.pod(zones);
+            let state = State::new(zones);
+            vec![trial(&search, &state, Subject::Pod, wanted, outcome)]
         }
+        Scope::Container => containers(&search, State::new(zones)),
+    }
+}
+
+/// Follows the way on which the pod fails, if there is one.
+fn containers<F: Fn(&str) -> bool>(search: &Search<'_, F>, mut state: State<'_>) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (index, container) in search.pod.containers().iter().enumerate() {
+        let choice = search.container(&state, container);
+        let next = |zone: ZoneId| {
+            let mut branch = state.clone();
+            branch.take(container, zone, search.rules);
+            branch
+        };
+        let outcome = choice.map(|choice| {
+            let mut ways = choice.possible();
+            let fatal = ways.find(|zone| search.containers(index + 1, next(*zone)).is_err());
+            fatal.unwrap_or(choice.certain)
+        });
+        let wanted = container.requests.clone();
+        let chosen = outcome.as_ref().ok().copied();
+        let after = chosen.map(next);
+        trials.push(trial(search, &state, subject(container), wanted, outcome));
+        let Some(after) = after else { break };
+        state = after;
     }
     trials
 }
 
-fn attempt(
+fn trial<F: Fn(&str) -> bool>(
+    search: &Search<'_, F>,
+    state: &State<'_>,
     subject: Subject,
     wanted: Resources,
-    qos: Qos,
-    zones: &[FreeZone],
-    node_has: &impl Fn(&str) -> bool,
+    outcome: Result<ZoneId, Misfit>,
 ) -> Trial {
     let asked = || wanted.iter().filter(|(_, amount)| *amount != 0);
     let listed = |name: &ResourceName| {
-        zones
-            .iter()
-            .any(|zone| zone.available.get(name.as_str()).is_some())
+        let mut zones = state.left.iter();
+        zones.any(|zone| zone.available.get(name.as_str()).is_some())
     };
-    let unknown: Vec<ResourceName> = asked()
-        .filter(|(name, _)| !node_has(name.as_str()))
+    let unknown = asked()
+        .filter(|(name, _)| !(search.node_has)(name.as_str()))
         .map(|(name, _)| name.clone())
         .collect();
     let lacking = |zone: &FreeZone| -> Vec<Lacking> {
         asked()
             .filter_map(|(name, wanted)| {
                 let available = zone.available.get(name.as_str());
-                let shared = qos != Qos::Guaranteed && name.is_affine();
                 let enough = match available {
-                    Some(available) => shared || available >= wanted,
+                    Some(_) => {
+                        !search.rules.compares(name, wanted)
+                            || state.room(zone, name, wanted) == Room::Enough
+                    }
                     None => !listed(name) && name.is_host_level(),
                 };
                 (!enough).then(|| Lacking {
@@ -116,7 +126,8 @@ fn attempt(
             })
             .collect()
     };
-    let zones: Vec<ZoneTrial> = zones
+    let zones = state
+        .left
         .iter()
         .map(|zone| ZoneTrial {
             id: zone.id,
@@ -124,18 +135,9 @@ fn attempt(
             lacking: lacking(zone),
         })
         .collect();
-    // nothing that is tied to zones: any zone will do, and the first is named
-    let unbound = asked().all(|(name, _)| !listed(name) && name.is_host_level());
-    let chosen = if !unknown.is_empty() {
-        None
-    } else if unbound {
-        ZoneId::new(0)
-    } else {
-        zones
-            .iter()
-            .filter(|zone| zone.lacking.is_empty())
-            .map(|zone| zone.id)
-            .min()
+    let (chosen, obstacle) = match outcome {
+        Ok(zone) => (Some(zone), None),
+        Err(misfit) => (None, misfit.obstacle),
     };
     Trial {
         subject,
@@ -143,6 +145,7 @@ fn attempt(
         unknown,
         zones,
         chosen,
+        obstacle,
     }
 }
 
@@ -150,6 +153,8 @@ fn attempt(
 mod tests {
     use super::*;
     use crate::fit::fit;
+    use crate::policy::{CpuManager, Managers};
+    use crate::request::{Container, ContainerKind};
     use proptest::prelude::*;
 
     fn amounts(list: &[(&str, i64)]) -> Resources {
@@ -168,10 +173,7 @@ mod tests {
     }
 
     fn zone(id: u64, list: &[(&str, i64)]) -> FreeZone {
-        FreeZone {
-            id: ZoneId::new(id).expect("small"),
-            available: amounts(list),
-        }
+        FreeZone::exactly(ZoneId::new(id).expect("small"), amounts(list))
     }
 
     #[test]
@@ -181,7 +183,7 @@ mod tests {
             zone(0, &[("cpu", 2000), ("memory", 4)]),
             zone(1, &[("cpu", 6000), ("memory", 4)]),
         ];
-        let trials = explain(&pod, Scope::Container, &zones, |_| true);
+        let trials = explain(&pod, &ManagerConfig::default(), &zones, |_| true);
         let names: Vec<Vec<&str>> = trials[0]
             .zones
             .iter()
@@ -204,7 +206,7 @@ mod tests {
             zone(0, &[("cpu", 4000), ("memory", 4)]),
             zone(1, &[("cpu", 4000), ("memory", 4)]),
         ];
-        let trials = explain(&pod, Scope::Container, &zones, |_| true);
+        let trials = explain(&pod, &ManagerConfig::default(), &zones, |_| true);
         let chosen: Vec<Option<ZoneId>> = trials.iter().map(|trial| trial.chosen).collect();
         assert_eq!(chosen, [ZoneId::new(0), ZoneId::new(1)]);
         assert_eq!(trials[1].zones[0].available.amount("cpu"), 1000);
@@ -252,6 +254,14 @@ mod tests {
         })
     }
 
+    fn cpu_manager() -> impl Strategy<Value = CpuManager> {
+        prop_oneof![
+            Just(CpuManager::Shared),
+            Just(CpuManager::Single),
+            Just(CpuManager::WholeCores(2))
+        ]
+    }
+
     proptest! {
         #[test]
         fn the_explanation_is_the_decision(
@@ -259,14 +269,19 @@ mod tests {
             zones in (free_zone(0), free_zone(1), free_zone(2)),
             pod_scope in any::<bool>(),
             devices_known in any::<bool>(),
+            managers in proptest::option::of((cpu_manager(), any::<bool>())),
         ) {
             let pod = Pod::new(containers);
-            let scope = if pod_scope { Scope::Pod } else { Scope::Container };
+            let config = ManagerConfig {
+                scope: if pod_scope { Scope::Pod } else { Scope::Container },
+                managers: managers.map(|(cpus, memory)| Managers { cpus, memory }),
+                ..ManagerConfig::default()
+            };
             let zones = [zones.0, zones.1, zones.2];
             let known = |name: &str| devices_known || name != "v/d";
-            let trials = explain(&pod, scope, &zones, known);
+            let trials = explain(&pod, &config, &zones, known);
             let fits = trials.last().is_none_or(|trial| trial.chosen.is_some());
-            prop_assert_eq!(fit(&pod, scope, &zones, known).is_ok(), fits);
+            prop_assert_eq!(fit(&pod, &config, &zones, known).is_ok(), fits);
         }
     }
 }

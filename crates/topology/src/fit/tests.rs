@@ -21,10 +21,8 @@ fn mk_container(kind: ContainerKind, cores: i64, memory: i64, others: &[(&str, i
 }
 
 fn mk_zone(id: u64, resources: &[(&str, i64)]) -> FreeZone {
-    FreeZone {
-        id: ZoneId::new(id).expect("small"),
-        available: resources.iter().copied().collect(),
-    }
+    let id = ZoneId::new(id).expect("small");
+    FreeZone::exactly(id, resources.iter().copied().collect())
 }
 
 fn check(pod: &Pod, scope: Scope, zones: &[FreeZone], expected: Option<&str>) {
@@ -37,7 +35,11 @@ fn check(pod: &Pod, scope: Scope, zones: &[FreeZone], expected: Option<&str>) {
         "vendor/nic",
         "vendor/extended",
     ];
-    let result = fit(pod, scope, zones, |name| known.contains(&name));
+    let config = ManagerConfig {
+        scope,
+        ..ManagerConfig::default()
+    };
+    let result = fit(pod, &config, zones, |name| known.contains(&name));
     assert_eq!(
         result.as_ref().err().map(Misfit::reason),
         expected,
@@ -227,9 +229,154 @@ fn a_misfit_says_what_was_wanted_and_what_each_zone_had() {
         mk_zone(1, &[("memory", 8 * GI)]),
     ];
     let pod = Pod::new(vec![mk_container(App, 3, GI, &[])]);
-    let misfit = fit(&pod, Scope::Container, &zones, |_| true).expect_err("does not fit");
+    let misfit = fit(&pod, &ManagerConfig::default(), &zones, |_| true).expect_err("does not fit");
     assert_eq!(
         misfit.to_string(),
         "cannot align container app: cpu wanted 3000m, zone 0 has 2000m, zone 1 has none"
     );
+}
+
+mod exact {
+    use super::*;
+    use crate::policy::{CpuManager, Managers};
+
+    fn exact(scope: Scope, cpus: CpuManager) -> ManagerConfig {
+        ManagerConfig {
+            scope,
+            managers: Some(Managers { cpus, memory: true }),
+            ..ManagerConfig::default()
+        }
+    }
+
+    fn outcome(config: &ManagerConfig, containers: &[Container], zones: &[FreeZone]) -> String {
+        let pod = Pod::new(containers.to_vec());
+        match fit(&pod, config, zones, |_| true) {
+            Ok(()) => "fits".to_owned(),
+            Err(misfit) => misfit.to_string(),
+        }
+    }
+
+    fn two_zones() -> [FreeZone; 2] {
+        [
+            mk_zone(0, &[("cpu", 4000), ("memory", 8), ("vendor/nic", 1)]),
+            mk_zone(1, &[("cpu", 8000), ("memory", 8), ("vendor/nic", 3)]),
+        ]
+    }
+
+    /// kubelet-node.md 6.7: the CPUs of an init container that nobody took over tie the others to their zone.
+    #[rstest]
+    #[case::taken_over(2, "fits")]
+    #[case::partly_left(
+        3,
+        "cannot align container app: cpu wanted 6000m, zone 0 has 1000m, zone 1 has 8000m (tied to zone 0 by an init container)"
+    )]
+    fn cpus_of_an_init_container_tie_what_follows(#[case] first: i64, #[case] expected: &str) {
+        let config = exact(Scope::Container, CpuManager::Single);
+        let containers = [
+            mk_container(Init, 2, 1, &[]),
+            mk_container(App, first, 1, &[]),
+            mk_container(App, 6, 1, &[]),
+        ];
+        assert_eq!(outcome(&config, &containers, &two_zones()), expected);
+    }
+
+    /// kubelet-node.md 8.2.
+    #[test]
+    fn devices_of_an_init_container_tie_what_follows() {
+        let config = exact(Scope::Container, CpuManager::Shared);
+        let init = mk_container(Init, 1, 1, &[("vendor/nic", 1)]);
+        let app = |count| mk_container(App, 1, 1, &[("vendor/nic", count)]);
+        assert_eq!(
+            outcome(&config, &[init.clone(), app(2)], &two_zones()),
+            "cannot align container app: vendor/nic wanted 2, zone 0 has 0, zone 1 has 3 (tied to zone 0 by an init container)"
+        );
+        assert_eq!(
+            outcome(&config, &[init, app(1), app(2)], &two_zones()),
+            "fits"
+        );
+    }
+
+    /// kubelet-node.md 6.2: they come from the shared pool.
+    #[test]
+    fn fractions_of_cpus_are_not_looked_for_in_a_zone() {
+        let mut large = mk_container(App, 9, 1, &[]);
+        assert_ne!(
+            outcome(
+                &exact(Scope::Container, CpuManager::Single),
+                &[large.clone()],
+                &two_zones()
+            ),
+            "fits"
+        );
+        large.requests.set("cpu", 9500);
+        large.limits = large.requests.clone();
+        for scope in [Scope::Container, Scope::Pod] {
+            let config = exact(scope, CpuManager::Single);
+            assert_eq!(outcome(&config, &[large.clone()], &two_zones()), "fits");
+        }
+    }
+
+    /// kubelet-node.md 6.3.
+    #[test]
+    fn parts_of_cores_are_refused_where_only_whole_ones_are_given() {
+        for scope in [Scope::Container, Scope::Pod] {
+            let config = exact(scope, CpuManager::WholeCores(2));
+            let fits = outcome(&config, &[mk_container(App, 4, 1, &[])], &two_zones());
+            assert_eq!(fits, "fits");
+            let odd = outcome(&config, &[mk_container(App, 3, 1, &[])], &two_zones());
+            assert!(
+                odd.contains("(only whole cores of 2 CPUs are given)"),
+                "{odd}"
+            );
+        }
+        let zones = [mk_zone(0, &[("cpu", 8000), ("memory", 8)])];
+        let config = exact(Scope::Pod, CpuManager::WholeCores(2));
+        let held = [mk_container(Init, 8, 1, &[]), mk_container(App, 4, 1, &[])];
+        let held = outcome(&config, &held, &zones);
+        assert!(held.contains("(init containers hold the rest)"), "{held}");
+    }
+
+    /// kubelet-node.md 7.2: hugepages of init containers only are no reason to choose a zone, and have to be in the chosen one.
+    #[test]
+    fn pod_scope_does_not_look_for_memory_of_init_containers_alone() {
+        let config = exact(Scope::Pod, CpuManager::Single);
+        let zones = [
+            mk_zone(0, &[("cpu", 4000), ("memory", 8)]),
+            mk_zone(1, &[("cpu", 4000), ("memory", 8), ("hugepages-2Mi", 4)]),
+        ];
+        let init = mk_container(Init, 1, 1, &[("hugepages-2Mi", 2)]);
+        let plain = outcome(
+            &config,
+            &[init.clone(), mk_container(App, 1, 1, &[])],
+            &zones,
+        );
+        assert!(
+            plain.starts_with("cannot align pod: hugepages-2Mi"),
+            "{plain}"
+        );
+        let asks = mk_container(App, 1, 1, &[("hugepages-2Mi", 2)]);
+        assert_eq!(outcome(&config, &[init, asks], &zones), "fits");
+    }
+
+    /// What may be free decides which zone the kubelet takes; what is free for certain, whether it can.
+    #[test]
+    fn every_zone_that_the_kubelet_may_take_has_to_do() {
+        let config = exact(Scope::Container, CpuManager::Single);
+        let mut zones = two_zones();
+        let containers = [
+            mk_container(App, 4, 1, &[]),
+            mk_container(App, 2, 1, &[("vendor/nic", 1)]),
+            mk_container(App, 2, 1, &[("vendor/nic", 3)]),
+        ];
+        assert_eq!(outcome(&config, &containers[..2], &zones), "fits");
+        zones[0].at_most = Some(zones[0].available.clone());
+        zones[0].available.set("cpu", 3000);
+        // the first in zone 1: room for the others in zone 0 and 1; the first in zone 0: all nics are wanted in zone 1
+        let unsure = outcome(&config, &containers, &zones);
+        assert!(
+            unsure.starts_with("cannot align container app: vendor/nic"),
+            "{unsure}"
+        );
+        assert_eq!(outcome(&config, &containers[..1], &zones), "fits");
+    }
 }

@@ -1,0 +1,203 @@
+//! What is left of the zones while the containers of one pod are placed one after another, and what its init containers leave behind.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::FreeZone;
+use super::rules::Rules;
+use crate::mask::ZoneId;
+use crate::request::{Container, ContainerKind};
+use crate::resource::{CPU, ResourceName, Resources};
+
+/// Whether a zone has enough of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It has.
+    Enough,
+    /// It has, but whether the kubelet looks there cannot be told.
+    Uncertain,
+    /// It has not.
+    None,
+}
+
+/// The zones, and who has what to give on.
+#[derive(Clone, Debug)]
+pub(super) struct State<'a> {
+    /// What is left. CPUs that finished init containers of this pod hold are in there: its other containers may have them.
+    pub(super) left: Cow<'a, [FreeZone]>,
+    cpus: Option<CpuReuse>,
+    /// Memory and devices that finished init containers hold; not in `left`.
+    others: BTreeMap<(ResourceName, ZoneId), i64>,
+}
+
+impl<'a> State<'a> {
+    pub(super) fn new(zones: &'a [FreeZone]) -> Self {
+        Self {
+            left: Cow::Borrowed(zones),
+            cpus: None,
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// The zone that a resource has to come from for what init containers hold of it there.
+    pub(super) fn tie(&self, name: &ResourceName) -> Option<ZoneId> {
+        if name.is_cpu() {
+            let cpus = self.cpus.as_ref().filter(|cpus| cpus.most() > 0);
+            return cpus.map(|cpus| cpus.zone);
+        }
+        if name.is_memory_like() {
+            return None;
+        }
+        let held = self.others.iter().filter(|(_, amount)| **amount > 0);
+        held.map(|((other, zone), _)| (other, *zone))
+            .find(|(other, _)| *other == name)
+            .map(|(_, zone)| zone)
+    }
+
+    /// The zone that any of these resources has to come from.
+    pub(super) fn tie_of(&self, request: &Resources) -> Option<ZoneId> {
+        let mut asked = request.iter().filter(|(_, amount)| *amount != 0);
+        asked.find_map(|(name, _)| self.tie(name))
+    }
+
+    /// CPUs of the whole node that nobody holds for certain, in thousandths.
+    pub(super) fn untouched_cpus(&self) -> i64 {
+        let free = self.left.iter().map(|zone| zone.available.amount(CPU));
+        free.sum::<i64>() - self.cpus.as_ref().map_or(0, CpuReuse::most)
+    }
+
+    /// Whether a zone of [`left`](Self::left) has room.
+    pub(super) fn room(&self, zone: &FreeZone, name: &ResourceName, wanted: i64) -> Room {
+        let mut reusable = 0;
+        let mut is_certain = true;
+        if name.is_cpu() {
+            if let Some(cpus) = self.cpus.as_ref().filter(|cpus| cpus.zone != zone.id) {
+                if cpus.least() > 0 {
+                    return Room::None;
+                }
+                is_certain = cpus.most() == 0;
+            }
+        } else if !self.others.is_empty() {
+            if self.tie(name).is_some_and(|tied| tied != zone.id) {
+                return Room::None;
+            }
+            let held = self.others.get(&(name.clone(), zone.id));
+            reusable = held.copied().unwrap_or_default();
+        }
+        let enough = |left: Option<i64>| left.is_some_and(|left| left + reusable >= wanted);
+        if !enough(zone.most(name.as_str())) {
+            Room::None
+        } else if is_certain && enough(zone.available.get(name.as_str())) {
+            Room::Enough
+        } else {
+            Room::Uncertain
+        }
+    }
+
+    /// A container is placed.
+    pub(super) fn take(&mut self, container: &Container, zone: ZoneId, rules: Rules) {
+        let keeps = container.kind != ContainerKind::Init;
+        // the original filter forgets init containers once they are done
+        if !keeps && !rules.are_exact() {
+            return;
+        }
+        for (name, amount) in rules.held(&container.requests) {
+            if amount <= 0 {
+                continue;
+            }
+            if name.is_cpu() {
+                self.take_cpus(zone, amount, keeps);
+            } else {
+                self.take_others(zone, name, amount, keeps);
+            }
+        }
+    }
+
+    fn take_cpus(&mut self, zone: ZoneId, amount: i64, keeps: bool) {
+        if keeps {
+            self.reduce(zone, CPU, amount);
+        }
+        let found = self.left.iter().find(|free| free.id == zone);
+        let pool = found.and_then(|free| free.most(CPU)).unwrap_or_default();
+        let held = self.cpus.take().filter(|cpus| cpus.zone == zone);
+        if held.is_some() || !keeps {
+            let held = held.unwrap_or_else(|| CpuReuse::new(zone));
+            self.cpus = Some(held.after(amount, !keeps, pool));
+        }
+    }
+
+    fn take_others(&mut self, zone: ZoneId, name: &ResourceName, amount: i64, keeps: bool) {
+        let key = (name.clone(), zone);
+        let reusable = self.others.get(&key).copied().unwrap_or_default();
+        self.reduce(zone, name.as_str(), amount.saturating_sub(reusable).max(0));
+        if keeps {
+            if reusable > 0 {
+                self.others.insert(key, (reusable - amount).max(0));
+            }
+        } else {
+            self.others.insert(key, reusable.max(amount));
+        }
+    }
+
+    fn reduce(&mut self, zone: ZoneId, name: &str, amount: i64) {
+        if amount <= 0 {
+            return;
+        }
+        let taken = Resources::from_iter([(name, amount)]);
+        if let Some(free) = self.left.to_mut().iter_mut().find(|free| free.id == zone) {
+            free.available.subtract_listed(&taken);
+            if let Some(most) = &mut free.at_most {
+                most.subtract_listed(&taken);
+            }
+        }
+    }
+}
+
+/// CPUs of one zone that finished init containers hold, in thousandths. Which they are the kubelet's selection decides, so only bounds
+/// are known: equal requests to the same pool get the same CPUs, others may or may not overlap.
+#[derive(Clone, Debug)]
+pub(super) struct CpuReuse {
+    zone: ZoneId,
+    /// What init containers took from the pool as it is now.
+    taken: BTreeSet<i64>,
+    /// Bounds of what they took before the pool last changed, and still hold.
+    before: (i64, i64),
+    /// What the pod's next container could have of the zone.
+    pool: i64,
+}
+
+impl CpuReuse {
+    pub(super) fn new(zone: ZoneId) -> Self {
+        Self {
+            zone,
+            taken: BTreeSet::new(),
+            before: (0, 0),
+            pool: 0,
+        }
+    }
+
+    fn least(&self) -> i64 {
+        let largest = self.taken.last().copied().unwrap_or_default();
+        largest.max(self.before.0)
+    }
+
+    /// The most that they hold.
+    pub(super) fn most(&self) -> i64 {
+        let sum = self.taken.iter().sum::<i64>();
+        self.before.1.saturating_add(sum).min(self.pool)
+    }
+
+    /// A container got so many CPUs, after which the pool is `pool`.
+    pub(super) fn after(mut self, amount: i64, is_init: bool, pool: i64) -> Self {
+        self.pool = pool;
+        if is_init {
+            self.taken.insert(amount);
+            return self;
+        }
+        // an equal request got the very same CPUs, another one may have got any
+        self.taken.remove(&amount);
+        self.before = ((self.least() - amount).max(0), self.most());
+        self.taken.clear();
+        self
+    }
+}
