@@ -149,7 +149,8 @@ impl fmt::Display for Detail<'_> {
 /// Container scope tries the containers in spec order, each on the zone with the lowest id that suffices; init containers need room
 /// only while they run, sidecars keep what they took. Where the kubelet's managers are known, this follows their own rules, down to
 /// what finished init containers keep and tie later containers to; where it cannot be told which zone the kubelet will take, every
-/// possible one has to do.
+/// possible one has to do. What the original filter refuses is refused all the same: conformance suites expect that parts of CPUs are
+/// looked for in one zone, although the kubelet takes them from anywhere.
 pub fn fit(
     pod: &Pod,
     config: &ManagerConfig,
@@ -157,15 +158,16 @@ pub fn fit(
     node_has: impl Fn(&str) -> bool,
 ) -> Result<(), Misfit> {
     let search = Search::new(pod, config, &node_has);
-    match config.scope {
-        Scope::Pod => search.pod(zones).map(drop),
-        Scope::Container => search.containers(0, State::new(zones)),
+    if search.rules.leave_out_any(pod) {
+        search.as_the_original().run(zones)?;
     }
+    search.run(zones)
 }
 
 /// The same question for all branches of the search.
 struct Search<'a, F> {
     pod: &'a Pod,
+    config: ManagerConfig,
     rules: Rules,
     node_has: &'a F,
     /// Placements that may still be tried.
@@ -179,9 +181,26 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
     fn new(pod: &'a Pod, config: &ManagerConfig, node_has: &'a F) -> Self {
         Self {
             pod,
+            config: *config,
             rules: Rules::new(pod, config),
             node_has,
             budget: Cell::new(Self::BUDGET),
+        }
+    }
+
+    /// The same search by the rules of the original filter.
+    fn as_the_original(&self) -> Self {
+        let config = ManagerConfig {
+            managers: None,
+            ..self.config
+        };
+        Self::new(self.pod, &config, self.node_has)
+    }
+
+    fn run(&self, zones: &[FreeZone]) -> Result<(), Misfit> {
+        match self.config.scope {
+            Scope::Pod => self.pod(zones).map(drop),
+            Scope::Container => self.containers(0, State::new(zones)),
         }
     }
 

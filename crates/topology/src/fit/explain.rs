@@ -53,7 +53,13 @@ pub fn explain(
     zones: &[FreeZone],
     node_has: impl Fn(&str) -> bool,
 ) -> Vec<Trial> {
-    let search = Search::new(pod, config, &node_has);
+    let mut search = Search::new(pod, config, &node_has);
+    if search.rules.leave_out_any(pod) {
+        let original = search.as_the_original();
+        if original.run(zones).is_err() {
+            search = original;
+        }
+    }
     match config.scope {
         Scope::Pod => {
             let (mut wanted, late) = search.rules.of_pod(pod);

@@ -47,6 +47,16 @@ impl Rules {
         }
     }
 
+    /// Whether the original filter compares anything of a pod that is not compared here.
+    pub(super) fn leave_out_any(self, pod: &Pod) -> bool {
+        self.are_exact()
+            && self.qos == Qos::Guaranteed
+            && pod.containers().iter().any(|container| {
+                let mut asked = container.requests.iter();
+                asked.any(|(name, wanted)| wanted != 0 && !self.compares(name, wanted))
+            })
+    }
+
     /// What a container keeps from others.
     pub(super) fn held(self, requests: &Resources) -> impl Iterator<Item = (&ResourceName, i64)> {
         let held = move |(name, amount): &(&ResourceName, i64)| self.compares(name, *amount);

@@ -296,24 +296,44 @@ mod exact {
         );
     }
 
-    /// kubelet-node.md 6.2: they come from the shared pool.
+    /// kubelet-node.md 6.2: they come from the shared pool, so they are no reason to choose a zone. The original filter looks for them in one
+    /// zone all the same.
     #[test]
-    fn fractions_of_cpus_are_not_looked_for_in_a_zone() {
-        let mut large = mk_container(App, 9, 1, &[]);
-        assert_ne!(
-            outcome(
-                &exact(Scope::Container, CpuManager::Single),
-                &[large.clone()],
-                &two_zones()
-            ),
-            "fits"
-        );
-        large.requests.set("cpu", 9500);
-        large.limits = large.requests.clone();
+    fn parts_of_cpus_have_to_be_in_one_zone_and_do_not_choose_it() {
+        let part = |milli: i64, nics: i64| {
+            let mut part = mk_container(App, 0, 1, &[("vendor/nic", nics)]);
+            part.requests.set("cpu", milli);
+            part.limits = part.requests.clone();
+            part
+        };
         for scope in [Scope::Container, Scope::Pod] {
             let config = exact(scope, CpuManager::Single);
-            assert_eq!(outcome(&config, &[large.clone()], &two_zones()), "fits");
+            assert_eq!(outcome(&config, &[part(7500, 0)], &two_zones()), "fits");
+            assert_ne!(outcome(&config, &[part(9500, 0)], &two_zones()), "fits");
         }
+        // by its CPUs the first would go to zone 1 and leave zone 0 to the second; the kubelet puts it on zone 0
+        let zones = [
+            mk_zone(
+                0,
+                &[
+                    ("cpu", 4000),
+                    ("memory", 8),
+                    ("vendor/nic", 1),
+                    ("vendor/gpu", 1),
+                ],
+            ),
+            mk_zone(1, &[("cpu", 6000), ("memory", 8), ("vendor/nic", 1)]),
+        ];
+        let second = mk_container(App, 3, 1, &[("vendor/nic", 1), ("vendor/gpu", 1)]);
+        let containers = [part(5500, 1), second];
+        let original = ManagerConfig::default();
+        assert_eq!(outcome(&original, &containers, &zones), "fits");
+        let config = exact(Scope::Container, CpuManager::Single);
+        let refused = outcome(&config, &containers, &zones);
+        assert!(
+            refused.contains("vendor/nic wanted 1, zone 0 has 0"),
+            "{refused}"
+        );
     }
 
     /// kubelet-node.md 6.3.
