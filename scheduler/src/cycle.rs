@@ -34,6 +34,19 @@ pub struct Verdict {
     pub nodes: Vec<(String, Rejection)>,
 }
 
+impl Verdict {
+    /// What each node lacked, for the nodes that can tell: `worker-0: cannot align pod: cpu wanted 4000m, zone 0 has 2000m`.
+    pub fn details(&self) -> String {
+        let mut parts = Vec::new();
+        for (node, rejection) in &self.nodes {
+            if let Some(detail) = &rejection.detail {
+                parts.push(format!("{node}: {detail}"));
+            }
+        }
+        parts.join("; ")
+    }
+}
+
 /// Looks for a node. `turn` decides between nodes of equal score, so that they are used in turn.
 pub fn attempt(
     profile: &Profile,

@@ -438,6 +438,7 @@ impl Engine {
     fn reject(&mut self, pod: &Pod, popped: &Popped, verdict: &Verdict, started: Instant) {
         tracing::info!(pod = %pod.key, attempt = popped.attempts, message = verdict.message, "Unable to schedule pod; no fit; waiting");
         for (node, rejection) in &verdict.nodes {
+            self.metrics.rejection(rejection);
             let detail = rejection.detail.as_deref().unwrap_or_default();
             tracing::debug!(pod = %pod.key, %node, plugin = %rejection.plugin, reasons = ?rejection.reasons, detail, "Node ruled out");
         }
@@ -446,18 +447,16 @@ impl Engine {
             &pod.scheduler,
             started.elapsed(),
         );
-        self.not_scheduled(pod, "Unschedulable", &verdict.message);
+        self.not_scheduled(pod, "Unschedulable", &verdict.message, verdict.details());
         self.queue
             .failed(&pod.key, verdict.rejected_by, Instant::now());
     }
 
-    fn not_scheduled(&self, pod: &Pod, reason: &'static str, message: &str) {
-        self.reporter.event(
-            pod,
-            Happening::Failed {
-                message: message.to_owned(),
-            },
-        );
+    fn not_scheduled(&self, pod: &Pod, reason: &'static str, message: &str, details: String) {
+        let happening = Happening::Failed {
+            message: message.to_owned(),
+        };
+        self.reporter.event(pod, happening, details);
         let known = pod.wishes.condition.as_ref();
         if known.is_none_or(|(known_reason, known_message)| {
             known_reason != reason || known_message != message
@@ -484,7 +483,8 @@ impl Engine {
                 let changed = self.cache.bound(&node, &pod.key);
                 self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
                 self.queue.remove(&pod.key);
-                self.reporter.event(&pod, Happening::Scheduled { node });
+                let happening = Happening::Scheduled { node };
+                self.reporter.event(&pod, happening, String::new());
             }
             Err(error) => {
                 let error = daemon::log::chain(&error).to_string();
@@ -496,7 +496,7 @@ impl Engine {
                     let changed = self.cache.unreserve(&node, &pod.key);
                     self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
                     self.freed();
-                    self.not_scheduled(&pod, "SchedulerError", &error);
+                    self.not_scheduled(&pod, "SchedulerError", &error, String::new());
                     self.queue
                         .failed(&pod.key, Plugins::default(), Instant::now());
                 }

@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use topology::resource::ResourceName;
+
 use crate::cache::Cache;
 use crate::cluster::{Cluster, Node, NodeState};
 use crate::pod::Pod;
@@ -107,8 +109,10 @@ pub struct Rejection {
     pub plugin: Plugin,
     /// The reasons in the words that other programs match; at least one.
     pub reasons: Vec<Cow<'static, str>>,
-    /// What a person needs to understand it, for the log.
+    /// What a person needs to understand it, for the log and the event.
     pub detail: Option<String>,
+    /// The first resource that there is too little of.
+    pub lacks: Option<ResourceName>,
 }
 
 impl Rejection {
@@ -118,6 +122,7 @@ impl Rejection {
             plugin,
             reasons: vec![reason.into()],
             detail: None,
+            lacks: None,
         }
     }
 }

@@ -9,7 +9,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use topology::resource::{MEMORY, ResourceName};
+
 use crate::cache::Stats;
+use crate::filter::Rejection;
 use crate::queue::Lengths;
 
 /// How an attempt ended.
@@ -64,6 +67,24 @@ struct KindLabel {
     kind: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RejectionLabels {
+    plugin: &'static str,
+    resource: &'static str,
+}
+
+/// Classes of resources: their names are too many for labels.
+fn class(resource: Option<&ResourceName>) -> &'static str {
+    match resource {
+        None => "",
+        Some(name) if name.is_cpu() => "cpu",
+        Some(name) if name.as_str() == MEMORY => "memory",
+        Some(name) if name.is_memory_like() => "hugepages",
+        Some(name) if name.is_native() => "storage",
+        Some(_) => "device",
+    }
+}
+
 /// Handles to every metric. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -77,6 +98,7 @@ pub struct Metrics {
     topology_nodes: Family<StateLabel, Gauge>,
     topology_charged: Gauge,
     topology_updates: Counter,
+    rejections: Family<RejectionLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
     watch_errors: Family<KindLabel, Counter>,
 }
@@ -96,6 +118,7 @@ impl Metrics {
             topology_nodes: Family::default(),
             topology_charged: Gauge::default(),
             topology_updates: Counter::default(),
+            rejections: Family::default(),
             writes: Family::default(),
             watch_errors: Family::default(),
         };
@@ -151,6 +174,11 @@ impl Metrics {
             metrics.topology_updates.clone(),
         );
         registry.register(
+            "node_rejections",
+            "Nodes ruled out for a pod, by plugin and class of the first resource that was short: cpu, memory, hugepages, storage, device",
+            metrics.rejections.clone(),
+        );
+        registry.register(
             "api_writes",
             "Events and conditions written, by result",
             metrics.writes.clone(),
@@ -172,6 +200,15 @@ impl Metrics {
             })
             .inc();
         self.attempt_seconds.observe(took.as_secs_f64());
+    }
+
+    /// A node was ruled out.
+    pub fn rejection(&self, rejection: &Rejection) {
+        let labels = RejectionLabels {
+            plugin: rejection.plugin.name(),
+            resource: class(rejection.lacks.as_ref()),
+        };
+        self.rejections.get_or_create(&labels).inc();
     }
 
     /// Filtering and scoring took so long.
@@ -244,6 +281,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::Plugin;
 
     #[test]
     fn names_and_labels_are_those_of_kube_scheduler() {
@@ -264,12 +302,20 @@ mod tests {
             1,
             Stats::default(),
         );
+        for resource in ["cpu", "vendor.io/one", "vendor.io/two"] {
+            metrics.rejection(&Rejection {
+                lacks: Some(resource.into()),
+                ..Rejection::new(Plugin::NodeResourceTopologyMatch, "cannot align pod")
+            });
+        }
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
         for line in [
             r#"scheduler_schedule_attempts_total{result="unschedulable",profile="topo"} 1"#,
             r#"scheduler_pending_pods{queue="active"} 2"#,
             r#"scheduler_cache_size{type="nodes"} 3"#,
+            r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="cpu"} 1"#,
+            r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="device"} 2"#,
         ] {
             assert!(text.contains(line), "{line} not in\n{text}");
         }

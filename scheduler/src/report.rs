@@ -93,11 +93,19 @@ impl From<&Pod> for Subject {
     }
 }
 
+/// What an event says beside what happened. Events that differ only in this are one series.
+#[derive(Clone, Debug, Default)]
+struct Facts {
+    resource_version: Option<String>,
+    /// Behind the note, as far as there is room.
+    details: String,
+}
+
 enum Report {
     Event {
         subject: Subject,
-        resource_version: Option<String>,
         happening: Happening,
+        facts: Facts,
     },
     Condition {
         subject: Subject,
@@ -136,14 +144,19 @@ impl Reporter {
     }
 
     /// An event about a pod.
-    pub fn event(&self, pod: &Pod, happening: Happening) {
-        let resource_version = pod.resource_version.clone();
+    ///
+    /// `details` follow the note, as far as there is room.
+    pub fn event(&self, pod: &Pod, happening: Happening, details: String) {
+        let facts = Facts {
+            resource_version: pod.resource_version.clone(),
+            details,
+        };
         self.send(
             &pod.key,
             Report::Event {
                 subject: pod.into(),
-                resource_version,
                 happening,
+                facts,
             },
         );
     }
@@ -177,7 +190,7 @@ struct Series {
 
 #[derive(Default)]
 struct Batch {
-    events: Vec<(SeriesKey, Option<String>, i32)>,
+    events: Vec<(SeriesKey, Facts, i32)>,
     conditions: HashMap<Subject, (&'static str, String)>,
 }
 
@@ -186,13 +199,13 @@ impl Batch {
         match report {
             Report::Event {
                 subject,
-                resource_version,
                 happening,
+                facts,
             } => {
                 let key = (subject, happening);
                 match self.events.iter_mut().find(|(other, _, _)| *other == key) {
                     Some((_, _, count)) => *count += 1,
-                    None => self.events.push((key, resource_version, 1)),
+                    None => self.events.push((key, facts, 1)),
                 }
             }
             Report::Condition {
@@ -224,15 +237,15 @@ impl Worker {
             for (subject, (reason, message)) in batch.conditions {
                 self.write_condition(&subject, reason, &message).await;
             }
-            for (key, resource_version, count) in batch.events {
-                self.write_event(key, resource_version, count).await;
+            for (key, facts, count) in batch.events {
+                self.write_event(key, facts, count).await;
             }
             self.series
                 .retain(|_, series| series.last.elapsed() < SERIES);
         }
     }
 
-    async fn write_event(&mut self, key: SeriesKey, resource_version: Option<String>, count: i32) {
+    async fn write_event(&mut self, key: SeriesKey, facts: Facts, count: i32) {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &key.0.key.namespace);
         let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
         let mut count = count;
@@ -254,7 +267,7 @@ impl Worker {
             }
         }
         let name = format!("{}.{}", key.0.key.name, unique());
-        let event = self.mk_event(&key, resource_version, &name, now);
+        let event = self.mk_event(&key, facts, &name, now);
         let params = PostParams::default();
         let written = retried(|| api.create(&params, &event)).await;
         self.metrics.write(Written::Event, written.is_ok());
@@ -275,15 +288,12 @@ impl Worker {
         }
     }
 
-    fn mk_event(
-        &self,
-        key: &SeriesKey,
-        resource_version: Option<String>,
-        name: &str,
-        now: MicroTime,
-    ) -> Event {
+    fn mk_event(&self, key: &SeriesKey, facts: Facts, name: &str, now: MicroTime) -> Event {
         let (subject, happening) = key;
-        let (kind, reason, action, note) = happening.parts(&subject.key);
+        let (kind, reason, action, mut note) = happening.parts(&subject.key);
+        if !facts.details.is_empty() && note.len() < NOTE {
+            note = shortened(&format!("{note} Nodes: {}.", facts.details));
+        }
         Event {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -303,7 +313,7 @@ impl Worker {
                 name: Some(subject.key.name.clone()),
                 namespace: Some(subject.key.namespace.clone()),
                 uid: Some(subject.uid.clone()),
-                resource_version,
+                resource_version: facts.resource_version,
                 ..ObjectReference::default()
             }),
             ..Event::default()
@@ -389,9 +399,13 @@ mod tests {
         let mut batch = Batch::default();
         let event = |message: &str| Report::Event {
             subject: (&pod).into(),
-            resource_version: None,
             happening: Happening::Failed {
                 message: message.to_owned(),
+            },
+            facts: Facts {
+                // amounts that differ start no new series
+                details: format!("{:?}", Instant::now()),
+                ..Facts::default()
             },
         };
         for message in ["a", "b", "a"] {

@@ -156,6 +156,7 @@ pub fn ports(pod: &Pod, state: &NodeState, cluster: &Cluster) -> Result<(), Reje
 pub fn resources(pod: &Pod, node: &Node, state: &NodeState) -> Result<(), Rejection> {
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
     let mut details = Vec::new();
+    let mut lacks = None;
     if state.pods.len() as i64 >= node.allocatable.amount("pods") {
         reasons.push("Too many pods".into());
     }
@@ -170,6 +171,7 @@ pub fn resources(pod: &Pod, node: &Node, state: &NodeState) -> Result<(), Reject
         );
         if wanted > total - used {
             reasons.push(format!("Insufficient {name}").into());
+            lacks.get_or_insert_with(|| name.clone());
             details.push(format!("{name} wanted {wanted}, {used} of {total} used"));
         }
     }
@@ -181,6 +183,7 @@ pub fn resources(pod: &Pod, node: &Node, state: &NodeState) -> Result<(), Reject
         plugin: Plugin::NodeResourcesFit,
         reasons,
         detail,
+        lacks,
     })
 }
 

@@ -29,6 +29,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
     let known = |name: &str| lists(node, name);
     fit::fit(&pod.request, &fresh.config, &fresh.free, known).map_err(|misfit| Rejection {
         detail: Some(misfit.to_string()),
+        lacks: Some(misfit.resource.clone()),
         ..Rejection::new(PLUGIN, misfit.reason())
     })
 }

@@ -263,7 +263,12 @@ impl Cluster {
             let events = self.events(name, "FailedScheduling").await;
             let count: i32 = events
                 .iter()
-                .filter(|event| event.note.as_deref() == Some(message))
+                .filter(|event| {
+                    event
+                        .note
+                        .as_deref()
+                        .is_some_and(|note| says(note, message))
+                })
                 .map(|event| event.series.as_ref().map_or(1, |series| series.count))
                 .sum();
             if seen == Some(message) && count >= times {
@@ -354,4 +359,10 @@ async fn token(client: &Client) -> String {
         .await
         .unwrap();
     answer.status.unwrap().token
+}
+
+/// Whether a note is this message, with or without what each node lacked.
+fn says(note: &str, message: &str) -> bool {
+    let rest = note.strip_prefix(message);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" Nodes: "))
 }

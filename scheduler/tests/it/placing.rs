@@ -37,6 +37,12 @@ async fn pods_go_where_a_zone_fits_and_wait_where_none_does() {
     // The same again: the zone is charged until the NRT shows the first.
     cluster.pod("waits", PROFILE, None, "5").await;
     cluster.rejected("waits", NO_ZONE, 2).await;
+    let notes = cluster.events("waits", "FailedScheduling").await;
+    let note = notes[0].note.as_deref().unwrap();
+    assert!(
+        note.contains(" Nodes: worker-0: cannot align container main: cpu wanted 5000m, zone 0 has 4000m, zone 1 has 4000m; worker-1: "),
+        "{note}"
+    );
     // Shown by the NRT, but still no room.
     cluster
         .topology("worker-1", &[(2, 8), (1, 7)], &["fits-one"])
