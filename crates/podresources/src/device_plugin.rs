@@ -143,7 +143,17 @@ impl Plugin {
         let kubelet = Socket::new(dir.join(KUBELET_SOCKET)).map_err(Error::Directory)?;
         let mut stop = std::pin::pin!(stop);
         loop {
-            let listener = Listener::bind(&own, 0o600).await.map_err(Error::Serve)?;
+            let listener = match Listener::bind(&own, 0o600).await {
+                Ok(listener) => listener,
+                // A kubelet that starts at this moment removes the socket while it is being made.
+                Err(server::Error::File { source, .. })
+                    if source.kind() == std::io::ErrorKind::NotFound =>
+                {
+                    tokio::time::sleep(LOOK_INTERVAL).await;
+                    continue;
+                }
+                Err(error) => return Err(Error::Serve(error)),
+            };
             let identity = listener.identity();
             let (ending, end) = watch::channel(false);
             let service = Service {
