@@ -10,13 +10,16 @@ mod workloads;
 
 pub(crate) use self::workloads::TEMPLATE_GENERATION;
 
+/// Fills in the defaults of a pod. Kubelets do so as well with pods that do not come through an API server.
+pub fn fill_in_pod(pod: &mut Value) {
+    pod::template_defaults(&mut pod["spec"]);
+    pod::pod_defaults(&mut pod["spec"]);
+}
+
 /// Fills in the defaults of a built-in kind; the object has its shape already, so empty values are missing ones.
 pub(crate) fn apply(resource: &Resource, object: &mut Value) {
     match resource.storage.as_str() {
-        "pods" => {
-            pod::template_defaults(&mut object["spec"]);
-            pod::pod_defaults(&mut object["spec"]);
-        }
+        "pods" => fill_in_pod(object),
         "podtemplates" => pod::template_defaults(&mut object["template"]["spec"]),
         "replicationcontrollers" => workloads::replication_controller(object),
         "deployments.apps" => workloads::deployment(object),

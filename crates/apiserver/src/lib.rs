@@ -25,6 +25,7 @@ use tokio_rustls::rustls;
 use self::accounts::Accounts;
 use self::authority::Authority;
 pub use self::authz::User;
+pub use self::defaults::fill_in_pod;
 use self::registry::Registry;
 use self::store::{Key, Store};
 

@@ -14,6 +14,7 @@ pub mod addresses;
 mod endpoint;
 mod environment;
 mod events;
+mod hooks;
 mod images;
 mod kubelet;
 mod launcher;
@@ -23,6 +24,7 @@ mod probes;
 mod refresh;
 mod registration;
 mod rewrite;
+mod static_pods;
 mod status;
 pub mod tied;
 mod tls;
@@ -248,6 +250,12 @@ impl SimulatedNode {
         kubelet.note_node(node.clone());
         kubelet.wake(true);
         registration::greet(kubelet);
+        let manifests = self.kubelet_settings().extra.remove("staticPodPath");
+        let manifests = manifests.and_then(|path| path.as_str().map(PathBuf::from));
+        tasks.push(tokio::spawn(static_pods::follow(
+            Arc::clone(kubelet),
+            manifests,
+        )));
         tasks.push(tokio::spawn(registration::report(
             Arc::clone(kubelet),
             facts,
@@ -417,6 +425,20 @@ impl SimulatedNode {
         self.ready().await?;
         self.kubelet.admit_again().await;
         Ok(())
+    }
+
+    /// Stops the kubelet, changes its settings, and starts it with the state files that it finds. Containers live on, pods keep
+    /// what they have.
+    ///
+    /// As a real one the kubelet does not start when the state does not fit the settings; it is stopped then, and
+    /// [`Self::restart_kubelet`] or the former settings get it going again.
+    pub async fn reconfigure_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
+        self.stop_kubelet();
+        let refused = self.kubelet.managers.resume(&self.plan.machine, settings)?;
+        settings.clone_into(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
+        self.kubelet.end_all(refused);
+        self.run().await?;
+        self.ready().await
     }
 
     fn running(&self, target: &Target) -> Result<Seen, Error> {

@@ -65,6 +65,42 @@ pub enum Error {
     Shortage(#[from] Shortage),
 }
 
+/// Why a kubelet does not start with the CPU state that it finds, in its words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It was written under another policy.
+    #[error(
+        "could not restore state from checkpoint: configured policy \"{configured}\" differs from state checkpoint policy \"{found}\", please drain this node and delete the CPU manager checkpoint file \"/var/lib/kubelet/cpu_manager_state\" before restarting Kubelet"
+    )]
+    Policy {
+        /// Policy of the settings.
+        configured: &'static str,
+        /// Policy in the file.
+        found: &'static str,
+    },
+    /// Every CPU is exclusive.
+    #[error("default cpuset cannot be empty")]
+    NoShared,
+    /// CPUs that are kept from everybody are shared.
+    #[error("some of strictly reserved cpus: \"{0}\" are present in defaultCpuSet: \"{1}\"")]
+    StrictlyReserved(String, String),
+    /// CPUs that are kept for the system are not shared.
+    #[error("not all reserved cpus: \"{0}\" are present in defaultCpuSet: \"{1}\"")]
+    Reserved(String, String),
+    /// It is about other CPUs.
+    #[error("current set of available CPUs \"{0}\" doesn't match with CPUs in state \"{1}\"")]
+    Available(String, String),
+}
+
+fn policy(is_static: bool) -> &'static str {
+    if is_static { "static" } else { "none" }
+}
+
+fn list(cpus: &Cpus) -> String {
+    let list: Vec<u32> = cpus.iter().copied().collect();
+    format_cpu_list(&list)
+}
+
 /// The manager with its state.
 #[derive(Clone, Debug)]
 pub struct Manager {
@@ -328,6 +364,47 @@ impl Manager {
         self.reuse = None;
     }
 
+    /// Takes over what a kubelet with other settings left in its state file, or says why a kubelet ends instead
+    /// (kubelet-node.md 11).
+    pub fn resume(&mut self, before: &Self) -> Result<(), Unfit> {
+        if self.is_static != before.is_static {
+            return Err(Unfit::Policy {
+                configured: policy(self.is_static),
+                found: policy(before.is_static),
+            });
+        }
+        if !self.is_static {
+            return Ok(());
+        }
+        let found = &before.default;
+        let mut all = self.topology.all();
+        if self.options.strict {
+            all.retain(|cpu| !self.reserved.contains(cpu));
+        }
+        if found.is_empty() {
+            return if before.is_in_use() {
+                Err(Unfit::NoShared)
+            } else {
+                Ok(())
+            };
+        }
+        let kept: Cpus = self.reserved.intersection(found).copied().collect();
+        if self.options.strict && !kept.is_empty() {
+            return Err(Unfit::StrictlyReserved(list(&kept), list(found)));
+        }
+        if !self.options.strict && kept != self.reserved {
+            return Err(Unfit::Reserved(list(&self.reserved), list(found)));
+        }
+        let exclusive = before.entries.values().flat_map(BTreeMap::values);
+        let known: Cpus = exclusive.flatten().chain(found).copied().collect();
+        if known != all {
+            return Err(Unfit::Available(list(&all), list(&known)));
+        }
+        self.default.clone_from(found);
+        self.entries.clone_from(&before.entries);
+        Ok(())
+    }
+
     /// Drops the entries of pods that are not active.
     pub fn remove_stale(&mut self, active: &BTreeSet<String>) {
         let gone: Vec<String> = self
@@ -345,12 +422,9 @@ impl Manager {
 
     /// `cpu_manager_state` without its checksum ([`checkpoint`](super::checkpoint) makes the file).
     pub fn state(&self) -> Value {
-        let text = |cpus: &Cpus| {
-            let list: Vec<u32> = cpus.iter().copied().collect();
-            Value::String(format_cpu_list(&list))
-        };
+        let text = |cpus: &Cpus| Value::String(list(cpus));
         let mut state = json!({
-            "policyName": if self.is_static { "static" } else { "none" },
+            "policyName": policy(self.is_static),
             "defaultCpuSet": text(&self.default),
         });
         if let Some(fields) = state.as_object_mut()

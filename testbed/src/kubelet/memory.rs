@@ -71,6 +71,28 @@ pub enum Error {
 /// What finished init containers leave: (mask number, type) → bytes.
 type Reusable = BTreeMap<(Vec<u8>, String), u64>;
 
+/// Why a kubelet does not start with the memory state that it finds, in its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It was written under another policy.
+    #[error(
+        "could not restore state from checkpoint: [memorymanager] configured policy \"{configured}\" differs from state checkpoint policy \"{found}\", please drain this node and delete the memory manager checkpoint file \"/var/lib/kubelet/memory_manager_state\" before restarting Kubelet"
+    )]
+    Policy {
+        /// Policy of the settings.
+        configured: &'static str,
+        /// Policy in the file.
+        found: &'static str,
+    },
+    /// It is about other memory, or other reservations.
+    #[error("[memorymanager] the expected machine state is different from the real one")]
+    Machine,
+}
+
+fn policy(is_static: bool) -> &'static str {
+    if is_static { "Static" } else { "None" }
+}
+
 /// The manager with its state.
 #[derive(Clone, Debug)]
 pub struct Manager {
@@ -437,6 +459,34 @@ impl Manager {
     /// The kubelet restarts: what it had written is all that it knows.
     pub fn restart(&mut self) {
         self.reuse = None;
+    }
+
+    /// Takes over what a kubelet with other settings left in its state file, or says why a kubelet ends instead
+    /// (kubelet-node.md 11).
+    pub fn resume(&mut self, before: &Self) -> Result<(), Unfit> {
+        if self.is_static != before.is_static {
+            return Err(Unfit::Policy {
+                configured: policy(self.is_static),
+                found: policy(before.is_static),
+            });
+        }
+        let sizes = |manager: &Self| -> Vec<(ZoneId, String, [u64; 3])> {
+            let zones = manager.zones.iter();
+            let tables = zones.flat_map(|(id, zone)| {
+                let tables = zone.tables.iter();
+                tables.map(|(kind, table)| {
+                    let sizes = [table.total, table.system, table.allocatable];
+                    (*id, kind.clone(), sizes)
+                })
+            });
+            tables.collect()
+        };
+        if self.is_static && sizes(self) != sizes(before) {
+            return Err(Unfit::Machine);
+        }
+        self.zones.clone_from(&before.zones);
+        self.entries.clone_from(&before.entries);
+        Ok(())
     }
 
     /// Drops the entries of pods that are not active.

@@ -12,6 +12,7 @@ use topology::policy::{Policy, Scope};
 use super::corpus::{DeviceEntry, Refusal};
 use super::cpu;
 use super::device::{self, Device};
+use super::memory;
 use super::predicates::{self, Obstacle, Place};
 use super::preemption;
 use super::settings::{self, Start};
@@ -58,6 +59,29 @@ pub struct NotFound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("start cpu manager error: default cpuset cannot be empty")]
 pub struct Unstartable;
+
+/// State files that a kubelet finds when it starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateFiles {
+    /// `cpu_manager_state`.
+    pub cpu: bool,
+    /// `memory_manager_state`.
+    pub memory: bool,
+}
+
+/// Why a kubelet ends at its start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The settings make no sense.
+    #[error(transparent)]
+    Settings(#[from] settings::Error),
+    /// The state of the CPU manager does not fit them.
+    #[error("start cpu manager error")]
+    Cpu(#[from] cpu::Unfit),
+    /// The state of the memory manager does not fit them.
+    #[error("start memory manager error")]
+    Memory(#[from] memory::Unfit),
+}
 
 /// An error of a manager as the reason and text of a refusal.
 struct Failure {
@@ -250,6 +274,31 @@ impl Node {
         self.start.cpu.restart();
         self.start.memory.restart();
         self.devices.restart();
+        Ok(self.find_again())
+    }
+
+    /// The kubelet restarts with other settings. Of the state files those count that are kept; a kubelet that does not start
+    /// with them leaves everything as it was. Else as [`Self::restart`].
+    pub fn reconfigure(
+        &mut self,
+        machine: &Machine,
+        settings: &KubeletSettings,
+        kept: StateFiles,
+    ) -> Result<BTreeMap<String, Refusal>, StartError> {
+        let mut start = settings::start(machine, settings)?;
+        if kept.cpu {
+            start.cpu.resume(&self.start.cpu)?;
+        }
+        if kept.memory {
+            start.memory.resume(&self.start.memory)?;
+        }
+        self.start = start;
+        self.devices.restart();
+        Ok(self.find_again())
+    }
+
+    /// Admits the living pods again, in the order in which they came; those that are refused now.
+    fn find_again(&mut self) -> BTreeMap<String, Refusal> {
         let mut found = std::mem::take(&mut self.active);
         let order = std::mem::take(&mut self.order);
         let mut refused = BTreeMap::new();
@@ -263,7 +312,7 @@ impl Node {
             }
         }
         self.is_settled = true;
-        Ok(refused)
+        refused
     }
 
     /// Active pods and the one under admission.

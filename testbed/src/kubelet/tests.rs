@@ -16,12 +16,12 @@ use super::composition::Composition;
 use super::corpus::{self, Operation};
 use super::cpu::topology::{Cpus, Topology};
 use super::cpu::{Manager, Options, select};
-use super::node::Node;
+use super::node::{Node, StateFiles};
 use super::recipe::{ContainerRecipe, Kind, PodRecipe};
 use super::workload::Workload;
 use super::{configurations, random, replay};
 use crate::local::KubeletSettings;
-use crate::local::kubelet::TopologyPolicy;
+use crate::local::kubelet::{CpuPolicy, MemoryPolicy, TopologyPolicy, TopologyScope};
 
 fn machine() -> Machine {
     profile::from_yaml(
@@ -322,4 +322,92 @@ fn is_large_and_varied(corpus: &Composition) {
             "NodeAffinity",
         ],
     );
+}
+
+/// A node of the machine with one pod that has CPUs 1, 2, 9 and 10.
+fn occupied() -> Node {
+    let mut node = Node::new(&machine(), &with_reserved(&[0, 8])).unwrap();
+    node.admit(&pod("p", "4").pod).unwrap().unwrap();
+    node
+}
+
+fn with_reserved(cpus: &[u32]) -> KubeletSettings {
+    KubeletSettings {
+        reserved_cpus: Some(cpus.to_vec()),
+        ..KubeletSettings::default()
+    }
+}
+
+/// What a kubelet says that ends at its start, cause by cause.
+fn words(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    causes.join(": ")
+}
+
+const BOTH: StateFiles = StateFiles {
+    cpu: true,
+    memory: true,
+};
+
+#[test]
+fn kubelet_with_another_scope_keeps_what_pods_have() {
+    let mut node = occupied();
+    let before = (node.cpu_state(), node.memory_state());
+    let settings = KubeletSettings {
+        topology_manager_scope: TopologyScope::Pod,
+        ..with_reserved(&[0, 8])
+    };
+    let refused = node.reconfigure(&machine(), &settings, BOTH).unwrap();
+    assert_eq!(refused.len(), 0);
+    assert_eq!((node.cpu_state(), node.memory_state()), before);
+    assert_eq!(node.active().collect::<Vec<_>>(), ["p"]);
+}
+
+#[rstest]
+#[case::cpu_policy(
+    KubeletSettings { cpu_manager_policy: CpuPolicy::None, ..with_reserved(&[0, 8]) },
+    "start cpu manager error: could not restore state from checkpoint: configured policy \"none\" differs from state checkpoint policy \"static\", please drain this node and delete the CPU manager checkpoint file \"/var/lib/kubelet/cpu_manager_state\" before restarting Kubelet"
+)]
+#[case::memory_policy(
+    KubeletSettings { memory_manager_policy: MemoryPolicy::None, ..with_reserved(&[0, 8]) },
+    "start memory manager error: could not restore state from checkpoint: [memorymanager] configured policy \"None\" differs from state checkpoint policy \"Static\", please drain this node and delete the memory manager checkpoint file \"/var/lib/kubelet/memory_manager_state\" before restarting Kubelet"
+)]
+#[case::reserved_cpus(
+    with_reserved(&[1, 9]),
+    "start cpu manager error: not all reserved cpus: \"1,9\" are present in defaultCpuSet: \"0,3-8,11-15\""
+)]
+#[case::strictly_reserved_cpus(
+    KubeletSettings {
+        cpu_manager_policy_options: [("strict-cpu-reservation".to_owned(), "true".to_owned())].into(),
+        ..with_reserved(&[0, 8])
+    },
+    "start cpu manager error: some of strictly reserved cpus: \"0,8\" are present in defaultCpuSet: \"0,3-8,11-15\""
+)]
+#[case::reserved_memory(
+    KubeletSettings { reserved_memory_per_zone: 2 << 30, ..with_reserved(&[0, 8]) },
+    "start memory manager error: [memorymanager] the expected machine state is different from the real one"
+)]
+fn kubelet_does_not_start_with_state_that_does_not_fit(
+    #[case] settings: KubeletSettings,
+    #[case] expected: &str,
+) {
+    let mut node = occupied();
+    let before = node.cpu_state();
+    let error = node.reconfigure(&machine(), &settings, BOTH).unwrap_err();
+    assert_eq!(words(&error), expected);
+    assert_eq!(node.cpu_state(), before, "nothing has changed");
+    // Without the files it starts, and finds room for its pods anew.
+    let refused = node.reconfigure(&machine(), &settings, StateFiles::default());
+    assert_eq!(refused.unwrap().len(), 0);
+}
+
+#[test]
+fn pod_that_fits_no_longer_is_refused_by_a_kubelet_that_starts_anew() {
+    let mut node = occupied();
+    let settings = with_reserved(&[0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14]);
+    let refused = node.reconfigure(&machine(), &settings, StateFiles::default());
+    let refused = refused.unwrap();
+    assert_eq!(refused["p"].reason, "TopologyAffinityError");
+    assert_eq!(node.active().count(), 0);
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use super::programs::{device_plugin, numacell, pause, podresources_proxy, sleep};
+use super::programs::{device_plugin, files, numacell, pause, podresources_proxy, sleep};
 use super::spec::NodeSpec;
 use super::{helper, server};
 
@@ -99,9 +99,11 @@ struct PodResourcesProxyProgram {
 }
 
 /// Names of the small programs, see [`run_as_program`].
-pub const PROGRAMS: [&str; 5] = [
+pub const PROGRAMS: [&str; 7] = [
     "pause",
     "sleep",
+    "cat",
+    "touch",
     "numacell",
     "deviceplugin",
     "podresources-proxy",
@@ -118,6 +120,16 @@ pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
             Ok(duration) => sleep::run(duration).context("cannot sleep"),
             Err(error) => usage(&format!("sleep: {error}")),
         },
+        "cat" => {
+            let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout().lock());
+            let files: Vec<&str> = arguments().collect();
+            let done = files::cat(&files, &mut input, &mut out, &mut std::io::stderr());
+            done.context("cannot write")
+        }
+        "touch" => {
+            let files: Vec<&str> = arguments().collect();
+            files::touch(&files, &mut std::io::stderr()).context("cannot write")
+        }
         "numacell" => match numacell::Options::parse(arguments()) {
             Ok(options) => serve(|| numacell::run(options)),
             Err(error) => usage(&error.to_string()),

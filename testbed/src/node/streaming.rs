@@ -1,11 +1,16 @@
 //! Commands in containers with streams: what `kubectl exec` and API clients use.
 //!
-//! The runtime hands the kubelet an address with a one-time token; the kubelet passes the client's connection on to it. What
-//! arrives is SPDY/3.1 with remote command protocol version 4: the API server translates the websockets of newer clients. There
-//! are no terminals: with `tty` a command runs all the same, on pipes.
+//! A session ([`session`]) is the same whatever the client speaks: SPDY ([`spdy_client`]) or websockets ([`websocket_client`]).
+//! There are no terminals: with `tty` a command runs all the same, on pipes.
+//!
+//! The server here is that of a container runtime: it hands the kubelet an address with a one-time token, and the kubelet passes
+//! the client's connection on to it. What arrives is SPDY/3.1 with remote command protocol version 4: a real API server
+//! translates the websockets of newer clients.
 
 pub mod session;
 pub mod spdy;
+pub mod spdy_client;
+pub mod websocket_client;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +22,7 @@ use podresources::cri::v1::ExecRequest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use self::session::{Attached, Wants};
 use super::runtime::Runtime;
 
 /// How long an address is good for, and how long the head of a request may take.
@@ -154,7 +160,20 @@ async fn converse(
                  X-Stream-Protocol-Version: {PROTOCOL}\r\n\r\n"
             );
             connection.write_all(accepted.as_bytes()).await?;
-            session::run(connection, rest, order, runtime).await
+            connection.set_nodelay(true)?;
+            let wants = Wants {
+                stdin: order.stdin,
+                stdout: order.stdout,
+                stderr: order.stderr,
+                tty: order.tty,
+            };
+            let start = async {
+                let running = runtime.start_exec(&order.container_id, order.cmd, order.stdin);
+                running.await.map(Attached::from).map_err(|error| {
+                    format!("error executing command in container: {}", error.chain())
+                })
+            };
+            spdy_client::run(connection, rest, wants, start).await
         }
         Err((status, reason)) => {
             let refusal = format!(

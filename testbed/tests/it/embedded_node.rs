@@ -1,6 +1,8 @@
 //! Simulated nodes on the embedded API server: no root, nothing but loopback.
 
 mod harness;
+mod static_pods;
+mod streams;
 
 use std::time::Duration;
 
@@ -75,13 +77,11 @@ async fn pod_runs_and_goes_when_it_is_deleted() {
     let deletion = place.pods().delete("p", &DeleteParams::default()).await;
     deletion.unwrap();
     place.gone("p").await;
-    assert!(
-        place
-            .node
-            .containers()
-            .iter()
-            .all(|one| one.target.pod != "p")
-    );
+    harness::eventually("the node hears of it", || {
+        let containers = place.node.containers();
+        containers.iter().all(|one| one.target.pod != "p")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -341,4 +341,104 @@ async fn podresources_tell_what_a_pod_holds() {
     let allocatable = client.allocatable().await.unwrap();
     assert_eq!(allocatable.cpu_ids.len(), 44);
     assert_eq!(allocatable.devices.len(), 23);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubelet_with_other_settings_keeps_what_pods_have_or_does_not_start() {
+    let place = Place::up().await;
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{
+                "name": "c", "command": ["/bin/sleep", "1000"],
+                "resources": {"limits": {"cpu": "2", "memory": "64Mi"}},
+            }]},
+        }))
+        .await;
+    place
+        .until("p", "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+    let before = place.node.state_file("cpu_manager_state").unwrap();
+    assert!(before.contains("entries"), "{before}");
+    let scope = KubeletSettings::with_scope(TopologyScope::Pod);
+    place.node.reconfigure_kubelet(&scope).await.unwrap();
+    assert_eq!(place.node.state_file("cpu_manager_state").unwrap(), before);
+    assert_eq!(
+        harness::phase(&place.pods().get("p").await.unwrap()),
+        "Running"
+    );
+
+    let unmanaged = KubeletSettings::unmanaged();
+    let error = place
+        .node
+        .reconfigure_kubelet(&unmanaged)
+        .await
+        .unwrap_err();
+    let words = format!("{:#}", anyhow::Error::from(error));
+    let why = r#"start cpu manager error: could not restore state from checkpoint: configured policy "none" differs from state checkpoint policy "static""#;
+    assert!(words.contains(why), "{words}");
+    assert_eq!(place.node.kubelet_settings(), scope);
+    place.node.reconfigure_kubelet(&scope).await.unwrap();
+    assert_eq!(place.node.state_file("cpu_manager_state").unwrap(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_run_after_the_start_and_before_the_end() {
+    let place = Place::up().await;
+    let touch = |file: &str| json!({"exec": {"command": ["touch", format!("/run/h/{file}")]}});
+    let mounts = json!([{"name": "h", "mountPath": "/run/h"}]);
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "terminationGracePeriodSeconds": 5,
+                "containers": [
+                    {"name": "a", "volumeMounts": mounts, "lifecycle": {"postStart": touch("started"), "preStop": touch("ended")}},
+                    {"name": "b", "volumeMounts": mounts, "lifecycle": {"preStop": touch("no/such/directory")}},
+                ],
+                "volumes": [{"name": "h", "hostPath": {"path": "/run/hooks", "type": "DirectoryOrCreate"}}],
+            },
+        }))
+        .await;
+    let file = |name: &str| {
+        place
+            .node
+            .host_path(&std::path::Path::new("/run/hooks").join(name))
+    };
+    harness::eventually("the hook after the start ran", || file("started").exists()).await;
+    assert!(!file("ended").exists());
+    place
+        .until("p", "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+    let deletion = place.pods().delete("p", &DeleteParams::default()).await;
+    deletion.unwrap();
+    place.gone("p").await;
+    assert!(file("ended").exists());
+    place.event("FailedPreStopHook", "PreStopHook failed").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn container_whose_hook_fails_after_its_start_is_started_again() {
+    let place = Place::up().await;
+    let hook = json!({"postStart": {"httpGet": {"port": 1, "path": "/"}}});
+    place
+        .create(json!({
+            "metadata": {"name": "p"},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "c", "lifecycle": hook}],
+            },
+        }))
+        .await;
+    place
+        .until("p", "is started again", |pod| harness::restarts(pod) > 0)
+        .await;
+    place
+        .event("FailedPostStartHook", "PostStartHook failed")
+        .await;
+    place.event("Killing", "FailedPostStartHook").await;
 }

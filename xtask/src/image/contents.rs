@@ -15,7 +15,7 @@ const PROGRAMS: [&str; 3] = [
 ];
 
 /// Names under which a program does something else, or under which others look for it: all of them are links.
-const NAMES: [(&str, &str); 8] = [
+const NAMES: [(&str, &str); 10] = [
     (
         "bin/resource-topology-exporter",
         "/bin/numaresources-operator",
@@ -26,6 +26,8 @@ const NAMES: [(&str, &str); 8] = [
     ("bin/numacell", "/bin/numaresources-tests"),
     ("bin/pause", "/bin/numaresources-tests"),
     ("bin/sleep", "/bin/numaresources-tests"),
+    ("bin/cat", "/bin/numaresources-tests"),
+    ("bin/touch", "/bin/numaresources-tests"),
     ("pause", "/bin/numaresources-tests"),
 ];
 

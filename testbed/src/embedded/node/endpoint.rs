@@ -1,7 +1,9 @@
-//! What a node serves over HTTPS: its configuration, its pods, the logs of its containers (kubelet-node.md 3).
+//! What a node serves over HTTPS: its configuration, its pods, logs and streams of its containers (kubelet-node.md 3).
 
 mod configz;
 mod container_logs;
+mod port_forward;
+mod streams;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -72,10 +74,11 @@ pub(crate) async fn serve(
             };
             let service = service_fn(move |request| {
                 let (kubelet, facts) = (Arc::clone(&kubelet), Arc::clone(&facts));
-                async move { Ok::<_, Infallible>(answer(&kubelet, &facts, &request).await) }
+                async move { Ok::<_, Infallible>(answer(&kubelet, &facts, request).await) }
             });
             let serving = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
             // A client that hangs up is no news.
             let _ = serving.await;
         });
@@ -89,14 +92,31 @@ pub(crate) fn port(listener: &TcpListener) -> std::io::Result<u16> {
         .map(|address: SocketAddr| address.port())
 }
 
-async fn answer(kubelet: &Kubelet, facts: &Facts, request: &Request<Incoming>) -> Response<Body> {
-    let parts: Vec<&str> = request
-        .uri()
-        .path()
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .collect();
-    if request.method() != Method::GET {
+async fn answer(
+    kubelet: &Arc<Kubelet>,
+    facts: &Facts,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let is_get = request.method() == Method::GET;
+    if is_get || request.method() == Method::POST {
+        use streams::Purpose::{Attach, Exec};
+        // The UID of the pod may be in the path.
+        match parts.as_slice() {
+            ["exec", namespace, pod, .., container] if parts.len() <= 5 => {
+                return streams::answer(kubelet, Exec, [namespace, pod, container], request);
+            }
+            ["attach", namespace, pod, .., container] if parts.len() <= 5 => {
+                return streams::answer(kubelet, Attach, [namespace, pod, container], request);
+            }
+            ["portForward", namespace, pod] | ["portForward", namespace, pod, _] => {
+                return streams::forward(kubelet, [namespace, pod], request);
+            }
+            _ => {}
+        }
+    }
+    if !is_get {
         return text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
     }
     match parts.as_slice() {

@@ -29,6 +29,8 @@ pub(crate) fn images(bin_dir: &Path) -> Images {
         ("/bin/kube-scheduler", built("numaresources-scheduler")),
         ("/pause", built("numaresources-testbed")),
         ("/bin/sleep", built("numaresources-testbed")),
+        ("/bin/cat", built("numaresources-testbed")),
+        ("/bin/touch", built("numaresources-testbed")),
         ("/bin/numacell", built("numaresources-testbed")),
         ("/bin/deviceplugin", built("numaresources-testbed")),
     ];

@@ -15,9 +15,10 @@ use topology::request::Qos;
 
 use super::addresses::NodeAddresses;
 use super::events::{Kind, Recorder};
-use super::launcher::{Launcher, Output};
+use super::launcher::{Input, Launcher, Output};
 use super::layout::Layout;
 use super::managers::Managers;
+use super::static_pods;
 use super::status;
 use super::volumes;
 use super::worker::{Prepared, Signal, Snapshot, Worker, is_finished, publish};
@@ -26,6 +27,7 @@ use crate::kubelet::predicates::Place;
 use crate::kubelet::preemption;
 use crate::kubelet::workload::Workload;
 use crate::node::images::Images;
+use crate::node::streaming::session::Attached;
 
 /// What every refusal's message starts with; the event has the rest.
 const REJECTED: &str = "Pod was rejected: ";
@@ -61,9 +63,28 @@ impl ApiServer {
 /// A pod that the kubelet knows.
 #[derive(Debug)]
 struct Known {
+    /// Namespace and name of a static pod.
+    static_name: Option<FullName>,
     sender: mpsc::UnboundedSender<Signal>,
     shared: Arc<Mutex<Snapshot>>,
     task: tokio::task::AbortHandle,
+}
+
+/// Namespace and name of a pod.
+type FullName = (String, String);
+
+fn full_name(pod: &Pod) -> FullName {
+    let metadata = &pod.metadata;
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    (part(&metadata.namespace), part(&metadata.name))
+}
+
+/// Mirrors of static pods, as the API server has them.
+#[derive(Debug, Default)]
+struct Mirrors {
+    by_name: BTreeMap<FullName, Pod>,
+    /// Whether the static pods are known: a mirror of none of them is an orphan.
+    are_judged: bool,
 }
 
 /// What the parts of a node share.
@@ -80,6 +101,9 @@ pub(crate) struct Kubelet {
     pub(crate) server: ApiServer,
     awake: watch::Sender<bool>,
     pods: Mutex<BTreeMap<String, Known>>,
+    mirrors: Mutex<Mirrors>,
+    /// UID of the node, once it is registered.
+    uid: Mutex<Option<String>>,
 }
 
 impl std::fmt::Debug for Kubelet {
@@ -132,6 +156,8 @@ impl Kubelet {
             server,
             awake: watch::Sender::new(false),
             pods: Mutex::default(),
+            mirrors: Mutex::default(),
+            uid: Mutex::default(),
         })
     }
 
@@ -223,10 +249,27 @@ impl Kubelet {
         limit: Duration,
     ) -> Result<Output, String> {
         let launch = prepared
-            .launch(command)
+            .command(command)
             .map_err(|error| error.to_string())?;
         let run = self.launcher.run(&launch, limit).await;
         run.map_err(|error| error.to_string())
+    }
+
+    /// Starts a command with streams in a container.
+    pub(crate) async fn attach(
+        &self,
+        prepared: &Prepared,
+        command: &[String],
+        with_input: bool,
+    ) -> Result<Attached, String> {
+        let mut launch = prepared
+            .command(command)
+            .map_err(|error| error.to_string())?;
+        if with_input {
+            launch.input = Input::Once;
+        }
+        let started = self.launcher.start_attached(&launch).await;
+        started.map_err(|error| error.to_string())
     }
 
     /// Follows the pods of the node for ever.
@@ -255,6 +298,9 @@ impl Kubelet {
                         self.take_list(std::mem::take(&mut listed)).await;
                     }
                     Some(Ok(watcher::Event::Apply(pod))) => self.take(pod).await,
+                    Some(Ok(watcher::Event::Delete(pod))) if static_pods::is_mirror(&pod) => {
+                        self.lose_mirror(&pod);
+                    }
                     Some(Ok(watcher::Event::Delete(pod))) => {
                         self.gone(pod.metadata.uid.as_deref().unwrap_or_default());
                     }
@@ -284,12 +330,117 @@ impl Kubelet {
 
     /// Takes labels and taints over.
     pub(crate) fn note_node(&self, node: Node) {
+        let mut uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
+        uid.clone_from(&node.metadata.uid);
+        drop(uid);
         self.managers.set_place(Place {
             name: self.name.clone(),
             labels: node.metadata.labels.unwrap_or_default(),
             taints: node.spec.and_then(|spec| spec.taints).unwrap_or_default(),
             supplemental_groups_policy: true,
         });
+    }
+
+    /// UID of the node, once it is registered.
+    pub(crate) fn uid(&self) -> Option<String> {
+        let uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
+        uid.clone()
+    }
+
+    fn mirrors(&self) -> MutexGuard<'_, Mirrors> {
+        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the worker of a static pod about its mirror; whether there is such a worker.
+    fn tell_of_mirror(&self, name: &FullName, mirror: Option<Pod>) -> bool {
+        let pods = self.lock();
+        let mut owners = pods
+            .values()
+            .filter(|known| known.static_name.as_ref() == Some(name));
+        let owner = owners.next();
+        if let Some(known) = owner {
+            // A worker that has ended needs no news.
+            let _ = known.sender.send(Signal::Mirror(mirror.map(Box::new)));
+        }
+        owner.is_some()
+    }
+
+    /// A mirror is there, or changed.
+    async fn take_mirror(&self, pod: Pod) {
+        let name = full_name(&pod);
+        let is_orphan = !self.tell_of_mirror(&name, Some(pod.clone()));
+        let is_judged = {
+            let mut mirrors = self.mirrors();
+            mirrors.by_name.insert(name, pod.clone());
+            mirrors.are_judged
+        };
+        if is_orphan && is_judged {
+            static_pods::remove(self, &pod).await;
+        }
+    }
+
+    fn lose_mirror(&self, pod: &Pod) {
+        let name = full_name(pod);
+        let known = self.mirrors().by_name.remove(&name);
+        if known.is_some() {
+            self.tell_of_mirror(&name, None);
+        }
+    }
+
+    /// Runs these static pods and no others. One whose name another has that still ends has to wait. Those that are refused are
+    /// noted, and not tried again.
+    pub(crate) async fn set_static_pods(
+        self: &Arc<Self>,
+        pods: &[Pod],
+        refused: &mut BTreeSet<String>,
+    ) {
+        let is_wanted = |uid: &String| {
+            pods.iter()
+                .any(|pod| pod.metadata.uid.as_ref() == Some(uid))
+        };
+        for (uid, known) in self.lock().iter() {
+            if known.static_name.is_some() && !is_wanted(uid) {
+                // A worker that has ended needs no news.
+                let _ = known.sender.send(Signal::Removed);
+            }
+        }
+        for pod in pods {
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            let name = full_name(pod);
+            let is_there = self
+                .lock()
+                .iter()
+                .any(|(other, known)| *other == uid || known.static_name.as_ref() == Some(&name));
+            if is_there || refused.contains(&uid) {
+                continue;
+            }
+            if let Err(refusal) = self.admit(pod).await {
+                let text = raw(&refusal);
+                self.events.pod(pod, Kind::Warning, &refusal.reason, text);
+                refused.insert(uid);
+                continue;
+            }
+            self.start(pod.clone());
+            let mirror = self.mirrors().by_name.get(&name).cloned();
+            self.tell_of_mirror(&name, mirror);
+        }
+        let orphans: Vec<Pod> = {
+            let mut mirrors = self.mirrors();
+            mirrors.are_judged = true;
+            let known = self.lock();
+            let has_owner = |name: &FullName| {
+                let mut owners = known.values();
+                owners.any(|known| known.static_name.as_ref() == Some(name))
+            };
+            let orphans = mirrors.by_name.iter();
+            orphans
+                .filter(|(name, _)| !has_owner(name))
+                .map(|(_, mirror)| mirror.clone())
+                .collect()
+        };
+        for orphan in orphans {
+            static_pods::remove(self, &orphan).await;
+        }
     }
 
     async fn take_list(self: &Arc<Self>, mut pods: Vec<Pod>) {
@@ -299,11 +450,30 @@ impl Kubelet {
             .collect();
         let gone: Vec<String> = {
             let known = self.lock();
-            let gone = known.keys().filter(|uid| !present.contains(*uid));
-            gone.cloned().collect()
+            let gone = known
+                .iter()
+                .filter(|(uid, known)| known.static_name.is_none() && !present.contains(*uid));
+            gone.map(|(uid, _)| uid.clone()).collect()
         };
         for uid in gone {
             self.gone(&uid);
+        }
+        let lost: Vec<Pod> = {
+            let mirrors = self.mirrors();
+            let mirrors = mirrors.by_name.values();
+            mirrors
+                .filter(|mirror| {
+                    !mirror
+                        .metadata
+                        .uid
+                        .as_ref()
+                        .is_some_and(|uid| present.contains(uid))
+                })
+                .cloned()
+                .collect()
+        };
+        for mirror in lost {
+            self.lose_mirror(&mirror);
         }
         let created = |pod: &Pod| {
             let time = pod.metadata.creation_timestamp.as_ref();
@@ -324,6 +494,9 @@ impl Kubelet {
 
     /// A pod is there, or changed.
     async fn take(self: &Arc<Self>, pod: Pod) {
+        if static_pods::is_mirror(&pod) {
+            return self.take_mirror(pod).await;
+        }
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if let Some(known) = self.lock().get(&uid) {
             let _ = known.sender.send(Signal::Changed(Box::new(pod)));
@@ -337,6 +510,13 @@ impl Kubelet {
             self.refuse(pod, refusal);
             return;
         }
+        self.start(pod);
+    }
+
+    /// Gives an admitted pod its worker.
+    fn start(self: &Arc<Self>, pod: Pod) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let static_name = static_pods::is_static(&pod).then(|| full_name(&pod));
         let (sender, signals) = mpsc::unbounded_channel();
         let qos = qos(&pod);
         let (worker, shared) = Worker::new(Arc::clone(self), pod, qos, sender.clone(), signals);
@@ -344,6 +524,7 @@ impl Kubelet {
         let mut pods = self.lock();
         let task = tokio::spawn(worker.run()).abort_handle();
         let known = Known {
+            static_name,
             sender,
             shared,
             task,
@@ -390,15 +571,19 @@ impl Kubelet {
 
     /// Finds the living pods again after a restart with the same settings.
     pub(crate) fn find_again(&self) {
-        for (uid, refusal) in self.managers.restart() {
+        self.end_all(self.managers.restart());
+    }
+
+    /// Ends pods that are refused after a restart.
+    pub(crate) fn end_all(&self, refused: BTreeMap<String, Refusal>) {
+        for (uid, refusal) in refused {
             self.end(&uid, &refusal.reason, &refusal.message);
         }
     }
 
     /// Tells a refusal: an event, and the end of the pod.
     fn refuse(self: &Arc<Self>, pod: Pod, refusal: Refusal) {
-        let text = refusal.message.strip_prefix(REJECTED);
-        let text = text.unwrap_or(&refusal.message).to_owned();
+        let text = raw(&refusal);
         let events = &self.events;
         events.pod(&pod, Kind::Warning, &refusal.reason, text);
         let kubelet = Arc::clone(self);
@@ -417,6 +602,12 @@ impl Kubelet {
             }
         });
     }
+}
+
+/// The text of a refusal's event.
+fn raw(refusal: &Refusal) -> String {
+    let text = refusal.message.strip_prefix(REJECTED);
+    text.unwrap_or(&refusal.message).to_owned()
 }
 
 /// Class of quality of service of a pod.

@@ -3,6 +3,8 @@
 //! A process dies with the thread that started it (see [`super::tied`]), so one thread that lives as long as the node starts all
 //! of them.
 
+mod attach;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -19,7 +21,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
 
+use self::attach::{Streams, Tee};
 use crate::node::logs::{LogFile, Stream};
+use crate::node::streaming::session::Attached;
 
 /// How long output is waited for after its process ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -37,6 +41,20 @@ pub(crate) struct Launch {
     pub(crate) env: Vec<(String, String)>,
     /// Working directory.
     pub(crate) directory: PathBuf,
+    /// Where its input comes from.
+    pub(crate) input: Input,
+}
+
+/// The input of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// It has none.
+    #[default]
+    None,
+    /// Whoever is attached.
+    Open,
+    /// The first who is attached; it ends with him.
+    Once,
 }
 
 /// The end of a process.
@@ -64,6 +82,7 @@ pub(crate) struct Output {
 pub(crate) struct Process {
     pid: Pid,
     exit: watch::Receiver<Option<Exit>>,
+    streams: Streams,
 }
 
 impl Process {
@@ -85,6 +104,13 @@ impl Process {
             return Err(Errno::ESRCH);
         }
         killpg(self.pid, signal)
+    }
+
+    /// Attaches to it: what it writes from now on, and its input if it has any.
+    pub(crate) fn attach(&self) -> Attached {
+        let process = self.clone();
+        let end = async move { process.ended().await.code };
+        self.streams.attach(Box::pin(end))
     }
 
     /// Its end.
@@ -151,7 +177,10 @@ impl Launcher {
             .env_clear()
             .envs(launch.env.iter().map(|(name, value)| (name, value)))
             .current_dir(&launch.directory)
-            .stdin(Stdio::null())
+            .stdin(match launch.input {
+                Input::None => Stdio::null(),
+                Input::Open | Input::Once => Stdio::piped(),
+            })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
@@ -172,15 +201,18 @@ impl Launcher {
         let mut child = self.spawn(launch).await?;
         let pid = self.register(&child)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (streams, listeners) = Streams::new(child.stdin.take(), launch.input);
         let copying = tokio::spawn(async move {
             let out = async {
                 if let Some(stdout) = stdout {
-                    log.copy(Stream::Stdout, stdout).await;
+                    let tee = Tee::new(stdout, Stream::Stdout, listeners.clone());
+                    log.copy(Stream::Stdout, tee).await;
                 }
             };
             let err = async {
                 if let Some(stderr) = stderr {
-                    log.copy(Stream::Stderr, stderr).await;
+                    let tee = Tee::new(stderr, Stream::Stderr, listeners.clone());
+                    log.copy(Stream::Stderr, tee).await;
                 }
             };
             tokio::join!(out, err);
@@ -194,7 +226,22 @@ impl Launcher {
             let _ = tokio::time::timeout(LAST_WORDS, copying).await;
             sender.send_replace(Some(Exit { code, at }));
         });
-        Ok(Process { pid, exit })
+        Ok(Process { pid, exit, streams })
+    }
+
+    /// Starts a command with streams; it is killed when what is returned is dropped.
+    pub(crate) async fn start_attached(&self, launch: &Launch) -> io::Result<Attached> {
+        let mut child = self.spawn(launch).await?;
+        let held = Held {
+            pid: self.register(&child)?,
+            launcher: self.clone(),
+        };
+        Ok(Attached {
+            stdin: child.stdin.take().map(|pipe| Box::new(pipe) as _),
+            stdout: child.stdout.take().map(|pipe| Box::new(pipe) as _),
+            stderr: child.stderr.take().map(|pipe| Box::new(pipe) as _),
+            end: Box::pin(async move { held.launcher.reap(&mut child, held.pid).await }),
+        })
     }
 
     /// Runs a command to its end.
@@ -249,6 +296,21 @@ impl Launcher {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<i32>> {
         self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A command that ends when nobody waits for it any more.
+struct Held {
+    pid: Pid,
+    launcher: Launcher,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Whoever is reaped is not among the living.
+        if self.launcher.lock().remove(&self.pid.as_raw()) {
+            let _ = killpg(self.pid, Signal::SIGKILL);
+        }
     }
 }
 

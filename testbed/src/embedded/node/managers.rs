@@ -22,7 +22,7 @@ use self::plugins::Plugins;
 use super::layout::Layout;
 use crate::kubelet::checkpoint;
 use crate::kubelet::corpus::{DeviceEntry, Refusal};
-use crate::kubelet::node::Node;
+use crate::kubelet::node::{Node, StartError, StateFiles};
 use crate::kubelet::predicates::Place;
 use crate::kubelet::settings;
 use crate::kubelet::workload::Amounts;
@@ -41,6 +41,14 @@ pub enum Error {
     /// The settings.
     #[error(transparent)]
     Settings(#[from] settings::Error),
+    /// The state that is there.
+    #[error("the kubelet ends")]
+    Start(#[from] StartError),
+    /// A state file that the kubelet did not write.
+    #[error(
+        "could not restore state from checkpoint: checkpoint is corrupted, please drain this node and delete the checkpoint file \"/var/lib/kubelet/{0}\" before restarting Kubelet"
+    )]
+    Corrupted(&'static str),
     /// A path that no socket can have.
     #[error("unusable socket path")]
     Socket(#[from] podresources::socket::Error),
@@ -105,6 +113,35 @@ impl Managers {
         model.node = node;
         model.answers.clear();
         Ok(())
+    }
+
+    /// The kubelet finds its pods and its state again, with other settings; those that are refused now, by UID. A file that is
+    /// not as it was written is corrupted.
+    pub(crate) fn resume(
+        &self,
+        machine: &Machine,
+        settings: &KubeletSettings,
+    ) -> Result<BTreeMap<String, Refusal>, Error> {
+        let mut model = self.lock();
+        let found = |name: &'static str| -> Result<bool, Error> {
+            let path = self.layout.kubelet(name);
+            if !path.exists() {
+                return Ok(false);
+            }
+            let text = fs_err::read_to_string(path)?;
+            if model.written.get(name) != Some(&text) {
+                return Err(Error::Corrupted(name));
+            }
+            Ok(true)
+        };
+        let kept = StateFiles {
+            cpu: found(CPU_STATE)?,
+            memory: found(MEMORY_STATE)?,
+        };
+        let refused = model.node.reconfigure(machine, settings, kept)?;
+        model.written.clear();
+        self.write(&mut model);
+        Ok(refused)
     }
 
     /// Changes of capacity and allocatable.

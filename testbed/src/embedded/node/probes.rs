@@ -63,6 +63,8 @@ pub(crate) struct Subject {
 /// against it, but asked again after a short one.
 const LENIENT: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(100);
+/// Who asks.
+const AGENT: &str = "kube-probe/1.35";
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
     let given = value.and_then(|value| u64::try_from(value).ok());
@@ -119,10 +121,14 @@ pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(O
 async fn attempt(kubelet: &Kubelet, subject: &Subject, limit: Duration) -> Result<(), String> {
     let probe = &subject.probe;
     if let Some(action) = &probe.http_get {
-        return http(subject, action).await;
+        let asked = request(subject.address, &subject.container, action, AGENT);
+        return match asked.await? {
+            code if (200..400).contains(&code) => Ok(()),
+            code => Err(format!("HTTP probe failed with statuscode: {code}")),
+        };
     }
     if let Some(action) = &probe.tcp_socket {
-        let host = host(subject, action.host.as_deref());
+        let host = host(subject.address, action.host.as_deref());
         return connect(&host, port(&subject.container, &action.port)?)
             .await
             .map(drop);
@@ -134,9 +140,9 @@ async fn attempt(kubelet: &Kubelet, subject: &Subject, limit: Duration) -> Resul
     Ok(())
 }
 
-fn host(subject: &Subject, host: Option<&str>) -> String {
+fn host(address: Ipv4Addr, host: Option<&str>) -> String {
     let given = host.filter(|host| !host.is_empty());
-    given.map_or_else(|| subject.address.to_string(), str::to_owned)
+    given.map_or_else(|| address.to_string(), str::to_owned)
 }
 
 fn port(container: &Container, port: &IntOrString) -> Result<u16, String> {
@@ -164,9 +170,15 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     })
 }
 
-async fn http(subject: &Subject, action: &HTTPGetAction) -> Result<(), String> {
-    let host = host(subject, action.host.as_deref());
-    let port = port(&subject.container, &action.port)?;
+/// Asks a server of a pod; the status of its answer.
+pub(crate) async fn request(
+    address: Ipv4Addr,
+    container: &Container,
+    action: &HTTPGetAction,
+    agent: &str,
+) -> Result<u16, String> {
+    let host = host(address, action.host.as_deref());
+    let port = port(container, &action.port)?;
     let is_tls = action.scheme.as_deref() == Some("HTTPS");
     let path = action.path.as_deref().unwrap_or("/");
     let path = format!("/{}", path.trim_start_matches('/'));
@@ -176,7 +188,7 @@ async fn http(subject: &Subject, action: &HTTPGetAction) -> Result<(), String> {
     let stream = connect(&host, port).await.map_err(failed)?;
     let mut request = hyper::Request::get(&path)
         .header("Host", format!("{host}:{port}"))
-        .header("User-Agent", "kube-probe/1.35")
+        .header("User-Agent", agent)
         .header("Accept", "*/*");
     for header in action.http_headers.iter().flatten() {
         request = request.header(&header.name, &header.value);
@@ -186,16 +198,13 @@ async fn http(subject: &Subject, action: &HTTPGetAction) -> Result<(), String> {
         .map_err(|error| failed(error.to_string()))?;
     let status = if is_tls {
         let config = tls::unverified().map_err(|error| failed(error.to_string()))?;
-        let name = tls::name_of(subject.address);
+        let name = tls::name_of(address);
         let stream = TlsConnector::from(config).connect(name, stream).await;
         exchange(stream.map_err(|error| failed(error.to_string()))?, request).await
     } else {
         exchange(stream, request).await
     };
-    match status.map_err(failed)? {
-        code if (200..400).contains(&code) => Ok(()),
-        code => Err(format!("HTTP probe failed with statuscode: {code}")),
-    }
+    status.map_err(failed)
 }
 
 async fn exchange<S>(stream: S, request: hyper::Request<Empty<Bytes>>) -> Result<u16, String>

@@ -43,6 +43,10 @@ pub(crate) enum Signal {
     Changed(Box<Pod>),
     /// Its object is gone.
     Gone,
+    /// The mirror of a static pod changed, or is gone.
+    Mirror(Option<Box<Pod>>),
+    /// The file of a static pod is gone.
+    Removed,
     /// The kubelet ends it: reason and message.
     Evicted(String, String),
     /// A container's process ended.
@@ -59,11 +63,9 @@ pub(crate) enum Signal {
         outcome: Outcome,
     },
     /// The hook after a start failed.
-    HookFailed {
-        index: usize,
-        attempt: i32,
-        problem: String,
-    },
+    HookFailed { index: usize, attempt: i32 },
+    /// The hook before an end failed.
+    PreStopFailed { index: usize },
 }
 
 /// A container with what only its worker knows.
@@ -87,6 +89,8 @@ pub(super) struct Slot {
 pub(crate) struct Snapshot {
     /// The object.
     pub(crate) pod: Pod,
+    /// Its address, once it has one.
+    pub(crate) address: Option<Ipv4Addr>,
     /// Its containers.
     pub(crate) containers: Vec<Seen>,
     /// Whether nothing of it runs any more.
@@ -134,6 +138,10 @@ pub(crate) struct Worker {
     is_over: bool,
     is_gone: bool,
     said: Option<PodStatus>,
+    /// What the API server has of a static pod.
+    mirror: Option<Pod>,
+    /// Whether what was said has to be said again.
+    is_untold: bool,
 }
 
 /// What to do after a round.
@@ -157,6 +165,7 @@ impl Worker {
         let slots = slots(&spec);
         let shared = Arc::new(Mutex::new(Snapshot {
             pod: pod.clone(),
+            address: None,
             containers: Vec::new(),
             is_over: false,
         }));
@@ -182,6 +191,8 @@ impl Worker {
             is_over,
             is_gone: false,
             said: None,
+            mirror: None,
+            is_untold: false,
             kubelet,
             pod,
         };
@@ -224,6 +235,17 @@ impl Worker {
                 }
             }
             Signal::Gone => self.is_gone = true,
+            Signal::Mirror(mirror) => {
+                let uid = |pod: Option<&Pod>| pod.and_then(|pod| pod.metadata.uid.clone());
+                let mirror = mirror.map(|mirror| *mirror);
+                self.is_untold |= uid(mirror.as_ref()) != uid(self.mirror.as_ref());
+                self.mirror = mirror;
+            }
+            Signal::Removed => {
+                let metadata = &mut self.pod.metadata;
+                let now = || Time(Timestamp::now());
+                metadata.deletion_timestamp.get_or_insert_with(now);
+            }
             Signal::Evicted(reason, message) => {
                 self.verdict.get_or_insert((reason, message));
             }
@@ -238,17 +260,20 @@ impl Worker {
                 kind,
                 outcome,
             } => self.probed(index, attempt, kind, &outcome),
-            Signal::HookFailed {
-                index,
-                attempt,
-                problem,
-            } => {
+            Signal::PreStopFailed { index } => {
+                self.tell(
+                    index,
+                    Kind::Warning,
+                    "FailedPreStopHook",
+                    "PreStopHook failed",
+                );
+            }
+            Signal::HookFailed { index, attempt } => {
                 if self.is_current(index, attempt) {
-                    self.tell(index, Kind::Warning, "FailedPostStartHook", problem);
-                    self.kill(
-                        index,
-                        "Container {} failed post-start hook, will be restarted",
-                    );
+                    // What the hook says may be a secret.
+                    let text = "PostStartHook failed";
+                    self.tell(index, Kind::Warning, "FailedPostStartHook", text);
+                    self.kill(index, "FailedPostStartHook");
                 }
             }
         }
@@ -562,6 +587,7 @@ impl Worker {
             .collect();
         let snapshot = Snapshot {
             pod: self.pod.clone(),
+            address: self.address,
             containers,
             is_over: self.is_over,
         };

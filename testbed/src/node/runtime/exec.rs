@@ -14,6 +14,7 @@ use super::containers::{exit_code, not_running};
 use super::{Error, Runtime, handoff};
 use crate::node::helper::{ExecRequest, Kind, Program};
 use crate::node::spawner::{self, PidNamespace};
+use crate::node::streaming::session::Attached;
 
 /// Most output that is kept of each stream, in bytes; the rest is read and dropped.
 const OUTPUT_LIMIT: usize = 16 * 1024 * 1024;
@@ -45,6 +46,17 @@ impl Running {
     /// Waits for its end; the exit code is 128 + signal for a signal.
     pub async fn wait(&mut self) -> i32 {
         self.child.wait().await.map_or(255, exit_code)
+    }
+}
+
+impl From<Running> for Attached {
+    fn from(mut running: Running) -> Self {
+        Self {
+            stdin: running.stdin.take().map(|pipe| Box::new(pipe) as _),
+            stdout: running.stdout.take().map(|pipe| Box::new(pipe) as _),
+            stderr: running.stderr.take().map(|pipe| Box::new(pipe) as _),
+            end: Box::pin(async move { running.wait().await }),
+        }
     }
 }
 

@@ -1,217 +1,199 @@
-//! One command with its streams.
+//! One command with its streams, whatever the client speaks.
 //!
-//! The client opens a stream for each of `error`, `stdin`, `stdout`, `stderr` (and `resize` for a terminal) that it uses. The
-//! outcome is told on `error` as a Kubernetes Status.
+//! A client has a stream for each of `stdin`, `stdout` and `stderr` that it asked for (and `resize` for a terminal). The outcome
+//! is told on the stream `error` as a Kubernetes Status.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::time::Duration;
-
-use podresources::cri::v1::ExecRequest;
-use serde_json::json;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-use super::spdy::{self, Decoder, Frame};
-use crate::node::runtime::Runtime;
-use crate::node::runtime::exec::Running;
-
-/// How long the client may take to open its streams.
-const OPENING: Duration = Duration::from_secs(30);
-/// How long it may take to hang up after the end.
-const CLOSING: Duration = Duration::from_secs(10);
-/// Frames that may wait on their way.
-const QUEUE: usize = 16;
-
-/// The client's streams by their kind.
-#[derive(Debug, Default)]
-struct Streams {
-    by_kind: BTreeMap<String, u32>,
-    last: u32,
+/// A stream between a client and a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Channel {
+    /// Input of the command.
+    Stdin,
+    /// Its output.
+    Stdout,
+    /// Its errors.
+    Stderr,
+    /// The outcome.
+    Error,
+    /// Sizes of the client's terminal.
+    Resize,
 }
 
-impl Streams {
-    fn get(&self, kind: &str) -> Option<u32> {
-        self.by_kind.get(kind).copied()
+/// Which streams a client asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a parameter of the request"
+)]
+pub struct Wants {
+    /// It sends input.
+    pub stdin: bool,
+    /// It takes output.
+    pub stdout: bool,
+    /// It takes errors; with a terminal they are part of the output.
+    pub stderr: bool,
+    /// It has a terminal.
+    pub tty: bool,
+}
+
+impl Wants {
+    /// The streams that a client has.
+    pub fn channels(self) -> Vec<Channel> {
+        [
+            (Channel::Error, true),
+            (Channel::Stdin, self.stdin),
+            (Channel::Stdout, self.stdout),
+            (Channel::Stderr, self.stderr && !self.tty),
+            (Channel::Resize, self.tty),
+        ]
+        .into_iter()
+        .filter_map(|(channel, wanted)| wanted.then_some(channel))
+        .collect()
     }
+}
 
-    fn has(&self, wanted: &[&str]) -> bool {
-        wanted.iter().all(|kind| self.by_kind.contains_key(*kind))
+/// Input from a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether these are the last.
+    pub last: bool,
+}
+
+/// Something for a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Bytes of a stream.
+    Bytes(Channel, Vec<u8>),
+    /// A stream has no more.
+    End(Channel),
+}
+
+/// A client with open streams.
+#[derive(Debug)]
+pub struct Client {
+    /// Its input; closed when the client is gone.
+    pub heard: mpsc::Receiver<Input>,
+    /// What it is told.
+    pub says: mpsc::Sender<Said>,
+}
+
+/// A process that streams are attached to. Dropping it lets go of the process, which ends if it was started for the client.
+pub struct Attached {
+    /// Its input.
+    pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    /// Its output.
+    pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Its errors.
+    pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Its exit code, 128 + signal for a signal.
+    pub end: BoxFuture<'static, i32>,
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attached").finish_non_exhaustive()
     }
 }
 
-/// The streams that a client opens for a command.
-fn wanted(order: &ExecRequest) -> Vec<&'static str> {
-    [
-        ("error", true),
-        ("stdin", order.stdin),
-        ("stdout", order.stdout),
-        ("stderr", order.stderr && !order.tty),
-        ("resize", order.tty),
-    ]
-    .into_iter()
-    .filter_map(|(kind, wanted)| wanted.then_some(kind))
-    .collect()
-}
-
-/// Runs the command for the client at the other end of `connection`; `first` came with the request's head.
-pub(super) async fn run(
-    connection: TcpStream,
-    first: Vec<u8>,
-    order: ExecRequest,
-    runtime: &Runtime,
-) -> io::Result<()> {
-    connection.set_nodelay(true)?;
-    let (reader, writer) = connection.into_split();
-    let (frames_in, mut frames) = mpsc::channel(QUEUE);
-    let (out, frames_out) = mpsc::channel(QUEUE);
-    let reading = tokio::spawn(read(reader, first, frames_in));
-    let writing = tokio::spawn(write(writer, frames_out));
-    let outcome = serve(&mut frames, &out, &order, runtime).await;
-    drop(out);
-    // Everything is written before the connection is given up.
-    let written = writing.await;
-    let hang_up = async { while frames.recv().await.is_some() {} };
-    // A client that does not hang up is hung up on.
-    let _ = tokio::time::timeout(CLOSING, hang_up).await;
-    reading.abort();
-    outcome.and_then(|()| written.unwrap_or(Ok(())))
-}
-
-async fn serve(
-    frames: &mut mpsc::Receiver<Frame>,
-    out: &mpsc::Sender<Vec<u8>>,
-    order: &ExecRequest,
-    runtime: &Runtime,
-) -> io::Result<()> {
-    let wanted = wanted(order);
-    let opened = tokio::time::timeout(OPENING, open(frames, out, &wanted));
-    let (streams, early_input) = opened.await??;
-    let started = runtime
-        .start_exec(&order.container_id, order.cmd.clone(), order.stdin)
-        .await;
-    let status = match started {
-        Ok(running) => {
-            let Some(exit_code) = attend(running, &streams, early_input, frames, out).await? else {
-                return Ok(());
-            };
-            status(exit_code)
-        }
-        Err(error) => json!({
-            "metadata": {}, "status": "Failure", "reason": "InternalError",
-            "message": format!("error executing command in container: {}", error.chain()), "code": 500,
-        }),
+/// Serves a client until the process ends or the client is gone. What keeps the process from starting is told to the client.
+pub async fn serve(
+    client: Client,
+    wants: Wants,
+    start: impl Future<Output = Result<Attached, String>>,
+) {
+    let Client { heard, says } = client;
+    let status = match start.await {
+        Ok(attached) => match attend(attached, wants, heard, &says).await {
+            Some(exit_code) => outcome(exit_code),
+            None => return,
+        },
+        Err(problem) => internal_error(&problem),
     };
-    for kind in ["stdout", "stderr"] {
-        if let Some(stream) = streams.get(kind) {
-            send(out, spdy::data(stream, &[], true)).await?;
-        }
-    }
-    if let Some(stream) = streams.get("error") {
-        send(out, spdy::data(stream, status.to_string().as_bytes(), true)).await?;
-    }
-    send(out, spdy::go_away(streams.last)).await
-}
-
-/// Accepts streams until all are there. Input may come before that.
-async fn open(
-    frames: &mut mpsc::Receiver<Frame>,
-    out: &mpsc::Sender<Vec<u8>>,
-    wanted: &[&str],
-) -> io::Result<(Streams, Vec<(u32, Vec<u8>, bool)>)> {
-    let mut streams = Streams::default();
-    let mut input = Vec::new();
-    while !streams.has(wanted) {
-        match frames.recv().await.ok_or(io::ErrorKind::UnexpectedEof)? {
-            Frame::Open { stream, headers } => {
-                send(out, spdy::reply(stream, streams.by_kind.is_empty())).await?;
-                let kind = headers.get("streamtype").cloned().unwrap_or_default();
-                streams.by_kind.insert(kind, stream);
-                streams.last = stream;
+    let told = async {
+        for channel in [Channel::Stdout, Channel::Stderr] {
+            if wants.channels().contains(&channel) {
+                says.send(Said::End(channel)).await?;
             }
-            Frame::Data {
-                stream,
-                bytes,
-                last,
-            } => input.push((stream, bytes, last)),
-            Frame::Ping { id } => send(out, spdy::ping(id)).await?,
-            Frame::Reset { .. } | Frame::GoAway | Frame::Other => {}
         }
+        let status = status.to_string().into_bytes();
+        says.send(Said::Bytes(Channel::Error, status)).await?;
+        says.send(Said::End(Channel::Error)).await
+    };
+    if told.await.is_err() {
+        tracing::debug!("Client of a command left before its outcome");
     }
-    Ok((streams, input))
 }
 
-/// Carries input and output until the command ends; `None` when the client went away, which ends the command.
+/// Carries input and output until the process ends; `None` when the client went away.
 async fn attend(
-    mut running: Running,
-    streams: &Streams,
-    early_input: Vec<(u32, Vec<u8>, bool)>,
-    frames: &mut mpsc::Receiver<Frame>,
-    out: &mpsc::Sender<Vec<u8>>,
-) -> io::Result<Option<i32>> {
-    let mut stdin = running.stdin.take();
-    let (input, input_queue) = mpsc::unbounded_channel::<(Vec<u8>, bool)>();
-    let wants_input = stdin.is_some();
+    mut attached: Attached,
+    wants: Wants,
+    mut heard: mpsc::Receiver<Input>,
+    says: &mpsc::Sender<Said>,
+) -> Option<i32> {
+    let mut stdin = attached.stdin.take();
+    let (input, mut queue) = mpsc::unbounded_channel::<Input>();
     let feeding = tokio::spawn(async move {
-        let mut queue = input_queue;
-        while let Some((bytes, last)) = queue.recv().await {
+        while let Some(Input { bytes, last }) = queue.recv().await {
             let Some(pipe) = &mut stdin else { return };
-            // A command that closed its input does not want any more.
-            if pipe.write_all(&bytes).await.is_err() || last {
+            // A process that closed its input does not want any more.
+            let written = pipe.write_all(&bytes).await.is_ok() && pipe.flush().await.is_ok();
+            if !written || last {
                 return;
             }
         }
     });
-    let feed = |stream: u32, bytes: Vec<u8>, last: bool| {
-        if wants_input && streams.get("stdin") == Some(stream) {
-            // The feeder is done when the command closed its input.
-            let _ = input.send((bytes, last));
-        }
-    };
-    for (stream, bytes, last) in early_input {
-        feed(stream, bytes, last);
-    }
+    let channels = wants.channels();
+    let open = |channel: Channel| Some(channel).filter(|channel| channels.contains(channel));
     // With a terminal there is one stream for both.
-    let errors_to = streams.get("stderr").or_else(|| streams.get("stdout"));
+    let errors = if wants.tty {
+        Channel::Stdout
+    } else {
+        Channel::Stderr
+    };
     let pumps = async {
         tokio::join!(
-            pump(running.stdout.take(), streams.get("stdout"), out),
-            pump(running.stderr.take(), errors_to, out)
+            pump(attached.stdout.take(), open(Channel::Stdout), says),
+            pump(attached.stderr.take(), open(errors), says)
         );
-        running.wait().await
+        attached.end.await
     };
     tokio::pin!(pumps);
     let exit_code = loop {
         tokio::select! {
             exit_code = &mut pumps => break Some(exit_code),
-            frame = frames.recv() => match frame {
+            heard = heard.recv() => match heard {
                 None => break None,
-                Some(Frame::Data { stream, bytes, last }) => feed(stream, bytes, last),
-                Some(Frame::Ping { id }) => send(out, spdy::ping(id)).await?,
-                // A stream more than was asked for.
-                Some(Frame::Open { stream, .. }) => send(out, spdy::reply(stream, false)).await?,
-                Some(Frame::Reset { .. } | Frame::GoAway | Frame::Other) => {}
+                Some(more) => {
+                    // The feeder is done when the process closed its input.
+                    let _ = input.send(more);
+                }
             },
         }
     };
     feeding.abort();
-    Ok(exit_code)
+    exit_code
 }
 
 /// Carries output until it ends; without a stream it is read and dropped.
 async fn pump(
     source: Option<impl AsyncRead + Unpin>,
-    stream: Option<u32>,
-    out: &mpsc::Sender<Vec<u8>>,
+    channel: Option<Channel>,
+    says: &mpsc::Sender<Said>,
 ) {
     let Some(mut source) = source else { return };
     let mut buffer = vec![0; 16 * 1024];
     // A pipe that cannot be read has ended as well.
     while let Ok(length @ 1..) = source.read(&mut buffer).await {
-        if let Some(stream) = stream
-            && send(out, spdy::data(stream, &buffer[..length], false))
+        if let Some(channel) = channel
+            && says
+                .send(Said::Bytes(channel, buffer[..length].to_vec()))
                 .await
                 .is_err()
         {
@@ -221,7 +203,7 @@ async fn pump(
 }
 
 /// What `error` says about an exit code.
-fn status(exit_code: i32) -> serde_json::Value {
+fn outcome(exit_code: i32) -> Value {
     if exit_code == 0 {
         return json!({ "metadata": {}, "status": "Success" });
     }
@@ -232,44 +214,13 @@ fn status(exit_code: i32) -> serde_json::Value {
     })
 }
 
-async fn send(out: &mpsc::Sender<Vec<u8>>, frame: Vec<u8>) -> io::Result<()> {
-    out.send(frame)
-        .await
-        .map_err(|_| io::ErrorKind::BrokenPipe.into())
-}
-
-async fn write(mut writer: OwnedWriteHalf, mut frames: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
-    while let Some(frame) = frames.recv().await {
-        writer.write_all(&frame).await?;
-    }
-    Ok(())
-}
-
-/// Reads frames until the connection ends or makes no sense any more.
-async fn read(mut reader: OwnedReadHalf, first: Vec<u8>, frames: mpsc::Sender<Frame>) {
-    let mut decoder = Decoder::default();
-    decoder.feed(&first);
-    let mut buffer = vec![0; 16 * 1024];
-    loop {
-        loop {
-            match decoder.next_frame() {
-                Ok(None) => break,
-                Ok(Some(frame)) => {
-                    if frames.send(frame).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    tracing::info!(%error, "Client of a command is not understood");
-                    return;
-                }
-            }
-        }
-        match reader.read(&mut buffer).await {
-            Ok(length @ 1..) => decoder.feed(&buffer[..length]),
-            _ => return,
-        }
-    }
+/// What `error` says when a process could not be attached to.
+pub fn internal_error(problem: &str) -> Value {
+    json!({
+        "metadata": {}, "status": "Failure", "reason": "InternalError",
+        "message": format!("Internal error occurred: {problem}"),
+        "details": { "causes": [{ "message": problem }] }, "code": 500,
+    })
 }
 
 #[cfg(test)]
@@ -279,31 +230,85 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::output_only(false, true, true, false, &["error", "stdout", "stderr"])]
-    #[case::interactive(true, true, true, false, &["error", "stdin", "stdout", "stderr"])]
-    #[case::terminal(true, true, true, true, &["error", "stdin", "stdout", "resize"])]
-    fn streams_of_a_command(
-        #[case] stdin: bool,
-        #[case] stdout: bool,
-        #[case] stderr: bool,
-        #[case] tty: bool,
-        #[case] expected: &[&str],
-    ) {
-        let order = ExecRequest {
+    #[case::output_only(false, false, &[Channel::Error, Channel::Stdout, Channel::Stderr])]
+    #[case::interactive(true, false, &[Channel::Error, Channel::Stdin, Channel::Stdout, Channel::Stderr])]
+    #[case::terminal(true, true, &[Channel::Error, Channel::Stdin, Channel::Stdout, Channel::Resize])]
+    fn streams_of_a_command(#[case] stdin: bool, #[case] tty: bool, #[case] expected: &[Channel]) {
+        let wants = Wants {
             stdin,
-            stdout,
-            stderr,
+            stdout: true,
+            stderr: true,
             tty,
-            ..Default::default()
         };
-        assert_eq!(wanted(&order), expected);
+        assert_eq!(wants.channels(), expected);
     }
 
     #[test]
     fn exit_code_is_the_cause_of_a_failure() {
-        assert_eq!(status(0)["status"], "Success");
-        let failure = status(3);
+        assert_eq!(outcome(0)["status"], "Success");
+        let failure = outcome(3);
         assert_eq!(failure["reason"], "NonZeroExitCode");
         assert_eq!(failure["details"]["causes"][0]["message"], "3");
+    }
+
+    fn mk_client() -> (Client, mpsc::Sender<Input>, mpsc::Receiver<Said>) {
+        let (hears, heard) = mpsc::channel(8);
+        let (says, said) = mpsc::channel(8);
+        (Client { heard, says }, hears, said)
+    }
+
+    const ALL: Wants = Wants {
+        stdin: true,
+        stdout: true,
+        stderr: false,
+        tty: false,
+    };
+
+    #[tokio::test]
+    async fn input_reaches_the_process_and_its_output_the_client() {
+        let (client, hears, mut said) = mk_client();
+        let (stdin, process) = tokio::io::duplex(64);
+        let (stdout, out) = tokio::io::duplex(64);
+        let echo = async move {
+            let (mut process, mut out) = (process, out);
+            tokio::io::copy(&mut process, &mut out).await.unwrap();
+            7
+        };
+        let attached = Attached {
+            stdin: Some(Box::new(stdin)),
+            stdout: Some(Box::new(stdout)),
+            stderr: None,
+            end: Box::pin(async { 7 }),
+        };
+        let process = tokio::spawn(echo);
+        let input = Input {
+            bytes: b"hello".to_vec(),
+            last: true,
+        };
+        hears.send(input).await.unwrap();
+        serve(client, ALL, async { Ok(attached) }).await;
+        process.await.unwrap();
+        let first = said.recv().await.unwrap();
+        assert_eq!(first, Said::Bytes(Channel::Stdout, b"hello".to_vec()));
+        assert_eq!(said.recv().await.unwrap(), Said::End(Channel::Stdout));
+        let Said::Bytes(Channel::Error, status) = said.recv().await.unwrap() else {
+            panic!("no outcome");
+        };
+        let status: Value = serde_json::from_slice(&status).unwrap();
+        assert_eq!(status["details"]["causes"][0]["message"], "7");
+    }
+
+    #[tokio::test]
+    async fn client_that_leaves_ends_the_conversation() {
+        let (client, hears, mut said) = mk_client();
+        let attached = Attached {
+            stdin: None,
+            stdout: None,
+            stderr: None,
+            end: Box::pin(std::future::pending()),
+        };
+        drop(hears);
+        serve(client, ALL, async { Ok(attached) }).await;
+        assert_eq!(said.recv().await, None);
     }
 }

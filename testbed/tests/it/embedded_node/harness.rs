@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use apiserver::{Options, Running, Server, User};
@@ -11,8 +12,10 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use testbed::embedded::node::{Block, NodeOptions, SimulatedNode};
-use testbed::local::NodePlan;
+use testbed::local::assets::{self, Places};
 use testbed::local::kubelet::TopologyScope;
+use testbed::local::{KubeletSettings, NodePlan};
+use tokio::io::AsyncWriteExt as _;
 
 const TOKEN: &str = "token-of-the-node";
 /// More than anything takes.
@@ -24,9 +27,9 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Place {
     client: kube::Client,
     pub(super) node: SimulatedNode,
-    _server: Running,
+    server: Running,
     _block: Block,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 async fn config(server: &Running, token: &str) -> kube::Config {
@@ -44,6 +47,11 @@ fn bin_dir() -> PathBuf {
 impl Place {
     /// A ready worker with the default machine.
     pub(super) async fn up() -> Self {
+        Self::up_with(KubeletSettings::with_scope(TopologyScope::Container)).await
+    }
+
+    /// A ready worker with the default machine and a kubelet with these settings.
+    pub(super) async fn up_with(settings: KubeletSettings) -> Self {
         let user = User {
             name: "system:node:worker-0".into(),
             groups: ["system:nodes", "system:authenticated"]
@@ -62,7 +70,8 @@ impl Place {
         let client = kube::Client::try_from(config_of_admin).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let block = Block::claim().unwrap();
-        let plan = NodePlan::worker(0, TopologyScope::Container, &Machine::default_profile());
+        let mut plan = NodePlan::worker(0, TopologyScope::Container, &Machine::default_profile());
+        plan.kubelet = settings;
         let node = SimulatedNode::start(NodeOptions {
             config: config(&server, TOKEN).await,
             administrator: client.clone(),
@@ -84,14 +93,42 @@ impl Place {
         Self {
             client,
             node,
-            _server: server,
+            server,
             _block: block,
-            _dir: dir,
+            dir,
         }
     }
 
     pub(super) fn client(&self) -> kube::Client {
         self.client.clone()
+    }
+
+    /// Runs kubectl with the administrator's rights: output, errors, and whether it succeeded.
+    pub(super) async fn kubectl(&self, arguments: &[&str], input: &str) -> (String, String, bool) {
+        let kubeconfig = self.dir.path().join("kubeconfig");
+        let text = self.server.kubeconfig(&self.server.admin_token);
+        fs_err::write(&kubeconfig, text).unwrap();
+        let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+        let mut child = tokio::process::Command::new(&assets.kubectl)
+            .args(arguments)
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+        let output = ended.expect("kubectl hangs").unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (
+            text(output.stdout),
+            text(output.stderr),
+            output.status.success(),
+        )
     }
 
     pub(super) fn pods(&self) -> Api<Pod> {
@@ -180,6 +217,19 @@ impl Place {
             .body(Vec::new())
             .unwrap();
         client.request_text(request).await.unwrap()
+    }
+}
+
+/// Waits for a pod that may not be there yet, or not all the time.
+pub(super) async fn appears(place: &Place, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let pod = place.pods().get_opt(name).await.unwrap();
+        if let Some(pod) = pod.as_ref().filter(|pod| is_so(pod)) {
+            return pod.clone();
+        }
+        assert!(Instant::now() < deadline, "{name} is not there: {pod:?}");
+        tokio::time::sleep(LOOK).await;
     }
 }
 

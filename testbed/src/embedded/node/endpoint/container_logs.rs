@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use super::{Body, text};
 use crate::embedded::node::kubelet::Kubelet;
 use crate::embedded::node::status::Run;
+use crate::embedded::node::worker::Seen;
 
 /// Time between two looks at a log that is followed.
 const LOOK: Duration = Duration::from_millis(200);
@@ -135,38 +136,27 @@ pub(super) async fn answer(
     query: &str,
 ) -> Response<Body> {
     let wish = Wish::parse(query, Timestamp::now());
-    let found = kubelet.snapshots().into_iter().find(|snapshot| {
-        let metadata = &snapshot.pod.metadata;
-        metadata.namespace.as_deref() == Some(namespace) && metadata.name.as_deref() == Some(pod)
-    });
-    let Some(snapshot) = found else {
+    let Some(snapshot) = super::streams::pod(kubelet, namespace, pod) else {
         let problem = format!("pod {pod:?} does not exist");
         return text(StatusCode::NOT_FOUND, &problem);
     };
-    let Some(seen) = snapshot
-        .containers
-        .iter()
+    let mut containers = snapshot.containers.iter();
+    let attempt = containers
         .find(|seen| seen.name == container)
-    else {
-        let problem = format!("container {container:?} in pod {pod:?} is not available");
-        return text(StatusCode::BAD_REQUEST, &problem);
+        .ok_or_else(|| "is not available".to_owned())
+        .and_then(|seen| Ok((seen, attempt(seen, wish.previous)?)));
+    let (seen, attempt) = match attempt {
+        Ok(found) => found,
+        Err(problem) => {
+            let previous = if problem == NOT_FOUND {
+                "previous terminated "
+            } else {
+                ""
+            };
+            let problem = format!("{previous}container {container:?} in pod {pod:?} {problem}");
+            return text(StatusCode::BAD_REQUEST, &problem);
+        }
     };
-    let has_run = seen.id.is_some();
-    if !has_run && let Run::Waiting { reason, .. } = &seen.run {
-        let problem =
-            format!("container {container:?} in pod {pod:?} is waiting to start: {reason}");
-        return text(StatusCode::BAD_REQUEST, &problem);
-    }
-    let attempt = if wish.previous {
-        seen.attempt - 1
-    } else {
-        seen.attempt
-    };
-    if attempt < 0 {
-        let problem =
-            format!("previous terminated container {container:?} in pod {pod:?} not found");
-        return text(StatusCode::BAD_REQUEST, &problem);
-    }
     let uid = snapshot.pod.metadata.uid.as_deref().unwrap_or_default();
     let file = kubelet
         .layout
@@ -194,7 +184,7 @@ pub(super) async fn answer(
         wish: Wish {
             tail: None,
             since: None,
-            limit: None,
+            limit: wish.limit.map(|limit| limit.saturating_sub(first.len())),
             ..wish
         },
         ended,
@@ -205,6 +195,29 @@ pub(super) async fn answer(
         Some((bytes, rest))
     });
     body(stream::iter([first]).chain(rest).boxed())
+}
+
+/// What is said of a container that has not ended before.
+const NOT_FOUND: &str = "not found";
+
+/// Which attempt of a container's has the log; in the kubelet's words why there is none.
+fn attempt(seen: &Seen, previous: bool) -> Result<i32, String> {
+    let is_waiting = matches!(seen.run, Run::Waiting { .. });
+    match &seen.run {
+        // A container that waits for its next start has the log of its last end, whichever is asked for.
+        _ if is_waiting && seen.id.is_some() => Ok(seen.attempt),
+        _ if previous && (is_waiting || seen.attempt == 0) => Err(NOT_FOUND.to_owned()),
+        _ if previous => Ok(seen.attempt - 1),
+        Run::Waiting { reason, .. } => {
+            let why = match reason.as_str() {
+                "ErrImagePull" => "image can't be pulled",
+                "ImagePullBackOff" => "trying and failing to pull image",
+                reason => reason,
+            };
+            Err(format!("is waiting to start: {why}"))
+        }
+        _ => Ok(seen.attempt),
+    }
 }
 
 fn body(chunks: stream::BoxStream<'static, Vec<u8>>) -> Response<Body> {
@@ -229,6 +242,9 @@ struct Following {
 impl Following {
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
+            if self.wish.limit == Some(0) {
+                return None;
+            }
             let fresh = read_from(&self.file, self.at).await.unwrap_or_default();
             let whole = fresh
                 .iter()
@@ -236,7 +252,11 @@ impl Following {
                 .map_or(0, |at| at + 1);
             if whole > 0 {
                 self.at += whole as u64;
-                return Some(self.wish.select(&fresh[..whole]));
+                let selected = self.wish.select(&fresh[..whole]);
+                if let Some(limit) = &mut self.wish.limit {
+                    *limit -= selected.len();
+                }
+                return Some(selected);
             }
             if self.is_last {
                 return None;

@@ -87,8 +87,12 @@ pub(super) async fn serve(managers: &Arc<Managers>) -> Result<JoinHandle<()>, Er
     let dir = managers.layout.kubelet("device-plugins");
     for entry in fs_err::read_dir(&dir)? {
         let entry = entry?;
-        if entry.file_type()?.is_socket() {
-            fs_err::remove_file(entry.path())?;
+        let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
+        if is_socket && let Err(error) = fs_err::remove_file(entry.path()) {
+            // A plugin that ends removes its own.
+            if error.kind() != std::io::ErrorKind::NotFound {
+                return Err(error.into());
+            }
         }
     }
     let socket = Socket::new(dir.join(KUBELET_SOCKET))?;

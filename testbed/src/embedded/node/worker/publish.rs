@@ -6,6 +6,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Worker, is_finished, version};
+use crate::embedded::node::static_pods;
 use crate::embedded::node::status::{self, CONDITIONS, Facts, View};
 
 impl Worker {
@@ -16,6 +17,10 @@ impl Worker {
         if self.said.is_none() && is_finished(&self.pod) {
             // It was over before we saw it: nothing is known but that.
             return true;
+        }
+        let is_static = static_pods::is_static(&self.pod);
+        if is_static && !self.has_mirror().await {
+            return self.pod.metadata.deletion_timestamp.is_some();
         }
         let mut pod = self.pod.clone();
         pod.status = Some(self.known());
@@ -33,16 +38,27 @@ impl Worker {
             qos: self.qos,
         };
         let status = status::of(&view, Timestamp::now());
-        if self.said.as_ref() == Some(&status) {
+        if self.said.as_ref() == Some(&status) && !self.is_untold {
             return true;
         }
-        match write(&self.kubelet.client, &self.pod, &status).await {
+        if is_static && matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            // Nothing is final of a pod whose file is there.
+            return true;
+        }
+        match write(&self.kubelet.client, self.object(), &status).await {
             Ok(pod) => {
                 self.said = Some(status);
-                if version(&pod) >= version(&self.pod) {
+                self.is_untold = false;
+                if is_static {
+                    self.mirror = Some(pod);
+                } else if version(&pod) >= version(&self.pod) {
                     self.pod = pod;
                 }
                 true
+            }
+            Err(kube::Error::Api(refusal)) if refusal.code == 404 && is_static => {
+                self.mirror = None;
+                false
             }
             Err(kube::Error::Api(refusal)) if refusal.code == 404 => {
                 self.is_gone = true;
@@ -55,9 +71,43 @@ impl Worker {
         }
     }
 
+    /// The object of the pod in the API.
+    fn object(&self) -> &Pod {
+        self.mirror.as_ref().unwrap_or(&self.pod)
+    }
+
+    /// Sees to it that a static pod has its mirror; whether it has.
+    async fn has_mirror(&mut self) -> bool {
+        let is_ending = self.pod.metadata.deletion_timestamp.is_some();
+        if let Some(mirror) = &self.mirror {
+            if is_ending || static_pods::is_mirror_of(mirror, &self.pod) {
+                return true;
+            }
+            if !static_pods::remove(&self.kubelet, mirror).await {
+                return false;
+            }
+            self.mirror = None;
+        }
+        if is_ending {
+            return false;
+        }
+        match static_pods::mirror(&self.kubelet, &self.pod).await {
+            Ok(mirror) => {
+                let is_right = static_pods::is_mirror_of(&mirror, &self.pod);
+                self.mirror = Some(mirror);
+                self.is_untold = true;
+                is_right
+            }
+            Err(error) => {
+                tracing::debug!(%error, pod = self.uid, "A static pod has no mirror yet");
+                false
+            }
+        }
+    }
+
     /// The status as it was told last, with what others have added since.
     fn known(&self) -> PodStatus {
-        let theirs = self.pod.status.clone().unwrap_or_default();
+        let theirs = self.object().status.clone().unwrap_or_default();
         let Some(said) = &self.said else {
             return theirs;
         };

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,8 +12,9 @@ use serde_json::json;
 use super::{FIRST_BACKOFF, LAST_BACKOFF, Run, Signal, Worker};
 use crate::embedded::node::environment::{self, Addresses, expand};
 use crate::embedded::node::events::Kind;
+use crate::embedded::node::hooks;
 use crate::embedded::node::images::{self, Place};
-use crate::embedded::node::launcher::Launch;
+use crate::embedded::node::launcher::{Input, Launch};
 use crate::embedded::node::probes;
 use crate::embedded::node::rewrite::Paths;
 use crate::node::images::Resolved;
@@ -70,7 +71,17 @@ impl Prepared {
             argv,
             env: self.env.clone(),
             directory: self.directory.clone(),
+            input: Input::None,
         })
+    }
+
+    /// How a command that is given from outside is started in the container: its words name paths of the container.
+    pub(crate) fn command(&self, argv: &[String]) -> Result<Launch, NoProgram> {
+        let mut words = argv.iter();
+        let program = words.next().cloned();
+        let words = words.map(|word| self.paths.rewrite(word));
+        let argv: Vec<String> = program.into_iter().chain(words).collect();
+        self.launch(&argv)
     }
 
     fn program(&self, name: &str) -> Result<PathBuf, NoProgram> {
@@ -378,7 +389,13 @@ impl Worker {
     /// Starts the process.
     async fn spawn(&mut self, index: usize, argv: &[String], attempt: i32) -> Result<(), String> {
         let prepared = &self.prepared[index];
-        let launch = prepared.launch(argv).map_err(|error| error.to_string())?;
+        let mut launch = prepared.launch(argv).map_err(|error| error.to_string())?;
+        let container = &self.slots[index].facts.container;
+        launch.input = match (container.stdin, container.stdin_once) {
+            (Some(true), Some(true)) => Input::Once,
+            (Some(true), _) => Input::Open,
+            _ => Input::None,
+        };
         // What an earlier attempt left is not ours.
         let _ = std::fs::remove_file(&prepared.messages);
         let log = prepared.log.join(format!("{attempt}.log"));
@@ -432,24 +449,20 @@ impl Worker {
 
     /// Runs the hook after a start.
     fn hook(&mut self, index: usize, attempt: i32) {
-        let container = &self.slots[index].facts.container;
+        let container = self.slots[index].facts.container.clone();
         let hooks = container.lifecycle.as_ref();
-        let Some(command) = hooks
-            .and_then(|hooks| hooks.post_start.as_ref())
-            .and_then(|hook| hook.exec.as_ref())
-            .and_then(|exec| exec.command.clone())
-        else {
+        let Some(hook) = hooks.and_then(|hooks| hooks.post_start.clone()) else {
             return;
         };
         let (kubelet, prepared) = (Arc::clone(&self.kubelet), Arc::clone(&self.prepared[index]));
+        let address = self.address.unwrap_or_else(|| kubelet.addresses.node());
         let sender = self.sender.clone();
         tokio::spawn(async move {
-            if let Err(problem) = kubelet.run_in(&prepared, &command, HOOK_LIMIT).await {
-                let _ = sender.send(Signal::HookFailed {
-                    index,
-                    attempt,
-                    problem: format!("PostStartHook failed: {problem}"),
-                });
+            let done = hooks::run(&kubelet, &prepared, &container, address, &hook).await;
+            if let Err(problem) = done {
+                tracing::debug!(problem, "Hook after the start of a container failed");
+                // The pod may be gone by now.
+                let _ = sender.send(Signal::HookFailed { index, attempt });
             }
         });
     }
@@ -527,9 +540,6 @@ impl Worker {
         Some(text).filter(|text| !text.is_empty())
     }
 }
-
-/// How long a hook may take.
-pub(super) const HOOK_LIMIT: Duration = Duration::from_secs(30);
 
 /// A kubeconfig for a pod's account, whose token is read anew when it changes.
 fn kubeconfig(url: &str, account: &Path) -> String {

@@ -8,9 +8,10 @@ use kube::api::{Api, DeleteParams, Preconditions};
 use nix::sys::signal::Signal as Number;
 use topology::request::ContainerKind;
 
-use super::start::HOOK_LIMIT;
-use super::{Next, Run, Worker, sleep_until};
+use super::{Next, Run, Signal, Worker, sleep_until};
 use crate::embedded::node::events::Kind;
+use crate::embedded::node::hooks;
+use crate::embedded::node::static_pods;
 
 /// Least time that a container has to end by itself.
 const LEAST: Duration = Duration::from_secs(2);
@@ -156,27 +157,20 @@ impl Worker {
         for watcher in slot.watchers.drain(..) {
             watcher.abort();
         }
-        let hook = slot
-            .facts
-            .container
-            .lifecycle
-            .as_ref()
-            .and_then(|hooks| hooks.pre_stop.as_ref());
-        let command = hook
-            .and_then(|hook| hook.exec.as_ref())
-            .and_then(|exec| exec.command.clone());
-        let pause = hook
-            .and_then(|hook| hook.sleep.as_ref())
-            .map(|sleep| Duration::from_secs(sleep.seconds.unsigned_abs()));
+        let container = slot.facts.container.clone();
+        let hooks = container.lifecycle.as_ref();
+        let hook = hooks.and_then(|hooks| hooks.pre_stop.clone());
         let (kubelet, prepared) = (Arc::clone(&self.kubelet), Arc::clone(&self.prepared[index]));
+        let address = self.address.unwrap_or_else(|| kubelet.addresses.node());
+        let sender = self.sender.clone();
         tokio::spawn(async move {
-            if let Some(command) = command
-                && let Err(problem) = kubelet.run_in(&prepared, &command, HOOK_LIMIT).await
+            if let Some(hook) = hook
+                && let Err(problem) =
+                    hooks::run(&kubelet, &prepared, &container, address, &hook).await
             {
                 tracing::debug!(problem, "Hook before the end of a container failed");
-            }
-            if let Some(pause) = pause {
-                tokio::time::sleep(pause).await;
+                // The pod may be gone by now.
+                let _ = sender.send(Signal::PreStopFailed { index });
             }
             process.signal(Number::SIGTERM);
             // A frozen process hears of it when it goes on.
@@ -219,6 +213,15 @@ impl Worker {
         let metadata = &self.pod.metadata;
         if metadata.deletion_timestamp.is_none() {
             return Next::Wait(None);
+        }
+        if static_pods::is_static(&self.pod) {
+            let is_gone = match &self.mirror {
+                Some(mirror) => static_pods::remove(&self.kubelet, mirror).await,
+                None => true,
+            };
+            self.is_gone = is_gone;
+            let wait = if is_gone { Duration::ZERO } else { AGAIN };
+            return Next::Wait(Some(Instant::now() + wait));
         }
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let name = metadata.name.as_deref().unwrap_or_default();

@@ -100,6 +100,8 @@ fn stack_image(spec: &ClusterSpec) -> Image {
         ("/bin/kube-scheduler", built("numaresources-scheduler")),
         ("/pause", built("numaresources-testbed")),
         ("/bin/sleep", built("numaresources-testbed")),
+        ("/bin/cat", built("numaresources-testbed")),
+        ("/bin/touch", built("numaresources-testbed")),
         ("/bin/numacell", built("numaresources-testbed")),
         ("/bin/deviceplugin", built("numaresources-testbed")),
         ("/usr/local/bin/kubectl", spec.assets.kubectl.clone()),

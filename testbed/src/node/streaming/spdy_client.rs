@@ -1,0 +1,235 @@
+//! A client that speaks SPDY: it opens a stream for each channel that it uses, then talks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+
+use super::session::{self, Attached, Channel, Client, Input, Said, Wants};
+use super::spdy::{self, Decoder, Frame};
+
+/// How long the client may take to open its streams.
+const OPENING: Duration = Duration::from_secs(30);
+/// How long it may take to hang up after the end.
+const CLOSING: Duration = Duration::from_secs(10);
+/// Frames that may wait on their way.
+const QUEUE: usize = 16;
+
+/// The client's streams by their channel.
+#[derive(Debug, Default)]
+struct Streams {
+    by_channel: BTreeMap<Channel, u32>,
+    any: bool,
+    last: u32,
+}
+
+impl Streams {
+    fn has(&self, wanted: &[Channel]) -> bool {
+        wanted
+            .iter()
+            .all(|channel| self.by_channel.contains_key(channel))
+    }
+
+    fn input(&self, frame: Frame) -> Option<Input> {
+        match frame {
+            Frame::Data {
+                stream,
+                bytes,
+                last,
+            } if self.by_channel.get(&Channel::Stdin) == Some(&stream) => {
+                Some(Input { bytes, last })
+            }
+            _ => None,
+        }
+    }
+
+    /// A frame for what is said; none for a channel that the client does not have.
+    fn frame(&self, said: &Said) -> Option<Vec<u8>> {
+        let (channel, bytes, last) = match said {
+            Said::Bytes(channel, bytes) => (channel, bytes.as_slice(), false),
+            Said::End(channel) => (channel, &[][..], true),
+        };
+        let stream = self.by_channel.get(channel)?;
+        Some(spdy::data(*stream, bytes, last))
+    }
+}
+
+fn channel(name: &str) -> Option<Channel> {
+    Some(match name {
+        "stdin" => Channel::Stdin,
+        "stdout" => Channel::Stdout,
+        "stderr" => Channel::Stderr,
+        "error" => Channel::Error,
+        "resize" => Channel::Resize,
+        _ => return None,
+    })
+}
+
+/// Serves the client at the other end of an upgraded connection; `first` came with the request's head.
+pub async fn run<C>(
+    connection: C,
+    first: Vec<u8>,
+    wants: Wants,
+    start: impl Future<Output = Result<Attached, String>>,
+) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let (reader, writer) = tokio::io::split(connection);
+    let (frames_in, mut frames) = mpsc::channel(QUEUE);
+    let (out, frames_out) = mpsc::channel(QUEUE);
+    let reading = tokio::spawn(read(reader, first, frames_in));
+    let writing = tokio::spawn(write(writer, frames_out));
+    let outcome = converse(&mut frames, &out, wants, start).await;
+    drop(out);
+    // Everything is written before the connection is given up.
+    let written = writing.await;
+    let hang_up = async { while frames.recv().await.is_some() {} };
+    // A client that does not hang up is hung up on.
+    let _ = tokio::time::timeout(CLOSING, hang_up).await;
+    reading.abort();
+    outcome.and_then(|()| written.unwrap_or(Ok(())))
+}
+
+async fn converse(
+    frames: &mut mpsc::Receiver<Frame>,
+    out: &mpsc::Sender<Vec<u8>>,
+    wants: Wants,
+    start: impl Future<Output = Result<Attached, String>>,
+) -> io::Result<()> {
+    let wanted = wants.channels();
+    let opened = tokio::time::timeout(OPENING, open(frames, out, &wanted));
+    let (streams, early) = opened.await??;
+    let (hears, heard) = mpsc::channel(QUEUE);
+    let (says, mut said) = mpsc::channel(QUEUE);
+    let hearing = async {
+        // Taken in, so that the session hears of its end.
+        let hears = hears;
+        for input in early.into_iter().filter_map(|frame| streams.input(frame)) {
+            if hears.send(input).await.is_err() {
+                return;
+            }
+        }
+        while let Some(frame) = frames.recv().await {
+            let answer = match frame {
+                Frame::Ping { id } => Some(spdy::ping(id)),
+                // A stream more than was asked for.
+                Frame::Open { stream, .. } => Some(spdy::reply(stream, false)),
+                frame => {
+                    if let Some(input) = streams.input(frame)
+                        && hears.send(input).await.is_err()
+                    {
+                        return;
+                    }
+                    None
+                }
+            };
+            if let Some(answer) = answer
+                && out.send(answer).await.is_err()
+            {
+                return;
+            }
+        }
+    };
+    let talking = async {
+        let speaking = async {
+            while let Some(said) = said.recv().await {
+                if let Some(frame) = streams.frame(&said)
+                    && out.send(frame).await.is_err()
+                {
+                    return;
+                }
+            }
+        };
+        tokio::join!(
+            session::serve(Client { heard, says }, wants, start),
+            speaking
+        );
+    };
+    tokio::pin!(hearing, talking);
+    tokio::select! {
+        () = &mut talking => {}
+        () = &mut hearing => talking.await,
+    }
+    send(out, spdy::go_away(streams.last)).await
+}
+
+/// Accepts streams until all are there. Input may come before that.
+async fn open(
+    frames: &mut mpsc::Receiver<Frame>,
+    out: &mpsc::Sender<Vec<u8>>,
+    wanted: &[Channel],
+) -> io::Result<(Streams, Vec<Frame>)> {
+    let mut streams = Streams::default();
+    let mut early = Vec::new();
+    while !streams.has(wanted) {
+        match frames.recv().await.ok_or(io::ErrorKind::UnexpectedEof)? {
+            Frame::Open { stream, headers } => {
+                send(out, spdy::reply(stream, !streams.any)).await?;
+                streams.any = true;
+                streams.last = stream;
+                let kind = headers.get("streamtype").map_or("", String::as_str);
+                if let Some(channel) = channel(kind) {
+                    streams.by_channel.insert(channel, stream);
+                }
+            }
+            frame @ Frame::Data { .. } => early.push(frame),
+            Frame::Ping { id } => send(out, spdy::ping(id)).await?,
+            Frame::Reset { .. } | Frame::GoAway | Frame::Other => {}
+        }
+    }
+    Ok((streams, early))
+}
+
+async fn send(out: &mpsc::Sender<Vec<u8>>, frame: Vec<u8>) -> io::Result<()> {
+    out.send(frame)
+        .await
+        .map_err(|_| io::ErrorKind::BrokenPipe.into())
+}
+
+/// Writes frames until there are no more.
+pub(crate) async fn write(
+    mut writer: impl AsyncWrite + Unpin,
+    mut frames: mpsc::Receiver<Vec<u8>>,
+) -> io::Result<()> {
+    while let Some(frame) = frames.recv().await {
+        writer.write_all(&frame).await?;
+        if frames.is_empty() {
+            writer.flush().await?;
+        }
+    }
+    writer.flush().await
+}
+
+/// Reads frames until the connection ends or makes no sense any more.
+pub(crate) async fn read(
+    mut reader: impl AsyncRead + Unpin,
+    first: Vec<u8>,
+    frames: mpsc::Sender<Frame>,
+) {
+    let mut decoder = Decoder::default();
+    decoder.feed(&first);
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        loop {
+            match decoder.next_frame() {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    if frames.send(frame).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::info!(%error, "Client of a command is not understood");
+                    return;
+                }
+            }
+        }
+        match reader.read(&mut buffer).await {
+            Ok(length @ 1..) => decoder.feed(&buffer[..length]),
+            _ => return,
+        }
+    }
+}

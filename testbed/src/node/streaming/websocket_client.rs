@@ -1,0 +1,176 @@
+//! A client that speaks websockets: the first byte of each message names its channel.
+
+use std::io;
+
+use futures::{SinkExt as _, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
+
+use super::session::{self, Attached, Channel, Client, Input, Said, Wants};
+
+/// Messages that may wait on their way.
+const QUEUE: usize = 16;
+/// Version 5: a message on this channel ends the channel that it names.
+const CLOSE: u8 = 255;
+
+/// A version of the remote command protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The outcome is a Status; input ends with the connection only.
+    V4,
+    /// Input can end alone.
+    V5,
+}
+
+impl Version {
+    /// The name in the negotiation.
+    pub fn protocol(self) -> &'static str {
+        match self {
+            Self::V4 => "v4.channel.k8s.io",
+            Self::V5 => "v5.channel.k8s.io",
+        }
+    }
+
+    /// The first of a client's protocols that is spoken here.
+    pub fn choose<'a>(offered: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        offered.into_iter().find_map(|name| {
+            let known = [Self::V5, Self::V4];
+            known.into_iter().find(|version| version.protocol() == name)
+        })
+    }
+}
+
+fn number(channel: Channel) -> u8 {
+    match channel {
+        Channel::Stdin => 0,
+        Channel::Stdout => 1,
+        Channel::Stderr => 2,
+        Channel::Error => 3,
+        Channel::Resize => 4,
+    }
+}
+
+fn input(version: Version, message: &[u8]) -> Option<Input> {
+    let stdin = number(Channel::Stdin);
+    match message {
+        [channel, bytes @ ..] if *channel == stdin => Some(Input {
+            bytes: bytes.to_vec(),
+            last: false,
+        }),
+        [CLOSE, channel] if version == Version::V5 && *channel == stdin => Some(Input {
+            bytes: Vec::new(),
+            last: true,
+        }),
+        _ => None,
+    }
+}
+
+fn message(channel: Channel, bytes: &[u8]) -> Message {
+    let mut all = vec![number(channel)];
+    all.extend_from_slice(bytes);
+    Message::Binary(Bytes::from(all))
+}
+
+/// The last message: without its code clients take it for a failure.
+pub(crate) fn end() -> Message {
+    Message::Close(Some(CloseFrame {
+        code: CloseCode::Normal,
+        reason: Utf8Bytes::default(),
+    }))
+}
+
+/// Serves the client at the other end of an upgraded connection.
+pub async fn run<C>(
+    connection: C,
+    version: Version,
+    wants: Wants,
+    start: impl Future<Output = Result<Attached, String>>,
+) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, None).await;
+    let (mut sink, mut stream) = socket.split();
+    let (hears, heard) = mpsc::channel(QUEUE);
+    let (says, mut said) = mpsc::channel(QUEUE);
+    let hearing = async {
+        // Taken in, so that the session hears of its end.
+        let hears = hears;
+        while let Some(Ok(message)) = stream.next().await {
+            let Message::Binary(bytes) = message else {
+                continue;
+            };
+            if let Some(input) = input(version, &bytes)
+                && hears.send(input).await.is_err()
+            {
+                return;
+            }
+        }
+    };
+    let talking = async {
+        let speaking = async {
+            // The client waits for a sign that it is connected, on the first channel that it reads.
+            let first = match wants {
+                Wants { stdout: true, .. } => Channel::Stdout,
+                Wants { stderr: true, .. } => Channel::Stderr,
+                _ => Channel::Error,
+            };
+            sink.send(message(first, &[])).await?;
+            while let Some(said) = said.recv().await {
+                if let Said::Bytes(channel, bytes) = said {
+                    sink.send(message(channel, &bytes)).await?;
+                }
+            }
+            sink.send(end()).await
+        };
+        let ((), spoken) = tokio::join!(
+            session::serve(Client { heard, says }, wants, start),
+            speaking
+        );
+        spoken
+    };
+    tokio::pin!(hearing, talking);
+    let spoken = tokio::select! {
+        spoken = &mut talking => spoken,
+        () = &mut hearing => talking.await,
+    };
+    spoken.map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::newest("v5.channel.k8s.io,v4.channel.k8s.io", Some(Version::V5))]
+    #[case::order_of_the_client("v4.channel.k8s.io,v5.channel.k8s.io", Some(Version::V4))]
+    #[case::older("v3.channel.k8s.io,channel.k8s.io", None)]
+    fn first_known_protocol_is_chosen(#[case] offered: &str, #[case] expected: Option<Version>) {
+        assert_eq!(Version::choose(offered.split(',')), expected);
+    }
+
+    #[rstest]
+    #[case::bytes(Version::V4, &[0, b'a'], Some((b"a".as_slice(), false)))]
+    #[case::end(Version::V5, &[255, 0], Some((b"".as_slice(), true)))]
+    #[case::no_end_in_version_4(Version::V4, &[255, 0], None)]
+    #[case::end_of_another(Version::V5, &[255, 4], None)]
+    #[case::size(Version::V5, &[4, b'{', b'}'], None)]
+    #[case::nothing(Version::V5, &[], None)]
+    fn input_is_on_its_channel(
+        #[case] version: Version,
+        #[case] message: &[u8],
+        #[case] expected: Option<(&[u8], bool)>,
+    ) {
+        let input = input(version, message);
+        let found = input
+            .as_ref()
+            .map(|input| (input.bytes.as_slice(), input.last));
+        assert_eq!(found, expected);
+    }
+}
