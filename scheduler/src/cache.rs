@@ -2,8 +2,9 @@
 //!
 //! An NRT tells what was left when its exporter looked, and the fingerprint of the pods that it accounts for. Between a placement
 //! and the NRT that shows it, the pod must be charged here. So each node keeps the newest NRT whose pod set is understood (its
-//! *base*), and which of the node's pods that base accounts for; every other pod that lives is charged to *all* zones, because nobody
-//! knows which one the kubelet took. All of it is recomputed on the NRT or pod event itself: nothing polls.
+//! *base*), and which of the node's pods that base accounts for; every other pod that lives is charged to *all* zones that it may be on: those
+//! where the base leaves room for it, if the kubelet's managers are known, else every one. All of it is recomputed on the NRT or pod event
+//! itself: nothing polls.
 //!
 //! The pod set of an NRT need not be the one known here: a pod may not be admitted yet, or be gone already. So the fingerprint is
 //! searched for among the sets that differ from the known one in those few pods. A set that is found says exactly which pods the
@@ -21,7 +22,8 @@ use nrt::fingerprint::Method;
 use scheduler_config::args::{ForeignPodsDetect, NodeResourceTopologyMatchArgs, ResyncMethod};
 use tokio::time::Instant;
 use topology::fit::{self, FreeZone};
-use topology::policy::ManagerConfig;
+use topology::mask::{NumaMask, ZoneId};
+use topology::policy::{ManagerConfig, Policy};
 use topology::request::Pod as Request;
 use topology::resource::{ResourceName, Resources};
 use topology::zone::Zone;
@@ -548,39 +550,49 @@ impl Entry {
         if settings.mode == Mode::DiscardReserved && !self.reserved.is_empty() {
             return View::Stale;
         }
-        let mut charge = Resources::new();
+        let mut charges = Vec::new();
         if settings.mode == Mode::OverReserve {
             for pod in self.pods.values().filter(|pod| pod.lives()) {
                 if pod.accounted {
-                    charge.add(&unlisted(&latest.topology, &pod.request, pod.phase));
+                    let left = unlisted(&latest.topology, &pod.request, pod.phase);
+                    charges.push((left, None));
                     continue;
                 }
                 if pod.foreign && self.closes(pod, settings, &latest.topology) {
                     return View::Stale;
                 }
-                charge.add(&whole(&latest.topology, &pod.request));
+                charges.push((whole(&latest.topology, &pod.request), Some(&pod.request)));
             }
             for (request, _) in &self.lingering {
-                charge.add(&whole(&latest.topology, request));
+                charges.push((whole(&latest.topology, request), None));
             }
+            charges.retain(|(amounts, _)| !amounts.is_zero());
         }
         let zones = base.topology.zones.clone();
+        let bounds = self.bounds(base, &latest.topology);
+        let places: Vec<NumaMask> = charges
+            .iter()
+            .map(|(_, request)| self.place(latest, request.map(Arc::as_ref), &bounds))
+            .collect();
         let free = zones
             .iter()
-            .map(|zone| {
+            .zip(bounds)
+            .map(|(zone, bound)| {
                 let mut available: Resources = zone
                     .resources
                     .iter()
                     .map(|(name, amounts)| (name.clone(), amounts.available))
                     .collect();
-                // nobody knows which zone the charge is really on, and a kubelet takes the first one with room
-                let is_open = latest.topology.config.managers.is_some() && !charge.is_zero();
-                let at_most = is_open.then(|| available.clone());
-                available.subtract_listed(&charge);
+                for ((amounts, _), place) in charges.iter().zip(&places) {
+                    if place.contains(zone.id) {
+                        available.subtract_listed(amounts);
+                    }
+                }
+                let is_known = latest.topology.config.managers.is_none() || bound.1 == available;
                 FreeZone {
                     id: zone.id,
                     available,
-                    at_most,
+                    at_most: (!is_known).then_some(bound.1),
                 }
             })
             .collect();
@@ -589,6 +601,57 @@ impl Entry {
             free,
             zones,
         })
+    }
+
+    /// The most that each zone may have left: what the base says, or all where pods that it may contain are gone or going.
+    fn bounds(&self, base: &Numbered, latest: &NodeTopology) -> Vec<(ZoneId, Resources)> {
+        let room_is_made = latest.config.managers.is_some() && self.makes_room();
+        let zones = base.topology.zones.iter();
+        zones
+            .map(|zone| {
+                let most = zone.resources.iter().map(|(name, amounts)| {
+                    let most = if room_is_made {
+                        amounts.allocatable
+                    } else {
+                        amounts.available
+                    };
+                    (name.clone(), most)
+                });
+                (zone.id, most.collect())
+            })
+            .collect()
+    }
+
+    /// The zones that a charge may be on. A pod that the base does not contain was not admitted by then, so it goes where there is room; of
+    /// everything else nothing is known.
+    fn place(
+        &self,
+        latest: &Numbered,
+        request: Option<&Request>,
+        bounds: &[(ZoneId, Resources)],
+    ) -> NumaMask {
+        let config = &latest.topology.config;
+        let is_aligned = config.policy == Policy::SingleNumaNode && config.managers.is_some();
+        let Some(request) = request.filter(|_| is_aligned && self.understood) else {
+            return NumaMask::ALL;
+        };
+        let zoned = |name: &ResourceName| is_zoned(&latest.topology, name);
+        let with_room: NumaMask = bounds
+            .iter()
+            .filter(|(_, most)| request.may_use(config.scope, most, zoned))
+            .map(|(zone, _)| *zone)
+            .collect();
+        if with_room.is_empty() {
+            NumaMask::ALL
+        } else {
+            with_room
+        }
+    }
+
+    /// Whether a pod that the base may contain is gone or going: the zones may have more room than the base says.
+    fn makes_room(&self) -> bool {
+        let goes = |pod: &Tracked| pod.accounted && (pod.deleting || !pod.lives());
+        !self.understood || !self.ghosts.is_empty() || self.pods.values().any(goes)
     }
 
     /// Whether a foreign pod that no NRT accounts for makes the amounts useless.

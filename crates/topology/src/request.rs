@@ -1,5 +1,6 @@
 //! What a pod asks for: containers, quality of service, effective and exclusive requests.
 
+use crate::policy::Scope;
 use crate::resource::{CPU, MEMORY, ResourceName, Resources};
 
 /// When a container runs.
@@ -151,6 +152,28 @@ impl Pod {
             }
         }
         total
+    }
+
+    /// Whether a kubelet that gives one zone to a container, or to the whole pod, may take one with so much left for any of it.
+    pub fn may_use(
+        &self,
+        scope: Scope,
+        available: &Resources,
+        zoned: impl Fn(&ResourceName) -> bool,
+    ) -> bool {
+        let fits = |part: &Resources| {
+            !part.is_empty()
+                && part
+                    .iter()
+                    .all(|(name, wanted)| available.amount(name.as_str()) >= wanted)
+        };
+        match scope {
+            Scope::Pod => fits(&self.exclusive_request(zoned)),
+            Scope::Container => self
+                .containers
+                .iter()
+                .any(|container| fits(&self.exclusive_part(container, &zoned))),
+        }
     }
 
     /// Whether the pod holds anything exclusively, so that it counts for a fingerprint over exclusive resources. Init containers
@@ -338,6 +361,20 @@ mod tests {
     ) {
         let zoned = |name: &ResourceName| matches!(name.as_str(), "cpu" | "memory" | "v/d");
         assert_eq!(Pod::new(containers).is_exclusive(zoned), expected);
+    }
+
+    #[test]
+    fn a_zone_may_be_used_if_it_has_room_for_what_goes_there_as_one() {
+        let pod = Pod::new(vec![
+            mk_guaranteed(App, 4000, 1),
+            mk_guaranteed(App, 2000, 1),
+        ]);
+        let zone = |cpu| Resources::from_iter([("cpu", cpu), ("memory", 9)]);
+        let may = |scope, cpu| pod.may_use(scope, &zone(cpu), |_| true);
+        assert!(may(Scope::Container, 2000) && !may(Scope::Container, 1000));
+        assert!(may(Scope::Pod, 6000) && !may(Scope::Pod, 5000));
+        let shared = Pod::new(vec![mk_container(App, &[("cpu", 1)], NOTHING)]);
+        assert!(!shared.may_use(Scope::Container, &zone(9000), |_| true));
     }
 
     #[test]

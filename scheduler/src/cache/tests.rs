@@ -479,3 +479,26 @@ fn what_init_containers_leave_behind_stays_charged_though_no_nrt_shows_it() {
     cache.apply_nrt(NODE, nrt);
     check(&cache, &["cpu=8 memory=8Gi", "cpu=6 memory=8Gi"]);
 }
+
+/// A pod that no NRT shows yet was not admitted when the last one was made, so it goes where that left room.
+#[test]
+fn a_pod_is_charged_only_where_it_may_be_if_the_managers_are_known() {
+    use topology::policy::{CpuManager, Managers};
+    let mut cache = mk_cache();
+    let mut nrt = mk_nrt(&["cpu=4 memory=8Gi", "cpu=8 memory=8Gi"], &[]);
+    nrt.config.managers = Some(Managers {
+        cpus: CpuManager::Single,
+        memory: true,
+    });
+    cache.apply_nrt(NODE, nrt.clone());
+    let large = mk_pod("large", "cpu=6 memory=1Gi");
+    cache.reserve(NODE, &on_node(&large, Phase::Pending));
+    check(&cache, &["cpu=4 memory=8Gi", "cpu=2 memory=7Gi"]);
+    let small = mk_pod("small", "cpu=1 memory=1Gi");
+    cache.reserve(NODE, &on_node(&small, Phase::Pending));
+    check(&cache, &["cpu=3 memory=7Gi", "cpu=1 memory=6Gi"]);
+
+    nrt.config.managers = None;
+    cache.apply_nrt(NODE, nrt);
+    check(&cache, &["cpu=0 memory=6Gi", "cpu=1 memory=6Gi"]);
+}

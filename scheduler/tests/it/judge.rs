@@ -34,8 +34,12 @@ const SCHEDULER: &str = "topo-aware-scheduler";
 /// How many decisions are judged.
 const DECISIONS: usize = 10_000;
 
+/// The exporter publishes once for so many of them: in between pods have to be charged that no NRT shows.
+const LAG: usize = 3;
+
 /// Why a pod may be rejected that its kubelet would admit: room that a kubelet makes for a critical pod by ending others
-/// (kubelet-node.md 4), and what init containers may hold or tie the rest of their pod to.
+/// (kubelet-node.md 4), parts of CPUs that are looked for in one zone (scheduler.md 9, 11), pods that no NRT shows yet and whose zone is not
+/// certain, and what init containers may hold or tie the rest of their pod to.
 const CAREFUL: [&str; 7] = [
     "Insufficient cpu",
     "Insufficient memory",
@@ -69,6 +73,9 @@ struct Place {
     settings: KubeletSettings,
     kubelet: Kubelet,
     pods: BTreeMap<String, WirePod>,
+    /// What the exporter published last; it lags behind.
+    published: NodeResourceTopology,
+    asked: usize,
 }
 
 impl Place {
@@ -79,6 +86,8 @@ impl Place {
             settings: settings.clone(),
             kubelet: Kubelet::new(machine, settings).unwrap(),
             pods: BTreeMap::new(),
+            published: NodeResourceTopology::default(),
+            asked: 0,
         }
     }
 
@@ -139,6 +148,10 @@ impl Place {
 
     /// What the scheduler says of a pod for this node.
     fn ask(&mut self, profile: &Profile, settings: &Settings, pod: &WirePod) -> Outcome {
+        if self.asked.is_multiple_of(LAG) {
+            self.published = self.topology();
+        }
+        self.asked += 1;
         let mut cluster = Cluster::new();
         let mut cache = Cache::new(settings.clone());
         cluster.apply_node(self.node());
@@ -147,7 +160,7 @@ impl Place {
             cache.apply_pod(NODE, &pod);
             cluster.apply_pod(pod);
         }
-        let (topology, problems) = nrt::decode::decode(&self.topology());
+        let (topology, problems) = nrt::decode::decode(&self.published);
         assert_eq!(problems, []);
         cache.apply_nrt(NODE, topology);
         attempt(
@@ -329,7 +342,7 @@ fn what_the_filters_pass_the_kubelet_admits() {
     assert!(tally.passed > tally.judged / 3);
     let missed: usize = tally.missed.values().sum();
     assert!(
-        missed < tally.judged / 20,
+        missed < tally.judged / 10,
         "too careful: {:?}",
         tally.missed
     );
