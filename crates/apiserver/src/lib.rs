@@ -45,6 +45,7 @@ mod discovery;
 mod events;
 mod failure;
 mod names;
+mod occurrences;
 mod openapi;
 mod pods;
 mod protobuf;
@@ -301,7 +302,12 @@ fn bootstrap(store: &Store) -> Result<(), Error> {
     let objects: Vec<Value> = serde_json::from_str(BOOTSTRAP)?;
     let mut state = store.lock();
     let table = Registry::default().table(&state);
+    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     for mut object in objects {
+        if object["data"]["since"].is_string() {
+            // the day on which the cluster began
+            object["data"]["since"] = json!(today);
+        }
         seed(&mut state, &table, &mut object);
     }
     Ok(())

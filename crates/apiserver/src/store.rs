@@ -4,7 +4,7 @@
 //! an older state than the one it replaces.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::body::Bytes;
@@ -119,6 +119,8 @@ pub(crate) struct State {
     touched: BTreeMap<String, u64>,
     /// Versions at which the definitions of custom resources came.
     defined: BTreeMap<String, u64>,
+    /// Objects of which a real server stores less than it shows.
+    incomplete: BTreeSet<Key>,
 }
 
 impl State {
@@ -165,6 +167,7 @@ impl State {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
+        self.incomplete.remove(&key);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
         if before.is_none() && key.resource == DEFINITIONS {
             self.defined.insert(key.name.clone(), self.version);
@@ -176,6 +179,7 @@ impl State {
     /// Removes an object; its last state is returned with the version of the deletion.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
         let before = self.objects.remove(key)?;
+        self.incomplete.remove(key);
         self.version += 1;
         let mut last = Value::clone(&before);
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -243,7 +247,18 @@ impl State {
             keep: 0,
             touched: BTreeMap::new(),
             defined: BTreeMap::new(),
+            incomplete: BTreeSet::new(),
         }
+    }
+
+    /// Notes that a real server stores less of an object than it shows until the object is written again: that write is none in vain.
+    pub(crate) fn mark_incomplete(&mut self, key: &Key) {
+        self.incomplete.insert(key.clone());
+    }
+
+    /// Whether a write of an object changes what is stored even when it changes nothing that is shown.
+    pub(crate) fn is_incomplete(&self, key: &Key) -> bool {
+        self.incomplete.contains(key)
     }
 
     /// Forgets all history.
@@ -278,6 +293,7 @@ impl Store {
                 keep,
                 touched: BTreeMap::new(),
                 defined: BTreeMap::new(),
+                incomplete: BTreeSet::new(),
             }),
             newest: watch::Sender::new(1),
             texts: Mutex::default(),

@@ -9,6 +9,8 @@ use super::failure::Cause;
 use super::registry::{DEFINITIONS, Resource};
 
 mod change;
+mod diff;
+mod internal;
 mod kinds;
 pub(crate) mod meta;
 pub(crate) mod names;

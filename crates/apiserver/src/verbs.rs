@@ -17,6 +17,7 @@ use super::definitions::objects;
 use super::events;
 use super::failure::{Cause, Failure, Subject};
 use super::faults::Effects;
+use super::occurrences;
 use super::registry::Resource;
 use super::shape;
 use super::store::{Key, State};
@@ -121,6 +122,17 @@ impl Request<'_> {
         self.parameter("dryRun") == "All"
     }
 
+    /// The body, when it is JSON with the fields of an object.
+    fn json(&self) -> Option<&[u8]> {
+        let types = [
+            "application/json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+        ];
+        let is_read = self.parameter("fieldValidation") != "Ignore";
+        (is_read && types.contains(&self.content_type)).then_some(self.body)
+    }
+
     /// Whether the body is applied rather than written.
     fn applies(&self) -> bool {
         self.content_type == "application/apply-patch+yaml"
@@ -208,10 +220,7 @@ impl Request<'_> {
         if let Some(why) = undecodable {
             return Err(cannot(&why));
         }
-        let mut warnings: Vec<String> = unknown
-            .iter()
-            .map(|path| format!("unknown field {path:?}"))
-            .collect();
+        let mut warnings = occurrences::problems(self.json(), &unknown, custom);
         match self.parameter("fieldValidation") {
             "Strict" if !warnings.is_empty() => {
                 return Err(cannot(&format!(

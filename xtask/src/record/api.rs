@@ -13,6 +13,7 @@ use testbed::local::assets::{self, Places};
 use self::server::RealServer;
 use crate::bench::progress;
 
+mod facts;
 mod server;
 
 /// What to record, and where.
@@ -24,6 +25,10 @@ pub(crate) struct Args {
     /// Only files whose name contains this.
     #[arg(long)]
     only: Option<String>,
+    /// Not the conversations, but what the embedded server knows of Kubernetes: discovery, schemas, tables, and what only the Go
+    /// types tell. Needs Go.
+    #[arg(long, conflicts_with = "only")]
+    facts: bool,
     /// Directory of the corpus.
     #[arg(long, default_value = "crates/apiserver/corpus")]
     corpus: PathBuf,
@@ -49,6 +54,9 @@ async fn record(args: Args) -> anyhow::Result<()> {
         server::compact(etcd).map_err(|error| format!("{error:#}"))
     })?;
     server.wait_until_ready(&caller).await?;
+    if args.facts {
+        return facts::record(&caller, &args.corpus.join("facts"), args.check).await;
+    }
     caller.play(&corpus.prelude).await?;
     let mut recorded: BTreeMap<String, Recordings> = BTreeMap::new();
     for conversation in &corpus.conversations {

@@ -114,6 +114,17 @@ impl Caller {
         Ok(self.client.send(&mut sender, request).await?.status)
     }
 
+    /// Body of a path for the administrator, in a form that he accepts.
+    pub async fn get(&self, path: &str, accept: &str) -> Result<Vec<u8>, client::Error> {
+        let request = Request::get(path)
+            .header("authorization", "Bearer judge-admin")
+            .header("accept", accept)
+            .body(Full::default())?;
+        let mut sender = self.client.connect().await?;
+        let answer = self.client.send(&mut sender, request).await?;
+        Ok(answer.body.collect().await?.to_bytes().to_vec())
+    }
+
     /// Holds a conversation; the answers, normalised, without those of quiet steps.
     pub async fn play(&self, conversation: &Conversation) -> Result<Vec<Value>, PlayError> {
         let mut held = Held {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::text;
+use super::{internal, text};
 use crate::failure::Cause;
 use crate::registry::Resource;
 
@@ -254,7 +254,11 @@ fn pod(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         fields.retain(|_, value| !value.is_null());
     }
     if fixed != *old {
-        causes.push(Cause::forbidden("spec", &format!("{OF_PODS}\n")));
+        let difference = internal::difference(old, &fixed);
+        causes.push(Cause::forbidden(
+            "spec",
+            &format!("{OF_PODS}\n{difference}"),
+        ));
     }
 }
 

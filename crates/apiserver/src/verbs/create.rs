@@ -12,6 +12,9 @@ use crate::{events, shape, strategy, validation, values};
 
 /// Longest part of a name that characters are added to, so that the whole is still a label.
 const LONGEST_PREFIX: usize = 58;
+/// Kinds of which a new object is stored without a default of its status, which is there as soon as it is read.
+const STORED_WITHOUT_DEFAULTS: &[&str] = &["persistentvolumeclaims"];
+
 /// How an object comes to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Made {
@@ -107,7 +110,11 @@ impl Request<'_> {
         let body = if self.dry_run() {
             object
         } else {
-            Value::clone(&state.put(key, self.kept(object)))
+            let written = Value::clone(&state.put(key.clone(), self.kept(object)));
+            if STORED_WITHOUT_DEFAULTS.contains(&self.resource.storage.as_str()) {
+                state.mark_incomplete(&key);
+            }
+            written
         };
         Ok(Answer {
             code: 201,

@@ -138,7 +138,8 @@ impl Request<'_> {
         keep_times(before, &mut object);
         let stored = self.existing(state)?;
         let object = self.kept(object);
-        if object == **stored || self.dry_run() {
+        let is_same = object == **stored && !state.is_incomplete(&self.key());
+        if is_same || self.dry_run() {
             return Ok(Answer {
                 code: 200,
                 body: self.present(&object),

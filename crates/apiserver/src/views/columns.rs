@@ -7,7 +7,7 @@ use serde_json_path::JsonPath;
 
 use crate::registry::Resource;
 
-/// By storage name: name, type, format and priority of each column.
+/// By storage name: name, type, format, priority and description of each column.
 static BUILT_IN: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../corpus/facts/columns.json")).unwrap_or_default()
 });
@@ -26,7 +26,10 @@ impl PrinterColumn {
     pub(crate) fn of_version(version: &Value) -> Vec<Self> {
         let given = version["additionalPrinterColumns"].as_array();
         let age = || {
-            vec![json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})]
+            vec![
+                json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+                "description": described("Age")}),
+            ]
         };
         let given = given
             .filter(|given| !given.is_empty())
@@ -34,16 +37,23 @@ impl PrinterColumn {
             .unwrap_or_else(age);
         given
             .iter()
-            .map(|column| Self {
-                definition: definition(
-                    column["name"].as_str().unwrap_or_default(),
-                    column["type"].as_str().unwrap_or_default(),
-                    column["format"].as_str().unwrap_or_default(),
-                    column["description"].as_str().unwrap_or_default(),
-                    &column["priority"],
-                ),
-                path: JsonPath::parse(&standard(column["jsonPath"].as_str().unwrap_or_default()))
-                    .ok(),
+            .map(|column| {
+                let text = |field: &str| column[field].as_str().unwrap_or_default();
+                let path = text("jsonPath");
+                let description = match text("description") {
+                    "" => format!("Custom resource definition column (in JSONPath format): {path}"),
+                    given => given.to_owned(),
+                };
+                Self {
+                    definition: definition(
+                        text("name"),
+                        text("type"),
+                        text("format"),
+                        &description,
+                        &column["priority"],
+                    ),
+                    path: JsonPath::parse(&standard(path)).ok(),
+                }
             })
             .collect()
     }
@@ -143,7 +153,7 @@ fn definition(name: &str, kind: &str, format: &str, description: &str, priority:
 /// The columns of a resource's tables.
 pub(super) fn definitions(resource: &Resource) -> Value {
     if let Some(custom) = &resource.custom {
-        let name = definition("Name", "string", "name", "", &Value::Null);
+        let name = definition("Name", "string", "name", described("Name"), &Value::Null);
         return std::iter::once(name)
             .chain(
                 custom
@@ -158,14 +168,26 @@ pub(super) fn definitions(resource: &Resource) -> Value {
             .iter()
             .map(|column| {
                 let text = |index: usize| column[index].as_str().unwrap_or_default();
-                definition(text(0), text(1), text(2), "", &column[3])
+                definition(text(0), text(1), text(2), text(4), &column[3])
             })
             .collect(),
         None => json!([
-            definition("Name", "string", "name", "", &Value::Null),
-            definition("Created At", "date", "", "", &Value::Null),
+            definition("Name", "string", "name", described("Name"), &Value::Null),
+            definition("Created At", "date", "", described("Age"), &Value::Null),
         ]),
     }
+}
+
+/// What is said of a column that many kinds have.
+fn described(name: &str) -> &'static str {
+    let columns = BUILT_IN.get("configmaps").and_then(Value::as_array);
+    let column = columns
+        .into_iter()
+        .flatten()
+        .find(|column| column[0] == name);
+    column
+        .and_then(|column| column[4].as_str())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

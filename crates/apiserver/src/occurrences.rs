@@ -1,0 +1,172 @@
+//! Fields of a JSON text in its own order, with those that are there more than once: what reading it into a map loses.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// A field of a text.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Occurrence {
+    /// `spec.containers[0].name`.
+    pub(crate) path: String,
+    /// Whether its object had a field of this name before.
+    pub(crate) again: bool,
+}
+
+/// All fields of a text as far as it can be read, those of an object before what follows it.
+pub(crate) fn of(body: &[u8]) -> Vec<Occurrence> {
+    let mut found = Vec::new();
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let place = Place {
+        path: String::new(),
+        found: &mut found,
+    };
+    // a text that is no JSON is refused elsewhere
+    let _ = place.deserialize(&mut reader);
+    found
+}
+
+struct Place<'f> {
+    path: String,
+    found: &'f mut Vec<Occurrence>,
+}
+
+impl<'de> DeserializeSeed<'de> for Place<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Place<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut names = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let path = if self.path.is_empty() {
+                name.clone()
+            } else {
+                format!("{}.{name}", self.path)
+            };
+            let again = !names.insert(name);
+            self.found.push(Occurrence {
+                path: path.clone(),
+                again,
+            });
+            map.next_value_seed(Place {
+                path,
+                found: &mut *self.found,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        for index in 0.. {
+            let item = Place {
+                path: format!("{}[{index}]", self.path),
+                found: &mut *self.found,
+            };
+            if list.next_element_seed(item)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// What is told of a body: fields that the schema does not have, which were found, and fields that are there twice, in the order of the
+/// body. Custom objects are read first and pruned then, so theirs come in two parts.
+pub(crate) fn problems(body: Option<&[u8]>, unknown: &[String], custom: bool) -> Vec<String> {
+    let named_unknown = |path: &String| format!("unknown field {path:?}");
+    let all: Vec<String> = unknown.iter().map(named_unknown).collect();
+    let Some(body) = body else {
+        return all;
+    };
+    let is_unknown = |path: &str| {
+        unknown.iter().any(|unknown| {
+            path.strip_prefix(unknown.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        })
+    };
+    let mut told: Vec<String> = Vec::new();
+    for occurrence in of(body) {
+        let text = if occurrence.again && (custom || !is_unknown(&occurrence.path)) {
+            format!("duplicate field {:?}", occurrence.path)
+        } else if !custom && unknown.contains(&occurrence.path) {
+            named_unknown(&occurrence.path)
+        } else {
+            continue;
+        };
+        if !told.contains(&text) {
+            told.push(text);
+        }
+    }
+    // what a patch or a default brought in is in no body
+    let rest: Vec<String> = all
+        .into_iter()
+        .filter(|text| !told.contains(text))
+        .collect();
+    told.extend(rest);
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_come_in_the_order_of_the_text() {
+        let body = br#"{"z": {"n": 1, "n": 2, "m": {"a": 1, "a": 2}}, "b": [{"c": 1, "c": 1, "c": 2}], "a": 1}"#;
+        let unknown = ["a".to_owned(), "z.m".to_owned()];
+        assert_eq!(
+            problems(Some(body), &unknown, false),
+            [
+                r#"duplicate field "z.n""#,
+                r#"unknown field "z.m""#,
+                r#"duplicate field "b[0].c""#,
+                r#"unknown field "a""#,
+            ]
+        );
+    }
+
+    #[test]
+    fn custom_objects_are_pruned_after_they_were_read() {
+        let body = br#"{"a": 1, "b": 1, "b": 2}"#;
+        assert_eq!(
+            problems(Some(body), &["a".to_owned()], true),
+            [r#"duplicate field "b""#, r#"unknown field "a""#]
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! Facts that only the Go types tell: what is a pointer, what is always written, the numbers of protobuf fields, and the form in which
+//! the server itself has pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::go::{Field, Meaning, Name, Packages, Type};
+
+const META: &str = "k8s.io/apimachinery/pkg/apis/meta/v1";
+const CORE: &str = "k8s.io/api/core/v1";
+/// Where the server's own form of the core types is.
+const INTERNAL: &str = "k8s.io/kubernetes/pkg/apis/core";
+
+/// The types of one version of Kubernetes.
+#[derive(Debug)]
+pub(super) struct Types {
+    packages: Packages,
+}
+
+/// `io.k8s.api.core.v1.Pod` as a type of Go.
+fn go_name(schema: &str) -> Option<Name> {
+    let path = schema.strip_prefix("io.k8s.")?;
+    let (package, name) = path.rsplit_once('.')?;
+    Some((
+        format!("k8s.io/{}", package.replace('.', "/")),
+        name.to_owned(),
+    ))
+}
+
+/// Fields that JSON shows as if they were those of the structure around them.
+fn is_inline(field: &Field) -> bool {
+    field.embedded && field.json.is_some() && field.json_name().is_empty()
+}
+
+fn is_time(meaning: &Meaning) -> bool {
+    matches!(meaning, Meaning::Structure((package, name)) if package == META && ["Time", "MicroTime"].contains(&name.as_str()))
+}
+
+/// Whether a schema is that of a list of objects.
+fn is_list(schema: &Value) -> bool {
+    let metadata = &schema["properties"]["metadata"]["$ref"];
+    metadata
+        .as_str()
+        .is_some_and(|name| name.ends_with(".ListMeta"))
+}
+
+impl Types {
+    /// Finds the source of the types.
+    pub(super) fn locate() -> anyhow::Result<Self> {
+        Ok(Self {
+            packages: Packages::locate()?,
+        })
+    }
+
+    /// By schema: scalars that are pointers, what is written as `null` when there is none, what is left out in spite of a default.
+    pub(super) fn presence(
+        &self,
+        schemas: &BTreeMap<String, Value>,
+    ) -> anyhow::Result<BTreeMap<String, Value>> {
+        let mut all = BTreeMap::new();
+        for (schema_name, schema) in schemas {
+            let Some(name) = go_name(schema_name).filter(|_| !is_list(schema)) else {
+                continue;
+            };
+            let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+            for (within, field) in self.packages.fields(&name, &is_inline)? {
+                let json_name = field.json_name().to_owned();
+                if field.json.is_none() || json_name == "-" {
+                    continue;
+                }
+                let omits = field.omits_empty();
+                let meaning = self.packages.meaning(&within, &field.written)?;
+                let mut add = |what| found.entry(what).or_default().insert(json_name.clone());
+                match &meaning {
+                    Meaning::Pointer(inner) => {
+                        let inner = self.packages.meaning(&within, inner)?;
+                        if matches!(inner, Meaning::Scalar(_)) || is_time(&inner) {
+                            add("pointers");
+                        }
+                        if !omits {
+                            add("always");
+                        }
+                    }
+                    Meaning::List(_) | Meaning::Map(_) if !omits => {
+                        add("always");
+                    }
+                    // structures are never empty to the encoder
+                    other
+                        if is_time(other)
+                            && !field
+                                .json
+                                .as_deref()
+                                .unwrap_or_default()
+                                .contains("omitzero") =>
+                    {
+                        add("always");
+                    }
+                    _ => {}
+                }
+                let default = schema["properties"][&json_name].get("default");
+                let is_zero =
+                    default.is_some_and(|value| *value == "" || *value == 0 || *value == false);
+                let is_scalar = matches!(meaning, Meaning::Scalar(_) | Meaning::Pointer(_));
+                if omits && is_zero && is_scalar {
+                    add("omits");
+                }
+            }
+            if !found.is_empty() {
+                all.insert(schema_name.clone(), json!(found));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Packages by group and version, and messages with their fields by number.
+    pub(super) fn protobuf(
+        &self,
+        schemas: &BTreeMap<String, Value>,
+    ) -> anyhow::Result<BTreeMap<String, Value>> {
+        let mut packages = BTreeMap::new();
+        let mut wanted: Vec<Name> = Vec::new();
+        for (schema_name, schema) in schemas {
+            let Some(name) = go_name(schema_name).filter(|_| !is_list(schema)) else {
+                continue;
+            };
+            let kinds = schema["x-kubernetes-group-version-kind"].as_array();
+            for kind in kinds.into_iter().flatten() {
+                let text = |field: &str| kind[field].as_str().unwrap_or_default();
+                let version = match (text("group"), text("version")) {
+                    ("", version) => version.to_owned(),
+                    (group, version) => format!("{group}/{version}"),
+                };
+                // options of many groups are one message
+                if name.0 != META {
+                    packages.insert(version, json!(short(&name.0)));
+                }
+                wanted.push(name.clone());
+            }
+        }
+        let mut messages = BTreeMap::new();
+        while let Some(name) = wanted.pop() {
+            let key = format!("{}.{}", short(&name.0), name.1);
+            if messages.contains_key(&key) {
+                continue;
+            }
+            let mut numbers = BTreeMap::new();
+            for (within, field) in self.packages.fields(&name, &|_| false)? {
+                let Some(number) = field
+                    .protobuf
+                    .as_deref()
+                    .and_then(|tag| tag.split(',').nth(1))
+                else {
+                    continue;
+                };
+                let kind = self.wire(&within, &field.written, &mut wanted)?;
+                let mut flags = String::new();
+                if field.json_name().is_empty() {
+                    flags.push('i');
+                }
+                if field.written.starts_with('*') {
+                    flags.push('p');
+                }
+                if field.omits_empty() {
+                    flags.push('o');
+                }
+                numbers.insert(number.to_owned(), json!([field.json_name(), kind, flags]));
+            }
+            messages.insert(key, json!(numbers));
+        }
+        messages.retain(|_, numbers| numbers != &json!({}));
+        Ok(BTreeMap::from([
+            ("messages".to_owned(), json!(messages)),
+            ("packages".to_owned(), json!(packages)),
+        ]))
+    }
+
+    /// What a type is on the wire; messages that it stands for are added to those that are wanted.
+    fn wire(&self, within: &Type, written: &str, wanted: &mut Vec<Name>) -> anyhow::Result<String> {
+        if let Some(inner) = written.strip_prefix('*') {
+            return self.wire(within, inner, wanted);
+        }
+        if written == "[]byte" {
+            return Ok("bytes".into());
+        }
+        if let Some(inner) = written.strip_prefix("[]") {
+            return Ok(format!("[{}", self.wire(within, inner, wanted)?));
+        }
+        if written.starts_with("map[") {
+            let (_, inner) = written.split_once(']').context("a map without values")?;
+            return Ok(format!("{{{}", self.wire(within, inner, wanted)?));
+        }
+        let name = self.packages.name(within, written);
+        let special = match (name.0.as_str(), name.1.as_str()) {
+            ("k8s.io/apimachinery/pkg/api/resource", "Quantity") => "quantity",
+            ("k8s.io/apimachinery/pkg/runtime", "RawExtension") | (META, "FieldsV1") => "raw",
+            (META, "Time") => "time",
+            (META, "MicroTime") => "microtime",
+            (META, "Duration") => "duration",
+            ("k8s.io/apimachinery/pkg/util/intstr", "IntOrString") => "intorstring",
+            _ => "",
+        };
+        if !special.is_empty() {
+            return Ok(special.to_owned());
+        }
+        Ok(match self.packages.meaning(within, written)? {
+            Meaning::Scalar("string") => "string".into(),
+            Meaning::Scalar("bool") => "bool".into(),
+            Meaning::Scalar("float32" | "float64") => "double".into(),
+            Meaning::Scalar(_) => "int".into(),
+            Meaning::Structure(name) => {
+                let kind = format!("#{}.{}", short(&name.0), name.1);
+                wanted.push(name);
+                kind
+            }
+            // a named list is a message with one field
+            Meaning::List(inner) => {
+                let owner = self.packages.get(&name)?.unwrap_or_else(|| within.clone());
+                format!("({}", self.wire(&owner, &inner, wanted)?)
+            }
+            Meaning::Map(inner) => {
+                let owner = self.packages.get(&name)?.unwrap_or_else(|| within.clone());
+                format!("{{{}", self.wire(&owner, &inner, wanted)?)
+            }
+            Meaning::Pointer(inner) => self.wire(within, &inner, wanted)?,
+            Meaning::Unknown => format!("?{written}"),
+        })
+    }
+
+    /// The specification of pods as the server itself has it: fields of each structure in their order, by name there and in the API,
+    /// with their kinds: `s` text, `i` number, `b` truth value, `*` none or, `[` list of, `{` map to, `#` structure, `~` as in the API.
+    pub(super) fn internal(&self) -> anyhow::Result<BTreeMap<String, Value>> {
+        let mut all = BTreeMap::new();
+        let mut wanted = vec!["PodSpec".to_owned()];
+        while let Some(name) = wanted.pop() {
+            if all.contains_key(&name) {
+                continue;
+            }
+            let published = |name: &str| {
+                self.packages
+                    .fields(&(CORE.to_owned(), name.to_owned()), &is_inline)
+            };
+            let mut json_names: BTreeMap<String, String> = BTreeMap::new();
+            // some fields of the specification are part of its security context there
+            for (prefix, owner) in [("^", "PodSpec"), ("", name.as_str())] {
+                for (_, field) in published(owner)? {
+                    json_names.insert(field.name.clone(), format!("{prefix}{}", field.json_name()));
+                }
+            }
+            let mut fields = Vec::new();
+            let own = (INTERNAL.to_owned(), name.clone());
+            for (within, field) in self.packages.fields(&own, &|field| field.embedded)? {
+                // what the API does not show there: the metadata of templates of claims
+                let Some(json_name) = json_names.get(&field.name) else {
+                    continue;
+                };
+                let kind = self.kept(&within, &field.written, &mut wanted)?;
+                fields.push(json!([field.name, json_name, kind]));
+            }
+            all.insert(name, json!(fields));
+        }
+        Ok(all)
+    }
+
+    fn kept(
+        &self,
+        within: &Type,
+        written: &str,
+        wanted: &mut Vec<String>,
+    ) -> anyhow::Result<String> {
+        Ok(match self.packages.meaning(within, written)? {
+            Meaning::Scalar("string") => "s".into(),
+            Meaning::Scalar("bool") => "b".into(),
+            Meaning::Scalar(_) => "i".into(),
+            Meaning::Pointer(inner) => format!("*{}", self.kept(within, &inner, wanted)?),
+            Meaning::List(inner) => {
+                let owner = self.owner(within, written)?;
+                format!("[{}", self.kept(&owner, &inner, wanted)?)
+            }
+            Meaning::Map(inner) => {
+                let owner = self.owner(within, written)?;
+                format!("{{{}", self.kept(&owner, &inner, wanted)?)
+            }
+            Meaning::Structure((package, name)) if package == INTERNAL => {
+                wanted.push(name.clone());
+                format!("#{name}")
+            }
+            Meaning::Structure(_) | Meaning::Unknown => "~".into(),
+        })
+    }
+
+    /// The type that the inner part of a named list or map is written in.
+    fn owner(&self, within: &Type, written: &str) -> anyhow::Result<Type> {
+        let named = self.packages.get(&self.packages.name(within, written))?;
+        Ok(named.unwrap_or_else(|| within.clone()))
+    }
+}
+
+/// `core/v1`: a package as the facts name it.
+fn short(package: &str) -> String {
+    if let Some(rest) = package.strip_prefix("k8s.io/api/") {
+        return rest.to_owned();
+    }
+    let parts: Vec<&str> = package.rsplit('/').take(2).collect();
+    parts.into_iter().rev().collect::<Vec<_>>().join("/")
+}
