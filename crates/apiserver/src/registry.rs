@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use serde_json::{Map, Value, json};
 
 use super::definitions::life;
+use super::rules::Rules;
 use super::schema::{self, Node};
 use super::store::State;
 use super::views::PrinterColumn;
@@ -44,11 +45,13 @@ pub(crate) struct Custom {
     /// Columns of tables, beside the name.
     pub(crate) columns: Vec<PrinterColumn>,
     /// Its rules in CEL.
-    pub(crate) rules: kube_cel::CompiledSchema,
+    pub(crate) rules: Rules,
     /// Version in which objects are kept.
     pub(crate) storage_version: String,
     /// Schema of that version.
     pub(crate) storage_schema: Arc<Value>,
+    /// All versions and their schemas.
+    pub(crate) versions: Arc<Vec<(String, Value)>>,
     /// Whether the definition is about to go: nothing new is made any more.
     pub(crate) terminating: bool,
     /// Warning of a deprecated version.
@@ -366,6 +369,13 @@ fn custom(definition: &Value) -> Vec<Resource> {
         with_meta(&version["schema"]["openAPIV3Schema"])
     });
     let storage_schema = Arc::new(storage_schema);
+    let schemas = versions.iter().map(|version| {
+        (
+            text(&version["name"]),
+            with_meta(&version["schema"]["openAPIV3Schema"]),
+        )
+    });
+    let schemas = Arc::new(schemas.collect::<Vec<_>>());
     versions.sort_by_cached_key(|version| Priority::of(&text(&version["name"])));
     let group = text(&spec["group"]);
     versions
@@ -429,9 +439,10 @@ fn custom(definition: &Value) -> Vec<Resource> {
                         .filter_map(|field| field["jsonPath"].as_str())
                         .map(|path| path.trim_start_matches('.').to_owned())
                         .collect(),
-                    rules: kube_cel::compile_schema(&raw),
+                    rules: Rules::compile(&raw),
                     storage_version: storage_version.clone(),
                     storage_schema: Arc::clone(&storage_schema),
+                    versions: Arc::clone(&schemas),
                     terminating: life::is_true(definition, "Terminating"),
                     columns: PrinterColumn::of_version(version),
                     deprecation,

@@ -1,74 +1,217 @@
 //! Rules of custom resources in CEL: `x-kubernetes-validations`.
+//!
+//! Each part of a schema has its rules compiled alone, so that what a value was before is found as a real server finds it: items of
+//! lists with keys by their keys.
+
+use std::collections::BTreeMap;
 
 use kube_cel::{CompiledSchema, ErrorKind, ValidationError, Validator};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::definitions::validation::with_optional_past;
 use super::failure::Cause;
-use super::values::{NOWHERE, at};
+use super::values::NOWHERE;
+
+/// The word for rules in schemas.
+const RULES: &str = "x-kubernetes-validations";
+/// What rules ask about what was before.
+const PAST: &str = "oldSelf";
 
 thread_local! {
     /// The functions that rules may use; made once for each thread, as they cannot be shared.
     static VALIDATOR: Validator = Validator::new();
 }
 
-/// Whether there is any rule.
-pub(crate) fn has_any(schema: &CompiledSchema) -> bool {
-    !schema.validations.is_empty()
-        || schema.properties.values().any(has_any)
-        || schema.items.as_deref().is_some_and(has_any)
-        || schema.additional_properties.as_deref().is_some_and(has_any)
-        || [&schema.all_of, &schema.any_of, &schema.one_of]
+/// The rules of a schema and of what is in it.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// Those about the value itself, with the texts that were written.
+    own: Option<(CompiledSchema, Vec<Value>)>,
+    properties: BTreeMap<String, Rules>,
+    items: Option<Box<Rules>>,
+    additional: Option<Box<Rules>>,
+    /// Fields that tell the items of a list apart.
+    keys: Vec<String>,
+}
+
+impl Rules {
+    /// Compiles the rules of a schema. What cannot be compiled is refused with the definition.
+    pub(crate) fn compile(schema: &Value) -> Self {
+        let inner = |schema: &Value| {
+            Some(Box::new(Self::compile(schema))).filter(|rules| !rules.is_empty())
+        };
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        let keys = schema["x-kubernetes-list-map-keys"]
+            .as_array()
             .into_iter()
-            .any(|branches| branches.iter().any(has_any))
+            .flatten();
+        Self {
+            own: own(schema),
+            properties: properties
+                .map(|(name, schema)| (name.clone(), Self::compile(schema)))
+                .filter(|(_, rules)| !rules.is_empty())
+                .collect(),
+            items: schema.get("items").and_then(inner),
+            additional: schema.get("additionalProperties").and_then(inner),
+            keys: keys.filter_map(Value::as_str).map(str::to_owned).collect(),
+        }
+    }
+
+    /// Whether there is no rule.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.own.is_none()
+            && self.properties.is_empty()
+            && self.items.is_none()
+            && self.additional.is_none()
+    }
+
+    /// The rules that an object breaks; rules about changes ask what it was `before`.
+    pub(crate) fn judge(&self, before: Option<&Value>, object: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        self.walk(before, object, "", &mut causes);
+        causes
+    }
+
+    fn walk(&self, before: Option<&Value>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+        if let Some((schema, written)) = &self.own {
+            let judged =
+                VALIDATOR.with(|validator| validator.validate_compiled(schema, value, before));
+            // what did not change is let pass but by rules about changes
+            let is_unchanged = before == Some(value);
+            let broken = judged.err().into_iter().flatten();
+            causes.extend(
+                broken
+                    .filter(|error| !is_unchanged || error.rule.contains(PAST))
+                    .map(|error| cause(&error, written, path, value)),
+            );
+        }
+        match value {
+            Value::Object(fields) => {
+                for (name, inner) in fields {
+                    let before = before.and_then(|before| before.get(name));
+                    if let Some(rules) = self.properties.get(name) {
+                        let path = if path.is_empty() {
+                            name.clone()
+                        } else {
+                            format!("{path}.{name}")
+                        };
+                        rules.walk(before, inner, &path, causes);
+                    } else if let Some(rules) = &self.additional {
+                        rules.walk(before, inner, &format!("{path}[{name}]"), causes);
+                    }
+                }
+            }
+            Value::Array(list) => {
+                let Some(rules) = &self.items else {
+                    return;
+                };
+                for (index, item) in list.iter().enumerate() {
+                    let before = self.same_item(before, item);
+                    rules.walk(before, item, &format!("{path}[{index}]"), causes);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What an item of a list was before: only keys tell.
+    fn same_item<'v>(&self, before: Option<&'v Value>, item: &Value) -> Option<&'v Value> {
+        if self.keys.is_empty() {
+            return None;
+        }
+        let mut known = before?.as_array()?.iter();
+        known.find(|known| self.keys.iter().all(|key| known.get(key) == item.get(key)))
+    }
 }
 
-/// The rules that an object breaks; rules about changes ask what it was `before`.
-pub(crate) fn judge(schema: &CompiledSchema, before: Option<&Value>, object: &Value) -> Vec<Cause> {
-    let judged = VALIDATOR.with(|validator| validator.validate_compiled(schema, object, before));
-    let broken = judged.err().into_iter().flatten();
-    broken.map(|error| cause(&error, object)).collect()
+/// The rules of a schema without those of what is in it.
+fn own(schema: &Value) -> Option<(CompiledSchema, Vec<Value>)> {
+    let written = schema[RULES].as_array().filter(|rules| !rules.is_empty())?;
+    let mut alone = without_rules(schema);
+    alone[RULES] = written.iter().map(runnable).collect();
+    Some((kube_cel::compile_schema(&alone), written.clone()))
 }
 
-fn cause(error: &ValidationError, object: &Value) -> Cause {
-    let value = at(object, &error.field_path);
-    let field = match error.field_path.as_str() {
-        "" => NOWHERE.to_owned(),
-        path => path.to_owned(),
+/// A rule as it can be run: a past that may be missing is made optional.
+fn runnable(rule: &Value) -> Value {
+    let mut rule = rule.clone();
+    if rule["optionalOldSelf"] == true {
+        for field in ["rule", "messageExpression"] {
+            if let Some(text) = rule[field].as_str() {
+                rule[field] = json!(with_optional_past(text));
+            }
+        }
+    }
+    rule
+}
+
+fn without_rules(schema: &Value) -> Value {
+    match schema {
+        Value::Object(words) => {
+            let words = words.iter().filter(|(word, _)| *word != RULES);
+            words
+                .map(|(word, inner)| (word.clone(), without_rules(inner)))
+                .collect()
+        }
+        Value::Array(list) => list.iter().map(without_rules).collect(),
+        other => other.clone(),
+    }
+}
+
+/// What is wrong with a value of an object, `path` is where it is.
+fn cause(error: &ValidationError, written: &[Value], path: &str, value: &Value) -> Cause {
+    let field = match format!("{path}{}", error.field_path) {
+        field if field.is_empty() => NOWHERE.to_owned(),
+        field => field.trim_start_matches('.').to_owned(),
     };
+    let rule = written
+        .iter()
+        .find(|rule| runnable(rule)["rule"] == error.rule.as_str())
+        .and_then(|rule| rule["rule"].as_str())
+        .unwrap_or(&error.rule);
     if error.kind != ErrorKind::ValidationFailure {
         let why = std::error::Error::source(error)
             .map_or_else(|| error.message.clone(), ToString::to_string);
-        let mut letters = why.chars();
-        let first = letters.next().map(char::to_lowercase);
-        let why: String = first.into_iter().flatten().chain(letters).collect();
-        let text = format!("{why} evaluating rule: {}", error.rule);
+        let text = format!("{} evaluating rule: {rule}", go_error(&why));
         return Cause::invalid(field, &Value::from(kind_of(value)), &text);
     }
-    let message = error.message.clone();
+    let message = error.message.replace(&error.rule, rule);
     match error.reason.as_deref() {
         Some("FieldValueForbidden") => Cause::forbidden(field, &message),
         Some("FieldValueRequired") => Cause::required(field, &message),
-        Some("FieldValueDuplicate") => Cause::duplicate(field, value.unwrap_or(&Value::Null)),
+        Some("FieldValueDuplicate") => Cause::duplicate(field, value),
         // an object or a list is not repeated in the message
-        _ => match value {
-            Some(value) if !value.is_object() && !value.is_array() => {
-                Cause::invalid(field, value, &message)
-            }
-            _ => Cause {
-                reason: "FieldValueInvalid",
-                message: format!("Invalid value: {message}"),
-                field,
-            },
+        _ if !value.is_object() && !value.is_array() => Cause::invalid(field, value, &message),
+        _ => Cause {
+            reason: "FieldValueInvalid",
+            message: format!("Invalid value: {message}"),
+            field,
         },
     }
 }
 
-fn kind_of(value: Option<&Value>) -> &'static str {
+/// Why a rule could not be run, in the words of Go's interpreter as far as they are known.
+fn go_error(why: &str) -> String {
+    for (ours, theirs) in [
+        ("Division by zero", "division by zero"),
+        ("Remainder by zero", "modulus by zero"),
+        ("Overflow from", "integer overflow"),
+    ] {
+        if why.starts_with(ours) {
+            return theirs.to_owned();
+        }
+    }
+    let mut letters = why.chars();
+    let first = letters.next().map(char::to_lowercase);
+    first.into_iter().flatten().chain(letters).collect()
+}
+
+fn kind_of(value: &Value) -> &'static str {
     match value {
-        Some(Value::Array(_)) => "array",
-        Some(Value::String(_)) => "string",
-        Some(Value::Bool(_)) => "boolean",
-        Some(Value::Number(_)) => "integer",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "integer",
         _ => "object",
     }
 }
@@ -80,7 +223,7 @@ mod tests {
     use super::*;
 
     fn broken(before: Option<&Value>, object: &Value) -> Vec<String> {
-        let schema = kube_cel::compile_schema(&json!({"type": "object", "properties": {"spec": {
+        let schema = Rules::compile(&json!({"type": "object", "properties": {"spec": {
             "type": "object",
             "x-kubernetes-validations": [
                 {"rule": "self.a <= self.b", "message": "a must not exceed b"},
@@ -90,8 +233,9 @@ mod tests {
             "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "c": {"type": "string"},
                 "j": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "immutable"}]}},
         }}}));
-        assert!(has_any(&schema));
-        judge(&schema, before, object)
+        assert!(!schema.is_empty());
+        schema
+            .judge(before, object)
             .iter()
             .map(|cause| format!("{}: {}", cause.field, cause.message))
             .collect()

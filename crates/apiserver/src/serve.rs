@@ -532,17 +532,7 @@ fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<()
         "deletecollection" => !is_everywhere,
         _ => !is_everywhere && !target.name.is_empty(),
     };
-    let ends = resource
-        .custom
-        .as_ref()
-        .is_some_and(|custom| custom.terminating);
     if verbs.iter().any(|known| known == verb) && has_path {
-        if ends && verb == "create" {
-            let mut failure = Failure::not_supported(&subject, verb);
-            failure.message =
-                format!("{verb} not allowed while custom resource definition is terminating");
-            return Err(failure);
-        }
         Ok(())
     } else if is_custom && !target.subresource.is_empty() {
         Err(Failure::not_supported(&subject, verb))

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::failure::Cause;
 use super::registry::Resource;
-use super::rules;
 use super::schema::Node;
 
 mod embedded;
@@ -42,7 +41,7 @@ pub(crate) fn judge(
             unchanged.is_none() || unchanged != at(before, &cause.field)
         });
     }
-    if !rules::has_any(&custom.rules) {
+    if custom.rules.is_empty() {
         return causes;
     }
     let is_blocking = |cause: &Cause| {
@@ -62,7 +61,7 @@ pub(crate) fn judge(
             "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
         ));
     } else {
-        causes.extend(rules::judge(&custom.rules, before, object));
+        causes.extend(custom.rules.judge(before, object));
     }
     causes
 }

@@ -155,6 +155,11 @@ impl Request<'_> {
             }
             let tracker = Tracker::new(self.resource, self.subresource, &now);
             tracker.update(before, after, &self.manager());
+            if !objects::are_owners_known(self.resource, before, after)
+                && let Some(metadata) = after["metadata"].as_object_mut()
+            {
+                metadata.remove("managedFields");
+            }
             if self.resource.custom.is_none() {
                 shape::tidy(self.resource.schema(), after);
             }

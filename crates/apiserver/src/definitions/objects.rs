@@ -66,6 +66,31 @@ pub(crate) fn shown<'v>(resource: &Resource, object: &'v Value) -> Cow<'v, Value
     Cow::Owned(object)
 }
 
+/// Whether the owners of fields can be told after a write: those who wrote in another version must be able to see all of the object
+/// there. A real server forgets all owners when they cannot.
+pub(crate) fn are_owners_known(resource: &Resource, before: Option<&Value>, after: &Value) -> bool {
+    let Some(custom) = &resource.custom else {
+        return true;
+    };
+    let entries = after["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let mut others = entries
+        .filter_map(|entry| entry["apiVersion"].as_str()?.split_once('/'))
+        .filter(|(_, version)| *version != resource.version);
+    others.all(|(_, version)| {
+        let Some((_, schema)) = custom.versions.iter().find(|(name, _)| name == version) else {
+            return true;
+        };
+        before.into_iter().chain([after]).all(|object| {
+            let mut unknown = Vec::new();
+            prune(Some(schema), &mut object.clone(), true, "", &mut unknown);
+            unknown.is_empty()
+        })
+    })
+}
+
 /// Cuts an object to a schema and completes it.
 fn settle(schema: &Value, object: &mut Value) {
     prune(Some(schema), object, true, "", &mut Vec::new());

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+pub(crate) use self::rules::with_optional_past;
 use super::go;
 use super::hub::Spec;
 use super::life;

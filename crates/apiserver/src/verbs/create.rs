@@ -63,6 +63,11 @@ impl Request<'_> {
         if self.resource.namespaced {
             named.check_namespace(state)?;
         }
+        let custom = self.resource.custom.as_ref();
+        if custom.is_some_and(|custom| custom.terminating) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Failure::forbidden(&subject, why));
+        }
         if object["metadata"]["uid"].as_str().is_none_or(str::is_empty) || !self.is_subresource() {
             object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
         }

@@ -106,13 +106,10 @@ fn check_url(url: &str, causes: &mut Vec<Cause>) {
 }
 
 fn check_service(service: &Value, causes: &mut Vec<Cause>) {
-    for field in ["name", "namespace"] {
+    // a real server takes one for the other
+    for (field, told) in [("name", "namespace"), ("namespace", "name")] {
         if text(&service[field]).is_empty() {
-            let cause = Cause::required(
-                format!("{CLIENT}.service.{field}"),
-                &format!("service {field} is required"),
-            );
-            causes.push(cause);
+            causes.push(Cause::required(format!("{CLIENT}.service.{told}"), ""));
         }
     }
     if let Some(port) = service["port"].as_i64()
@@ -142,10 +139,11 @@ fn check_service(service: &Value, causes: &mut Vec<Cause>) {
         refuse("segment[0] may not be empty".to_owned());
         return;
     }
-    let Some(rest) = path.strip_prefix('/') else {
+    if !path.starts_with('/') {
         refuse("must start with a '/'".to_owned());
-        return;
-    };
+    }
+    // the first letter is taken for that in any case
+    let rest = path.get(1..).unwrap_or_default();
     for (index, segment) in rest
         .strip_suffix('/')
         .unwrap_or(rest)

@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::schemas;
 use crate::definitions::objects::{complete, prune};
 use crate::failure::Cause;
+use crate::rules::Rules;
 use crate::schema::Node;
-use crate::{rules, values};
+use crate::values;
 
 /// What is wrong with the defaults of a schema.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<Cause> {
@@ -46,7 +47,7 @@ fn one(schema: &Value, default: &Value, path: &str, causes: &mut Vec<Cause>) {
     complete(schema, &mut completed);
     let mut found = values::of_schema(Node::new(schema), &completed);
     if found.is_empty() {
-        found = rules::judge(&kube_cel::compile_schema(schema), None, &completed);
+        found = Rules::compile(schema).judge(None, &completed);
     }
     for mut cause in found {
         cause.field = match cause.field.as_str() {

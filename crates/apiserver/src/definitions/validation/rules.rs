@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use self::check::Checker;
+pub(crate) use self::source::with_optional_past;
 use self::types::Type;
 use super::{numbered, path, text};
 use crate::definitions::go;
@@ -35,10 +36,10 @@ pub(super) fn check_form(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
         if expression.is_empty() {
             causes.push(Cause::required(path("rule"), "rule is not specified"));
         } else if !given("message").is_empty() && message.is_empty() {
-            let why = "message must be non-empty if specified";
+            let why = "must be non-empty if specified";
             causes.push(Cause::invalid(path("message"), said, why));
         } else if has_breaks(message) {
-            let why = "message must not contain line breaks";
+            let why = "must not contain line breaks";
             causes.push(Cause::invalid(path("message"), said, why));
         } else if has_breaks(expression) && message.is_empty() {
             let why = "message must be specified if rule contains line breaks";
@@ -65,13 +66,13 @@ fn field_path(schema: &Value, given: &str, path: &str, causes: &mut Vec<Cause>) 
     }
     let mut refuse = |why: &str| causes.push(Cause::invalid(path, &json!(given), why));
     if given.trim().is_empty() {
-        refuse("fieldPath must be non-empty if specified");
+        refuse("must be non-empty if specified");
     }
     if has_breaks(given) {
-        refuse("fieldPath must not contain line breaks");
+        refuse("must not contain line breaks");
     }
     if path::find(given, schema, true).is_err() {
-        refuse("fieldPath must be a valid path");
+        refuse("must be a valid path");
     }
 }
 
@@ -88,7 +89,7 @@ pub(super) fn check(
         return;
     }
     let is_object = is_root || schema["x-kubernetes-embedded-resource"] == true;
-    let of_self = Type::of(schema, is_object).unwrap_or(Type::Dyn);
+    let of_self = Type::of(schema, is_object).unwrap_or(Type::Unknown);
     for (index, rule) in numbered(rules) {
         let path = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
         let mut refuse = |field: &str, why: &str| {
@@ -103,7 +104,7 @@ pub(super) fn check(
                 continue;
             }
         };
-        if !checked.result.may_be(&Type::Bool) {
+        if !matches!(checked.result, Type::Bool | Type::Unknown) {
             refuse("rule", "cel expression must evaluate to a bool");
             continue;
         }
@@ -114,7 +115,7 @@ pub(super) fn check(
                     let why = format!("messageExpression compilation failed: {errors}");
                     refuse("messageExpression", &why);
                 }
-                Ok(message) if !message.result.may_be(&Type::String) => {
+                Ok(message) if !matches!(message.result, Type::String | Type::Unknown) => {
                     let why = "messageExpression must evaluate to a string";
                     refuse("messageExpression", why);
                 }

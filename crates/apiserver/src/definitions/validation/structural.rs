@@ -1,4 +1,5 @@
 //! Schemas must be structural: each value has its type outside of `allOf`, `anyOf`, `oneOf` and `not`, and those only restrict it.
+//! Fields that only those name are let in: a real server lets them in as well.
 
 use serde_json::{Value, json};
 
@@ -49,7 +50,6 @@ pub(super) fn has_form(schema: &Value) -> bool {
 pub(super) fn check(schema: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     invariants(schema, Level::Root, path, &mut causes);
-    completeness(schema, path, &mut causes);
     causes.sort_by_cached_key(Cause::text);
     causes
 }
@@ -269,6 +269,20 @@ fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
             .find(['*', '+', '?'])
             .map_or("", |at| &pattern[at..=at]);
         format!("missing argument to repetition operator: `{operator}`")
+    } else if text.contains("look-around") {
+        // what looks back is read as a name that does not end
+        ["(?=", "(?!"]
+            .into_iter()
+            .find(|look| pattern.contains(look))
+            .map_or_else(
+                || {
+                    format!(
+                        "invalid named capture: `{}`",
+                        pattern.find("(?<").map_or(pattern, |at| &pattern[at..])
+                    )
+                },
+                |look| format!("invalid or unsupported Perl syntax: `{look}`"),
+            )
     } else if text.contains("incomplete escape sequence") {
         "trailing backslash at end of expression: ``".to_owned()
     } else {
@@ -341,86 +355,6 @@ fn nested(schema: &Value, skip_any_of: bool, path: &str, causes: &mut Vec<Cause>
             format!("{path}.properties[metadata]"),
             why,
         ));
-    }
-}
-
-/// Every field that a restriction names must have its own schema.
-fn completeness(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
-    complete_restrictions(schema, Some(schema), path, path, causes);
-    if schema["items"].is_object() {
-        completeness(&schema["items"], &format!("{path}.items"), causes);
-    }
-    for (name, inner) in schemas(&schema["properties"]) {
-        completeness(inner, &format!("{path}.properties[{name}]"), causes);
-    }
-    if schema["additionalProperties"].is_object() {
-        completeness(
-            &schema["additionalProperties"],
-            &format!("{path}.additionalProperties"),
-            causes,
-        );
-    }
-}
-
-fn complete_restrictions(
-    restriction: &Value,
-    schema: Option<&Value>,
-    path: &str,
-    named: &str,
-    causes: &mut Vec<Cause>,
-) {
-    if restriction["not"].is_object() {
-        complete(
-            &restriction["not"],
-            schema,
-            path,
-            &format!("{named}.not"),
-            causes,
-        );
-    }
-    for list in ["allOf", "anyOf", "oneOf"] {
-        for (index, inner) in numbered(&restriction[list]) {
-            complete(
-                inner,
-                schema,
-                path,
-                &format!("{named}.{list}[{index}]"),
-                causes,
-            );
-        }
-    }
-}
-
-fn complete(
-    restriction: &Value,
-    schema: Option<&Value>,
-    path: &str,
-    named: &str,
-    causes: &mut Vec<Cause>,
-) {
-    let Some(schema) = schema else {
-        causes.push(Cause::required(
-            path,
-            &format!("because it is defined in {named}"),
-        ));
-        return;
-    };
-    complete_restrictions(restriction, Some(schema), path, named, causes);
-    if restriction["items"].is_object() {
-        let inner = schema.get("items").filter(|items| items.is_object());
-        let (path, named) = (format!("{path}.items"), format!("{named}.items"));
-        complete(&restriction["items"], inner, &path, &named, causes);
-    }
-    for (name, field) in schemas(&restriction["properties"]) {
-        let step = format!(".properties[{name}]");
-        let inner = schema["properties"].get(name);
-        complete(
-            field,
-            inner,
-            &format!("{path}{step}"),
-            &format!("{named}{step}"),
-            causes,
-        );
     }
 }
 

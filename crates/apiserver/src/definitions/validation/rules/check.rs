@@ -26,6 +26,8 @@ pub(super) struct Checker<'a> {
     source: Source<'a>,
     variables: Vec<(String, Type)>,
     errors: Vec<(Position, String)>,
+    /// Where the expression is that was walked last: its operator, its point, its bracket.
+    here: Position,
     looks_back: bool,
 }
 
@@ -47,11 +49,16 @@ impl<'a> Checker<'a> {
             });
             shown.collect::<Vec<_>>().join("\n")
         })?;
-        let before = if optional { Type::Dyn } else { of_self.clone() };
+        let before = if optional {
+            Type::Unknown
+        } else {
+            of_self.clone()
+        };
         let mut checker = Self {
             source: Source::new(text),
             variables: vec![("self".into(), of_self.clone()), ("oldSelf".into(), before)],
             errors: Vec::new(),
+            here: Position { line: 1, column: 0 },
             looks_back: false,
         };
         let result = checker.walk(&expression);
@@ -71,14 +78,14 @@ impl<'a> Checker<'a> {
 
     fn error(&mut self, at: Position, what: String) -> Type {
         self.errors.push((at, what));
-        Type::Dyn
+        Type::Unknown
     }
 
     fn walk(&mut self, expression: &Expression) -> Type {
         match &expression.expr {
             Expr::Ident(name) => self.ident(name),
             Expr::Literal(value) => {
-                self.source.pass_constant();
+                self.here = self.source.pass_constant();
                 match value {
                     LiteralValue::Boolean(_) => Type::Bool,
                     LiteralValue::Bytes(_) => Type::Bytes,
@@ -90,40 +97,65 @@ impl<'a> Checker<'a> {
                 }
             }
             Expr::List(list) => {
-                let types: Vec<Type> = list.elements.iter().map(|item| self.walk(item)).collect();
+                let at = self.source.find(&["["]);
+                let types: Vec<Type> = list
+                    .elements
+                    .iter()
+                    .scan(None, |first, item| Some(self.alike(first, item)))
+                    .collect();
                 let is_plain = list.optional_indices.is_empty();
-                Type::List(Box::new(if is_plain { joined(&types) } else { Type::Dyn }))
+                self.here = at;
+                Type::List(Box::new(if is_plain {
+                    joined(&types)
+                } else {
+                    Type::Unknown
+                }))
             }
             Expr::Map(map) => {
+                let at = self.source.find(&["{"]);
                 let (mut keys, mut values) = (Vec::new(), Vec::new());
+                let mut first = (None, None);
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        keys.push(self.walk(&entry.key));
+                        keys.push(self.alike(&mut first.0, &entry.key));
                         values.push(if entry.optional {
-                            Type::Dyn
+                            Type::Unknown
                         } else {
-                            self.walk(&entry.value)
+                            self.alike(&mut first.1, &entry.value)
                         });
                     }
                 }
+                self.here = at;
                 Type::Map(Box::new(joined(&keys)), Box::new(joined(&values)))
             }
-            Expr::Unspecified | Expr::Struct(_) => Type::Dyn,
+            Expr::Unspecified | Expr::Struct(_) => Type::Unknown,
             Expr::Select(select) => self.select(select),
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
         }
     }
 
+    /// A part of a list or a map, whose parts are all of the type of the first.
+    fn alike(&mut self, first: &mut Option<Type>, part: &Expression) -> Type {
+        let found = self.walk(part);
+        let wanted = first.get_or_insert_with(|| found.clone());
+        if !found.may_be(wanted) && found.has_name() && wanted.has_name() {
+            let what = format!("expected type '{wanted}' but found '{found}'");
+            self.error(self.here, what);
+        }
+        found
+    }
+
     fn ident(&mut self, name: &str) -> Type {
         let at = self.source.find(&[name]);
+        self.here = at;
         self.looks_back |= name == "oldSelf";
         let known = self.variables.iter().rev().find(|(known, _)| known == name);
         if let Some((_, found)) = known {
             return found.clone();
         }
         if TYPES.contains(&name) {
-            return Type::Dyn;
+            return Type::Unknown;
         }
         self.error(
             at,
@@ -135,13 +167,14 @@ impl<'a> Checker<'a> {
         if let Expr::Ident(name) = &select.operand.expr
             && ["google", "net"].contains(&name.as_str())
         {
-            return Type::Dyn;
+            return Type::Unknown;
         }
         let operand = self.walk(&select.operand);
         let field = select.field.as_str();
         let at = self.source.find(&[".", field]);
+        self.here = at;
         let found = match operand {
-            Type::Dyn => Type::Dyn,
+            found @ (Type::Dyn | Type::Unknown) => found,
             Type::Map(_, values) => *values,
             Type::Object(fields) => match fields.into_iter().find(|(name, _)| name == field) {
                 Some((_, found)) => found,
@@ -165,7 +198,7 @@ impl<'a> Checker<'a> {
             for argument in &call.args {
                 self.walk(argument);
             }
-            return Type::Dyn;
+            return Type::Unknown;
         }
         let of_namespace = match call.target.as_deref().map(|target| &target.expr) {
             Some(Expr::Ident(ident)) => {
@@ -178,7 +211,7 @@ impl<'a> Checker<'a> {
             for argument in &call.args {
                 self.walk(argument);
             }
-            return Type::Dyn;
+            return Type::Unknown;
         }
         let target = call.target.as_ref().map(|target| self.walk(target));
         self.source.find(&[name]);
@@ -188,6 +221,7 @@ impl<'a> Checker<'a> {
             .iter()
             .map(|argument| self.walk(argument))
             .collect();
+        self.here = at;
         if !functions::is_known(name) {
             return self.error(
                 at,
@@ -209,7 +243,7 @@ impl<'a> Checker<'a> {
     ) -> Type {
         // the names of types of objects are not known
         if !arguments.iter().chain(target).all(Type::has_name) {
-            return Type::Dyn;
+            return Type::Unknown;
         }
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         let before = target.map_or_else(String::new, |target| format!("{target}."));
@@ -238,35 +272,50 @@ impl<'a> Checker<'a> {
                     at = here;
                 }
             }
-            types.push(self.walk(operand));
+            let found = self.walk(operand);
+            if matches!(name, "_&&_" | "_||_") {
+                self.expect_bool(&found);
+            }
+            types.push(found);
+        }
+        self.here = at;
+        if matches!(name, "_&&_" | "_||_") {
+            return Type::Bool;
         }
         if let Ok(found) = functions::operator(name, &types) {
             return found;
         }
         let fallen = self.no_overload(at, name, None, &types);
-        if matches!(name, "_&&_" | "_||_" | "!_") {
-            Type::Bool
-        } else {
-            fallen
+        if name == "!_" { Type::Bool } else { fallen }
+    }
+
+    /// Parts of a logical expression are true or false.
+    fn expect_bool(&mut self, found: &Type) {
+        if !found.may_be(&Type::Bool) && found.has_name() {
+            self.error(
+                self.here,
+                format!("expected type 'bool' but found '{found}'"),
+            );
         }
     }
 
     /// `all`, `exists` and the like, which the parser has turned into loops.
     fn comprehension(&mut self, loops: &ComprehensionExpr) -> Type {
         let range = self.walk(&loops.iter_range);
+        let at = self.here;
         let (first, second) = match range {
-            Type::List(items) => (*items, Type::Dyn),
+            Type::List(items) => (*items, Type::Unknown),
             Type::Map(keys, values) => (*keys, *values),
             Type::Dyn => (Type::Dyn, Type::Dyn),
+            Type::Unknown => (Type::Unknown, Type::Unknown),
             other => {
-                let at = self.source.find(&["("]);
                 let what = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
                 if other.has_name() {
                     self.error(at, what);
                 }
-                (Type::Dyn, Type::Dyn)
+                (Type::Unknown, Type::Unknown)
             }
         };
         self.source.find(&[","]);
@@ -289,22 +338,21 @@ impl<'a> Checker<'a> {
                             // how often it held is counted
                             _ => Type::Bool,
                         },
-                        _ => Type::Dyn,
+                        _ => Type::Unknown,
                     }
                 }
-                _ => Type::Dyn,
+                _ => Type::Unknown,
             },
-            _ => Type::Dyn,
+            _ => Type::Unknown,
         };
         self.variables.truncate(depth);
         found
     }
 
     fn condition(&mut self, condition: &Expression) {
-        let at = self.source.find(&[]);
         let found = self.walk(condition);
         if !found.may_be(&Type::Bool) {
-            self.no_overload(at, "_?_:_", None, &[found]);
+            self.no_overload(self.here, "_?_:_", None, &[found]);
         }
     }
 
@@ -312,18 +360,15 @@ impl<'a> Checker<'a> {
         if matches!(body.expr, Expr::List(_)) && name == "_+_" {
             return self.items(body, "");
         }
-        let at = self.source.find(&[]);
         let found = self.walk(body);
-        if found.may_be(&Type::Bool) {
-            return Type::Bool;
-        }
-        self.no_overload(at, name, None, &[Type::Bool, found])
+        self.expect_bool(&found);
+        Type::Bool
     }
 
     /// What a loop collects; the items themselves stand nowhere in the text.
     fn items(&mut self, list: &Expression, own: &str) -> Type {
         let Expr::List(list) = &list.expr else {
-            return Type::Dyn;
+            return Type::Unknown;
         };
         let types: Vec<Type> = list
             .elements
@@ -331,7 +376,7 @@ impl<'a> Checker<'a> {
             .map(|item| match &item.expr {
                 Expr::Ident(name) if name == own => {
                     let known = self.variables.iter().rev().find(|(known, _)| known == name);
-                    known.map_or(Type::Dyn, |(_, found)| found.clone())
+                    known.map_or(Type::Unknown, |(_, found)| found.clone())
                 }
                 _ => self.walk(item),
             })
@@ -344,7 +389,7 @@ impl<'a> Checker<'a> {
 fn joined(types: &[Type]) -> Type {
     match types {
         [first, rest @ ..] if rest.iter().all(|other| other == first) => first.clone(),
-        _ => Type::Dyn,
+        _ => Type::Unknown,
     }
 }
 
@@ -434,6 +479,18 @@ mod tests {
     )]
     #[case::scalar("self.a.b == 1", 7, "type 'int' does not support field selection")]
     #[case::inside("self.list.all(i, i.m == 'x')", 19, "undefined field 'm'")]
+    #[case::logic("self.a > 1 && self.b", 19, "expected type 'bool' but found 'string'")]
+    #[case::range(
+        "self.b.all(i, true)",
+        5,
+        "expression of type 'string' cannot be range of a comprehension (must be list, map, or dynamic)"
+    )]
+    #[case::mixture("self.b in ['a', 1]", 17, "expected type 'string' but found 'int'")]
+    #[case::arguments(
+        "self.b.startsWith()",
+        18,
+        "found no matching overload for 'startsWith' applied to 'string.()'"
+    )]
     #[case::method(
         "self.a.size() == 1",
         12,

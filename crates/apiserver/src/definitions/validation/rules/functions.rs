@@ -173,14 +173,20 @@ pub(super) fn result(
     target: Option<&Type>,
     arguments: &[Type],
 ) -> Result<Type, NoOverload> {
-    use Type::{Bool, Bytes, Double, Duration, Dyn, Int, List, Map, String, Timestamp, Uint};
+    use Type::{
+        Bool, Bytes, Double, Duration, Dyn, Int, List, Map, String, Timestamp, Uint, Unknown,
+    };
     let first = target.or_else(|| arguments.first());
     match (name, first) {
-        ("size", Some(about)) if !matches!(about, Dyn | String | Bytes | List(_) | Map(..)) => {
+        ("size", Some(about))
+            if !matches!(about, Unknown | Dyn | String | Bytes | List(_) | Map(..)) =>
+        {
             Err(NoOverload)
         }
         ("startsWith" | "endsWith" | "contains" | "matches", Some(about)) => {
+            let count = arguments.len() == if target.is_some() { 1 } else { 2 };
             let texts = about.may_be(&String) && arguments.iter().all(|one| one.may_be(&String));
+            let texts = texts && count;
             if texts { Ok(Bool) } else { Err(NoOverload) }
         }
         (
@@ -223,35 +229,38 @@ pub(super) fn result(
         ("bytes", _) => Ok(Bytes),
         ("duration", _) => Ok(Duration),
         ("timestamp", _) => Ok(Timestamp),
-        _ => Ok(Dyn),
+        _ => Ok(Unknown),
     }
 }
 
 /// What an operator gives.
 pub(super) fn operator(name: &str, of: &[Type]) -> Result<Type, NoOverload> {
-    use Type::{Bool, Bytes, Double, Duration, Dyn, Int, List, Map, Null, String, Timestamp, Uint};
+    use Type::{
+        Bool, Bytes, Double, Duration, Dyn, Int, List, Map, Null, String, Timestamp, Uint, Unknown,
+    };
     let is_number = |one: &Type| matches!(one, Int | Uint | Double);
     match (name, of) {
         ("!_", [one]) if one.may_be(&Bool) => Ok(Bool),
         ("_&&_" | "_||_", all) if all.iter().all(|one| one.may_be(&Bool)) => Ok(Bool),
-        ("-_", [Dyn]) => Ok(Dyn),
+        ("-_", [Dyn | Unknown]) => Ok(Unknown),
         ("-_", [one @ (Int | Double)]) => Ok(one.clone()),
         ("_==_" | "_!=_", [one, two]) if one.may_be(two) => Ok(Bool),
         ("_<_" | "_<=_" | "_>_" | "_>=_", [one, two]) => match (one, two) {
-            (Dyn, _) | (_, Dyn) => Ok(Bool),
+            (Dyn | Unknown, _) | (_, Dyn | Unknown) => Ok(Bool),
             (one, two) if is_number(one) && is_number(two) => Ok(Bool),
             (Bool | String | Bytes | Timestamp | Duration, _) if one == two => Ok(Bool),
             _ => Err(NoOverload),
         },
         ("_+_" | "_-_" | "_*_" | "_/_" | "_%_", [one, two]) => arithmetic(name, one, two),
         ("@in" | "_in_", [one, two]) => match two {
-            Dyn => Ok(Bool),
+            Dyn | Unknown => Ok(Bool),
             List(items) if one.may_be(items) => Ok(Bool),
             Map(keys, _) if one.may_be(keys) => Ok(Bool),
             _ => Err(NoOverload),
         },
         ("_[_]", [one, two]) => match one {
             Dyn => Ok(Dyn),
+            Unknown => Ok(Unknown),
             List(items) if two.may_be(&Int) || *two == Double || *two == Uint => {
                 Ok((**items).clone())
             }
@@ -259,24 +268,21 @@ pub(super) fn operator(name: &str, of: &[Type]) -> Result<Type, NoOverload> {
             _ => Err(NoOverload),
         },
         ("_?_:_", [condition, one, two]) if condition.may_be(&Bool) && one.may_be(two) => {
-            let known = if matches!(one, Dyn | Null) { two } else { one };
-            Ok(if one == two {
-                one.clone()
-            } else if *two == Dyn {
-                Dyn
-            } else {
-                known.clone()
+            Ok(match (one, two) {
+                (one, two) if one == two => one.clone(),
+                (Null, known) | (known, Null) => known.clone(),
+                _ => Unknown,
             })
         }
         ("!_" | "_&&_" | "_||_" | "-_" | "_==_" | "_!=_" | "_?_:_", _) => Err(NoOverload),
-        _ => Ok(Dyn),
+        _ => Ok(Unknown),
     }
 }
 
 fn arithmetic(name: &str, one: &Type, two: &Type) -> Result<Type, NoOverload> {
-    use Type::{Bytes, Double, Duration, Dyn, Int, List, String, Timestamp, Uint};
+    use Type::{Bytes, Double, Duration, Dyn, Int, List, String, Timestamp, Uint, Unknown};
     match (name, one, two) {
-        (_, Dyn, _) | (_, _, Dyn) => Ok(Dyn),
+        (_, Dyn | Unknown, _) | (_, _, Dyn | Unknown) => Ok(Unknown),
         (_, Int | Uint, _) if one == two => Ok(one.clone()),
         ("_+_" | "_-_" | "_*_" | "_/_", Double, Double) => Ok(Double),
         ("_+_", String, String) => Ok(String),

@@ -58,17 +58,47 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Passes a constant.
-    pub(super) fn pass_constant(&mut self) {
+    /// The place of the next constant, which is passed.
+    pub(super) fn pass_constant(&mut self) -> Position {
         let rest = self.tokens.iter().skip(self.next);
-        let passed = rest.take_while(|token| !is_constant(&token.text)).count();
-        self.next = (self.next + passed + 1).min(self.tokens.len());
+        self.next += rest.take_while(|token| !is_constant(&token.text)).count();
+        let found = self.tokens.get(self.next);
+        self.next = (self.next + 1).min(self.tokens.len());
+        found.map_or(Position { line: 1, column: 0 }, |token| Position {
+            line: token.line,
+            column: token.column,
+        })
     }
 
     /// An error with the line that it is in.
     pub(super) fn show(&self, at: Position, what: &str) -> String {
         show(self.text, at, what)
     }
+}
+
+/// A rule for which what was before may be missing: Kubernetes' rules know it as an optional value, the interpreter as an empty one.
+pub(crate) fn with_optional_past(rule: &str) -> String {
+    const OPTIONAL: &str = "(oldSelf == null ? optional.none() : optional.of(oldSelf))";
+    let mut lines: Vec<Vec<char>> = rule
+        .split('\n')
+        .map(|line| line.chars().collect())
+        .collect();
+    let tokens = tokens(rule);
+    for (index, token) in tokens.iter().enumerate().rev() {
+        let is_field = index > 0 && tokens[index - 1].text == ".";
+        if token.text == "oldSelf" && !is_field {
+            let line = &mut lines[token.line - 1];
+            line.splice(
+                token.column..token.column + token.text.len(),
+                OPTIONAL.chars(),
+            );
+        }
+    }
+    let lines: Vec<String> = lines
+        .into_iter()
+        .map(|line| line.into_iter().collect())
+        .collect();
+    lines.join("\n")
 }
 
 /// An error in a text as Go's compiler shows it.
@@ -168,6 +198,14 @@ mod tests {
         assert_eq!(source.find(&[".", "b"]), Position { line: 1, column: 1 });
         source.pass_constant();
         assert_eq!(source.find(&[".", "b"]), Position { line: 2, column: 3 });
+    }
+
+    #[test]
+    fn a_past_that_may_be_missing_is_optional() {
+        assert_eq!(
+            with_optional_past("'oldSelf' == self.oldSelf || oldSelf.hasValue()"),
+            "'oldSelf' == self.oldSelf || (oldSelf == null ? optional.none() : optional.of(oldSelf)).hasValue()"
+        );
     }
 
     #[test]

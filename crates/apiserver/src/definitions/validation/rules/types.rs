@@ -4,9 +4,12 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-/// A type. What is not known is `Dyn`, which fits everything.
+/// A type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Type {
+    /// One that is not found out here; it fits everything, and nothing is said of it.
+    Unknown,
+    /// Any, as a real server knows it.
     Dyn,
     Bool,
     Int,
@@ -49,10 +52,17 @@ impl Type {
                     let metadata = json!({"type": "object", "properties": {"name": text, "generateName": text}});
                     properties.insert("metadata".into(), metadata);
                 }
+                // reserved words may be written both ways
+                let plain = properties
+                    .iter()
+                    .filter(|(name, _)| RESERVED.contains(&name.as_str()));
+                let plain: Vec<(String, Self)> = plain
+                    .filter_map(|(name, schema)| Some((name.clone(), inner(schema)?)))
+                    .collect();
                 let fields = properties.iter();
                 let fields =
                     fields.filter_map(|(name, schema)| Some((escaped(name), inner(schema)?)));
-                Self::Object(fields.collect())
+                Self::Object(fields.chain(plain).collect())
             }
             "string" => match schema["format"].as_str().unwrap_or_default() {
                 "byte" => Self::Bytes,
@@ -71,8 +81,8 @@ impl Type {
     pub(super) fn may_be(&self, other: &Self) -> bool {
         match (self, other) {
             // whatever may be absent may be compared with nothing
-            (Self::Dyn, _)
-            | (_, Self::Dyn)
+            (Self::Dyn | Self::Unknown, _)
+            | (_, Self::Dyn | Self::Unknown)
             | (Self::Null, Self::Object(_) | Self::Timestamp | Self::Duration)
             | (Self::Object(_) | Self::Timestamp | Self::Duration, Self::Null)
             | (Self::Object(_), Self::Object(_)) => true,
@@ -87,7 +97,7 @@ impl Type {
     /// Whether it has a name that refusals can say.
     pub(super) fn has_name(&self) -> bool {
         match self {
-            Self::Object(_) => false,
+            Self::Object(_) | Self::Unknown => false,
             Self::List(items) => items.has_name(),
             Self::Map(keys, values) => keys.has_name() && values.has_name(),
             _ => true,
@@ -98,7 +108,7 @@ impl Type {
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dyn => f.write_str("dyn"),
+            Self::Dyn | Self::Unknown => f.write_str("dyn"),
             Self::Bool => f.write_str("bool"),
             Self::Int => f.write_str("int"),
             Self::Uint => f.write_str("uint"),
