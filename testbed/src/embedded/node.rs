@@ -220,6 +220,13 @@ impl SimulatedNode {
     /// Registers the node and serves what it serves; then the kubelet is awake.
     async fn run(&self) -> Result<(), Error> {
         let kubelet = &self.kubelet;
+        self.abort_running();
+        let running = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::take(&mut *running());
+        for task in former {
+            // Its socket is closed when it is gone; that it was aborted is no news.
+            let _ = task.await;
+        }
         let mut tasks = kubelet.managers.serve().await?;
         let listener = endpoint::listen(kubelet).await?;
         let facts = registration::Facts {
@@ -261,7 +268,7 @@ impl SimulatedNode {
             facts,
         )));
         tasks.push(tokio::spawn(registration::renew(Arc::clone(kubelet), node)));
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = tasks;
+        *running() = tasks;
         Ok(())
     }
 
@@ -307,8 +314,8 @@ impl SimulatedNode {
     }
 
     fn abort_running(&self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        for task in running.drain(..) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        for task in running.iter() {
             task.abort();
         }
     }
