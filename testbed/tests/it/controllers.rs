@@ -1,5 +1,6 @@
 //! The controllers and the default scheduler on the embedded API server. The tests play the kubelets.
 
+mod compared;
 mod eviction;
 mod harness;
 mod life;
