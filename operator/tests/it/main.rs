@@ -2,7 +2,6 @@
 //! embedded one, with `NUMARESOURCES_LANE=local` a real one.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::print_stdout,
     reason = "what clippy allows in test functions, the code that they share may do too"
 )]

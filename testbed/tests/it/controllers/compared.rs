@@ -499,7 +499,7 @@ impl Names {
         );
         let replaced = self.replace(&text);
         // what it was about may be gone, and its name with it
-        let words = replaced.split(' ').map(|word| without_random_end(word));
+        let words = replaced.split(' ').map(without_random_end);
         Some(words.collect::<Vec<_>>().join(" "))
     }
 }
