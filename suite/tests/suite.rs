@@ -206,10 +206,7 @@ fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
 }
 
 fn options() -> Options {
-    let own = std::env::var("NUMARESOURCES_LANE").map_or(lane::Lane::Embedded, |name| {
-        <lane::Lane as clap::ValueEnum>::from_str(&name, false)
-            .expect("NUMARESOURCES_LANE is embedded or local")
-    });
+    let own = lane::Lane::from_environment().expect("the variable names a lane");
     let lane =
         std::env::var_os("KUBECONFIG").map_or(Lane::Own(own), |path| Lane::Kubeconfig(path.into()));
     Options {

@@ -174,11 +174,8 @@ impl PlanArgs {
         Ok(match lane {
             Lane::Local => Spec::Local(self.local_spec(name, state_root, report)?),
             Lane::Embedded => Spec::Embedded(EmbeddedSpec {
-                name: name.to_owned(),
-                state_root: state_root.to_owned(),
-                bin_dir: self.programs()?,
-                nodes: self.node_plans()?,
                 hide_allocations: self.hide_allocations,
+                ..EmbeddedSpec::new(name, state_root, &self.programs()?, self.node_plans()?)
             }),
         })
     }

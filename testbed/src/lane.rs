@@ -16,7 +16,25 @@ pub enum Lane {
     Local,
 }
 
+/// The variable that chooses the lane of tests.
+pub const VARIABLE: &str = "NUMARESOURCES_LANE";
+
+/// The variable names no lane.
+#[derive(Debug, thiserror::Error)]
+#[error("{VARIABLE} is embedded or local, not {0:?}")]
+pub struct UnknownLane(String);
+
 impl Lane {
+    /// The lane that the environment asks for ([`VARIABLE`]); the embedded one when it asks for none.
+    pub fn from_environment() -> Result<Self, UnknownLane> {
+        let Some(name) = std::env::var_os(VARIABLE) else {
+            return Ok(Self::Embedded);
+        };
+        let name = name.to_string_lossy();
+        <Self as clap::ValueEnum>::from_str(&name, false)
+            .map_err(|_| UnknownLane(name.into_owned()))
+    }
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -79,6 +97,14 @@ impl Cluster {
         match self {
             Self::Embedded(_) => None,
             Self::Local(cluster) => Some(cluster),
+        }
+    }
+
+    /// The embedded cluster, if it is one.
+    pub fn embedded(&self) -> Option<&EmbeddedCluster> {
+        match self {
+            Self::Embedded(cluster) => Some(cluster),
+            Self::Local(_) => None,
         }
     }
 

@@ -3,8 +3,10 @@
 //! Products are started as processes and never linked, so that a testbed can judge another implementation as well.
 //!
 //! Reading order: [`local`] brings a cluster of real Kubernetes parts up and down; [`node`] is what runs inside one node
-//! of it: the CRI server and the process runtime. [`state`] knows which clusters there are, [`cli`] is `cluster up`.
+//! of it: the CRI server and the process runtime. [`embedded`] is a cluster within one process, [`api_server`] as much of one as clients need.
+//! [`state`] knows which clusters there are, [`cli`] is `cluster up`.
 
+pub mod api_server;
 pub mod cli;
 pub mod embedded;
 pub mod kubelet;

@@ -19,8 +19,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use crate::control_plane::ControlPlane;
+use testbed::api_server::{self, ApiServer};
+use testbed::embedded::faults::Faults;
+use testbed::lane::Lane;
 
 pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
@@ -31,7 +32,7 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) health: u16,
     logs: TempDir,
-    _plane: ControlPlane,
+    server: ApiServer,
 }
 
 impl Drop for Cluster {
@@ -51,10 +52,15 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    /// Nodes `control-plane-0`, `worker-0` and `worker-1`; the latter two in pools `numa-a` and `numa-b`.
+    /// The cluster of this run's lane.
     pub(crate) async fn start() -> Self {
-        let plane = ControlPlane::start().await;
-        let client = plane.client().await;
+        Self::start_on(Lane::from_environment().unwrap()).await
+    }
+
+    /// Nodes `control-plane-0`, `worker-0` and `worker-1`; the latter two in pools `numa-a` and `numa-b`.
+    pub(crate) async fn start_on(lane: Lane) -> Self {
+        let server = ApiServer::start(lane).await.unwrap();
+        let client = server.client().await.unwrap();
         let applier = Applier::new(client.clone());
         for definition in [
             api::crd::numa_resources_operator(),
@@ -89,29 +95,35 @@ impl Cluster {
             .local_addr()
             .unwrap()
             .port();
-        let log = fs::File::create(logs.path().join("log"))
-            .unwrap()
-            .into_parts()
-            .0;
-        let operator = Command::new(assert_cmd::cargo::cargo_bin("numaresources-operator"))
-            .args(["-v=4", "-enable-metrics=false"])
-            .arg(format!("-health-probe-bind-address=127.0.0.1:{health}"))
-            .env_clear()
-            .env("KUBECONFIG", plane.operator_kubeconfig())
-            .env("NAMESPACE", NAMESPACE)
-            .env("SCHEDULER_IMAGE_DIGESTS", api::names::STACK_DIGEST)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let kubeconfig = server.account_kubeconfig(NAMESPACE, api::names::OPERATOR_SERVICE_ACCOUNT);
+        api_server::write(&kubeconfig.await.unwrap(), &logs.path().join("kubeconfig")).unwrap();
         Self {
-            operator,
+            operator: run(&logs, health),
             client,
             health,
             logs,
-            _plane: plane,
+            server,
         }
+    }
+
+    /// What can be done to the API server.
+    pub(crate) async fn faults(&self) -> Faults {
+        self.server.faults().await.unwrap()
+    }
+
+    /// Waits until the operator ends by itself, and starts it anew; the exit code.
+    pub(crate) async fn restarted(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + WITHIN;
+        let mut tick = tokio::time::interval(Duration::from_millis(100));
+        let status = loop {
+            tick.tick().await;
+            if let Some(status) = self.operator.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the operator goes on");
+        };
+        self.operator = run(&self.logs, self.health);
+        status.code()
     }
 
     /// Waits until `check` gives a value; its error says what was seen last.
@@ -212,4 +224,27 @@ impl Cluster {
         .unwrap();
         self.operator.wait().unwrap().code()
     }
+}
+
+/// Starts the operator with the rights of its account; it goes on in the log of the one before.
+fn run(logs: &TempDir, health: u16) -> Child {
+    let log = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(logs.path().join("log"))
+        .unwrap()
+        .into_parts()
+        .0;
+    Command::new(assert_cmd::cargo::cargo_bin("numaresources-operator"))
+        .args(["-v=4", "-enable-metrics=false"])
+        .arg(format!("-health-probe-bind-address=127.0.0.1:{health}"))
+        .env_clear()
+        .env("KUBECONFIG", logs.path().join("kubeconfig"))
+        .env("NAMESPACE", NAMESPACE)
+        .env("SCHEDULER_IMAGE_DIGESTS", api::names::STACK_DIGEST)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
 }

@@ -14,18 +14,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::cluster::Cluster;
 
-const CR: &str = "numaresourcesoperator";
-const DS_A: &str = "numaresourcesoperator-numa-a";
-const DS_B: &str = "numaresourcesoperator-numa-b";
+pub(crate) const CR: &str = "numaresourcesoperator";
+pub(crate) const DS_A: &str = "numaresourcesoperator-numa-a";
+pub(crate) const DS_B: &str = "numaresourcesoperator-numa-b";
 
-fn conditions(cr: &NumaResourcesOperator) -> Vec<Condition> {
+pub(crate) fn conditions(cr: &NumaResourcesOperator) -> Vec<Condition> {
     cr.status
         .as_ref()
         .map(|status| status.conditions.clone())
         .unwrap_or_default()
 }
 
-fn cr(spec: &Value) -> NumaResourcesOperator {
+pub(crate) fn cr(spec: &Value) -> NumaResourcesOperator {
     serde_json::from_value(json!({"metadata": {"name": CR}, "spec": spec})).unwrap()
 }
 
@@ -44,7 +44,7 @@ fn args(set: &DaemonSet) -> Vec<String> {
 }
 
 /// One pod on one node, ready.
-async fn make_ready(cluster: &Cluster, name: &str) {
+pub(crate) async fn make_ready(cluster: &Cluster, name: &str) {
     let sets: Api<DaemonSet> = cluster.namespaced();
     let generation = cluster.appears(&sets, name).await.metadata.generation;
     let status = json!({
@@ -54,7 +54,7 @@ async fn make_ready(cluster: &Cluster, name: &str) {
     cluster.report(&sets, name, status).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn operator_resource_is_installed_kept_and_reported() {
     let mut cluster = Cluster::start().await;
     let crs: Api<NumaResourcesOperator> = Api::all(cluster.client.clone());

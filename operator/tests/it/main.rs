@@ -1,14 +1,13 @@
-//! The operator as a process: its command line, and what it does to a real API server with no more rights than it is given.
+//! The operator as a process: its command line, and what it does to an API server with no more rights than it is given: the
+//! embedded one, with `NUMARESOURCES_LANE=local` a real one.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::print_stdout,
     reason = "what clippy allows in test functions, the code that they share may do too"
 )]
 
 mod cli;
 mod cluster;
-#[path = "../../../crates/apply/tests/it/control_plane.rs"]
-mod control_plane;
 mod exporters;
+mod faults;
 mod scheduler;

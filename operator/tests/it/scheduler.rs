@@ -31,7 +31,7 @@ fn config(map: &ConfigMap) -> &str {
     &map.data.as_ref().unwrap()["config.yaml"]
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn scheduler_resource_is_checked_installed_and_reported() {
     let cluster = Cluster::start().await;
     let crs: Api<NumaResourcesScheduler> = Api::all(cluster.client.clone());

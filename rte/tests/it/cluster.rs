@@ -26,6 +26,7 @@ impl Cluster {
         scene.serve_kubelet().await;
         let stranger = User {
             name: STRANGER.to_owned(),
+            uid: String::new(),
             groups: Vec::new(),
         };
         let options = Options {

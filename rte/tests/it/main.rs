@@ -1,10 +1,12 @@
-//! The exporter against an API server and a kubelet of the tests' own.
+//! The exporter against a kubelet of the tests' own, and an API server that is the tests' own or, where it matters who asks and what is
+//! watched, the embedded one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod api_server;
 mod arrivals;
 mod bad_days;
 mod cluster;
+mod faults;
 mod flaws;
 mod kubectl;
 mod kubelet;

@@ -25,7 +25,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = node();
         let server = ApiServer::new();
         let url = server.listen().await;
         let kubeconfig = format!(
@@ -33,17 +33,12 @@ impl Scene {
              users: [{{name: u, user: {{token: t}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
         );
         fs::write(dir.path().join("kubeconfig"), kubeconfig).unwrap();
-        write_sysfs(dir.path());
         server.put(POD, json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rte-x", "namespace": "numaresources"},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}));
-        let kubelet = Kubelet::new(v1::AllocatableResourcesResponse {
-            cpu_ids: vec![1, 2, 3, 4, 5, 6, 7],
-            ..Default::default()
-        });
         Self {
             dir,
             server,
-            kubelet,
+            kubelet: kubelet(),
         }
     }
 
@@ -56,31 +51,7 @@ impl Scene {
     }
 
     pub(crate) fn command(&self, flags: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_resource-topology-exporter"));
-        command
-            .env_clear()
-            .env("HOME", self.dir.path())
-            .env("NODE_NAME", "worker-0")
-            .env("REFERENCE_NAMESPACE", "numaresources")
-            .env("REFERENCE_POD_NAME", "rte-x")
-            .arg(format!(
-                "--kubeconfig={}",
-                self.path("kubeconfig").display()
-            ))
-            .arg(format!("--sysfs={}", self.path("sys").display()))
-            .arg(format!(
-                "--podresources-socket=unix://{}",
-                self.path("kubelet.sock").display()
-            ))
-            .args([
-                "--topology-manager-policy=single-numa-node",
-                "--topology-manager-scope=container",
-            ])
-            .args(flags)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        command
+        exporter(self.dir.path(), flags)
     }
 
     pub(crate) fn start(&self, flags: &[&str]) -> Child {
@@ -92,6 +63,48 @@ impl Scene {
             .wait_for(&format!("{NRTS}/worker-0"), what)
             .await
     }
+}
+
+/// The directory of a node.
+pub(crate) fn node() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write_sysfs(dir.path());
+    dir
+}
+
+/// A kubelet that can give away all CPUs but the first.
+pub(crate) fn kubelet() -> Kubelet {
+    Kubelet::new(v1::AllocatableResourcesResponse {
+        cpu_ids: vec![1, 2, 3, 4, 5, 6, 7],
+        ..Default::default()
+    })
+}
+
+/// The exporter of the node with this directory, where `kubeconfig` and `kubelet.sock` are.
+pub(crate) fn exporter(dir: &Path, flags: &[&str]) -> Command {
+    let path = |name: &str| dir.join(name);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_resource-topology-exporter"));
+    command
+        .env_clear()
+        .env("HOME", dir)
+        .env("NODE_NAME", "worker-0")
+        .env("REFERENCE_NAMESPACE", "numaresources")
+        .env("REFERENCE_POD_NAME", "rte-x")
+        .arg(format!("--kubeconfig={}", path("kubeconfig").display()))
+        .arg(format!("--sysfs={}", path("sys").display()))
+        .arg(format!(
+            "--podresources-socket=unix://{}",
+            path("kubelet.sock").display()
+        ))
+        .args([
+            "--topology-manager-policy=single-numa-node",
+            "--topology-manager-scope=container",
+        ])
+        .args(flags)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
 }
 
 /// Two NUMA nodes of four CPUs and a GiB.

@@ -10,8 +10,7 @@ use api::operator::LogLevel;
 use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
 use apply::{Applier, wait};
 use fs_err as fs;
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -22,11 +21,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use crate::control_plane::ControlPlane;
+use testbed::api_server::{self, ApiServer};
+use testbed::embedded::faults::Faults;
+use testbed::lane::Lane;
 
 pub(crate) const PROFILE: &str = "topo-aware-scheduler";
-const NAMESPACE: &str = "numaresources";
+pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
 
 /// A scheduler process; killed when dropped.
@@ -63,6 +63,19 @@ impl Scheduler {
         self.process.wait().unwrap().code()
     }
 
+    /// Waits until it ends by itself; the exit code.
+    pub(crate) async fn ended(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + WITHIN;
+        let mut tick = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            tick.tick().await;
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it goes on: {}", self.log());
+        }
+    }
+
     /// What it wrote so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
@@ -74,13 +87,18 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
     kubeconfig: PathBuf,
     files: TempDir,
-    _plane: ControlPlane,
+    server: ApiServer,
 }
 
 impl Cluster {
+    /// On the API server of this run's lane.
     pub(crate) async fn start() -> Self {
-        let plane = ControlPlane::start().await;
-        let client = plane.client().await;
+        Self::start_on(Lane::from_environment().unwrap()).await
+    }
+
+    pub(crate) async fn start_on(lane: Lane) -> Self {
+        let server = ApiServer::start(lane).await.unwrap();
+        let client = server.client().await.unwrap();
         let applier = Applier::new(client.clone());
         let definition = api::crd::node_resource_topology();
         applier.apply(&to_value(&definition)).await.unwrap();
@@ -102,16 +120,13 @@ impl Cluster {
         }
         let files = tempfile::tempdir().unwrap();
         let kubeconfig = files.path().join("kubeconfig");
-        let mut config: Value =
-            serde_json::from_str(&fs::read_to_string(plane.operator_kubeconfig()).unwrap())
-                .unwrap();
-        config["users"][0]["user"]["token"] = token(&client).await.into();
-        fs::write(&kubeconfig, config.to_string()).unwrap();
+        let config = server.account_kubeconfig(NAMESPACE, api::names::SCHEDULER);
+        api_server::write(&config.await.unwrap(), &kubeconfig).unwrap();
         Self {
             client,
             kubeconfig,
             files,
-            _plane: plane,
+            server,
         }
     }
 
@@ -136,6 +151,11 @@ impl Cluster {
             .spawn()
             .unwrap();
         Scheduler { process, log }
+    }
+
+    /// What can be done to the API server.
+    pub(crate) async fn faults(&self) -> Faults {
+        self.server.faults().await.unwrap()
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
@@ -346,19 +366,6 @@ fn free_port() -> u16 {
         .local_addr()
         .unwrap()
         .port()
-}
-
-/// A token of the scheduler's service account: with it, it may do what its role says and no more.
-async fn token(client: &Client) -> String {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-    let request: TokenRequest =
-        serde_json::from_value(json!({"spec": {"audiences": []}, "metadata": {}})).unwrap();
-    let account = api::names::SCHEDULER;
-    let answer = accounts
-        .create_token_request(account, &PostParams::default(), &request)
-        .await
-        .unwrap();
-    answer.status.unwrap().token
 }
 
 /// Whether a note is this message, with or without what each node lacked.

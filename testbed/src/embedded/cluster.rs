@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use apiserver::{Running, Server, User};
 use futures::future::try_join_all;
@@ -11,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::controllers::{self, Controllers};
 use super::default_scheduler::{self, DefaultScheduler};
+use super::faults::{Faults, SimulatedNodes};
 use super::node::addresses::{Block, MAX_NODES};
 use super::node::{self, NodeOptions, SimulatedNode};
 use crate::local::NodePlan;
@@ -41,9 +44,23 @@ pub struct EmbeddedSpec {
     pub nodes: Vec<NodePlan>,
     /// Fault: what reads the podresources sockets is told of no allocation.
     pub hide_allocations: bool,
+    /// Silence after which a node's conditions become Unknown.
+    pub node_grace: Duration,
 }
 
 impl EmbeddedSpec {
+    /// These nodes, with the programs of a directory, and all else as in any cluster.
+    pub fn new(name: &str, state_root: &Path, bin_dir: &Path, nodes: Vec<NodePlan>) -> Self {
+        Self {
+            name: name.to_owned(),
+            state_root: state_root.to_owned(),
+            bin_dir: bin_dir.to_owned(),
+            nodes,
+            hide_allocations: false,
+            node_grace: controllers::Options::default().node_grace,
+        }
+    }
+
     /// Directory of the cluster.
     pub fn dir(&self) -> PathBuf {
         state::dir(&self.state_root, &self.name)
@@ -54,7 +71,7 @@ impl EmbeddedSpec {
 pub struct EmbeddedCluster {
     spec: EmbeddedSpec,
     client: Client,
-    nodes: Vec<SimulatedNode>,
+    nodes: Arc<[SimulatedNode]>,
     controllers: Controllers,
     scheduler: DefaultScheduler,
     server: Running,
@@ -160,6 +177,16 @@ impl EmbeddedCluster {
         &self.server
     }
 
+    /// What can go wrong in it on demand. It stays usable after the cluster, and then disturbs nothing.
+    pub fn faults(&self) -> Faults {
+        let nodes = SimulatedNodes::new(&self.nodes);
+        Faults::new(
+            self.client(),
+            Some(self.server.faults()),
+            Some(Arc::new(nodes)),
+        )
+    }
+
     /// Ends every process of the cluster and removes its directory.
     pub fn down(self) -> Result<(), state::Error> {
         let (root, name) = (self.spec.state_root.clone(), self.spec.name.clone());
@@ -230,6 +257,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
         self::client(config(&server, &manager, CONTROLLER_MANAGER).await?)?,
         controllers::Options {
             root_ca: server.ca.clone(),
+            node_grace: spec.node_grace,
             ..controllers::Options::default()
         },
     );
@@ -260,7 +288,7 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
     Ok(EmbeddedCluster {
         spec: spec.clone(),
         client,
-        nodes,
+        nodes: nodes.into(),
         controllers,
         scheduler,
         server,

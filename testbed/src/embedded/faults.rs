@@ -5,13 +5,15 @@
 //! What a cluster cannot do (a real API server knows no rules, a cluster without node handles kills no process) is an error of its own,
 //! so that a scenario can be skipped for it.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use apiserver::faults::{Faults as ApiFaults, Rule, Selector, WatchEnd};
-use futures::future::BoxFuture;
-use futures::{StreamExt as _, stream};
+use apiserver::faults::Faults as ApiFaults;
+pub use apiserver::faults::{Fault, Rule, Selector, WatchEnd};
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -19,6 +21,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::sync::OwnedMutexGuard;
 
 use super::node::SimulatedNode;
 use crate::node::control::{Signal, Target};
@@ -29,8 +32,6 @@ pub mod socket;
 pub use schedule::{Schedule, Step, Targets};
 use socket::{SocketFault, SocketProxy};
 
-/// The podresources socket of a node, as the node sees it.
-const PODRESOURCES: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// Who holds a lease that was taken away.
 const THIEF: &str = "numaresources-testbed-fault";
 
@@ -157,8 +158,8 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The socket could not be taken over.
-    #[error("cannot get before a socket")]
+    /// Nobody could take the place of a socket's server.
+    #[error("cannot listen in the place of a socket's server")]
     Socket(#[from] socket::Error),
 }
 
@@ -180,24 +181,33 @@ pub trait NodeFaults: Send + Sync {
     fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
     /// Starts the stopped kubelet as it was.
     fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
-    /// Where the podresources socket of the node is on this machine.
-    fn podresources_socket(&self, node: &str) -> PathBuf;
+    /// Ends the service of the podresources socket with all its connections. The answer is where on this machine another server can take
+    /// its place.
+    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>>;
+    /// Serves the podresources socket again.
+    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
 }
 
-/// The simulated nodes of a cluster.
-#[derive(Clone, Copy, Debug)]
-pub struct SimulatedNodes<'a>(pub &'a [SimulatedNode]);
+/// The simulated nodes of a cluster, as long as it lives: to know its faults keeps nobody from taking it down.
+#[derive(Clone, Debug)]
+pub struct SimulatedNodes(Weak<[SimulatedNode]>);
 
-impl<'a> SimulatedNodes<'a> {
-    fn find(&self, name: &str) -> Result<&'a SimulatedNode, Failed> {
-        let mut nodes = self.0.iter();
-        nodes
-            .find(|node| node.name() == name)
-            .ok_or_else(|| Box::new(Error::NoNode(name.to_owned())) as Failed)
+impl SimulatedNodes {
+    /// These nodes.
+    pub fn new(nodes: &Arc<[SimulatedNode]>) -> Self {
+        Self(Arc::downgrade(nodes))
+    }
+
+    /// The nodes, and which of them has that name.
+    fn find(&self, name: &str) -> Result<(Arc<[SimulatedNode]>, usize), Failed> {
+        let gone = || Box::new(Error::NoNode(name.to_owned())) as Failed;
+        let nodes = self.0.upgrade().ok_or_else(gone)?;
+        let index = nodes.iter().position(|node| node.name() == name);
+        Ok((nodes, index.ok_or_else(gone)?))
     }
 }
 
-impl NodeFaults for SimulatedNodes<'_> {
+impl NodeFaults for SimulatedNodes {
     fn knows(&self, node: &str) -> bool {
         self.find(node).is_ok()
     }
@@ -208,36 +218,53 @@ impl NodeFaults for SimulatedNodes<'_> {
         target: &'a Target,
         signal: Signal,
     ) -> BoxFuture<'a, Result<(), Failed>> {
-        Box::pin(async move { Ok(self.find(node)?.signal(target, signal)?) })
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].signal(target, signal)?)
+        })
     }
 
     fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
         Box::pin(async move {
-            self.find(node)?.stop_kubelet();
+            let (nodes, index) = self.find(node)?;
+            nodes[index].stop_kubelet();
             Ok(())
         })
     }
 
     fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
-        Box::pin(async move { Ok(self.find(node)?.start_kubelet().await?) })
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].start_kubelet().await?)
+        })
     }
 
-    fn podresources_socket(&self, node: &str) -> PathBuf {
-        let socket = Path::new(PODRESOURCES);
-        self.find(node)
-            .map_or_else(|_| socket.to_owned(), |node| node.host_path(socket))
+    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].stop_podresources().await)
+        })
+    }
+
+    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].start_podresources().await?)
+        })
     }
 }
 
 /// The faults of a cluster.
 #[derive(Clone)]
-pub struct Faults<'a> {
+pub struct Faults {
     client: Client,
     api: Option<ApiFaults>,
-    nodes: Option<Arc<dyn NodeFaults + 'a>>,
+    nodes: Option<Arc<dyn NodeFaults>>,
+    /// Kubelets that something is done to; nothing else is done to them meanwhile.
+    busy: Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>,
 }
 
-impl std::fmt::Debug for Faults<'_> {
+impl std::fmt::Debug for Faults {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Faults")
             .field("api", &self.api.is_some())
@@ -255,10 +282,15 @@ impl Drop for RuleInForce<'_> {
     }
 }
 
-impl<'a> Faults<'a> {
+impl Faults {
     /// The faults of a cluster: `client` with the rights to write leases, the rest as far as the cluster has it.
     pub fn new(client: Client, api: Option<ApiFaults>, nodes: Option<Arc<dyn NodeFaults>>) -> Self {
-        Self { client, api, nodes }
+        Self {
+            client,
+            api,
+            nodes,
+            busy: Arc::default(),
+        }
     }
 
     /// The rules of the API server, where it is ours.
@@ -267,7 +299,7 @@ impl<'a> Faults<'a> {
         self.api.as_ref().ok_or(unsupported)
     }
 
-    fn nodes(&self, node: &str) -> Result<&(dyn NodeFaults + 'a), Error> {
+    fn nodes(&self, node: &str) -> Result<&dyn NodeFaults, Error> {
         let nodes = self.nodes.as_deref();
         let nodes = nodes.ok_or(Error::Unsupported("disturb its nodes"))?;
         if nodes.knows(node) {
@@ -277,14 +309,25 @@ impl<'a> Faults<'a> {
         }
     }
 
-    /// Makes something go wrong for a time, and puts it right again; what is momentary ignores the time. The answer is how many requests
-    /// or watches it struck, where that can be counted.
+    /// Makes something go wrong for a time, and puts it right again; what is momentary ignores the time. The answer is how many requests,
+    /// watches or connections it struck, where that can be counted.
+    ///
+    /// When this is dropped before its end, rules of the API server are taken back; nodes stay as they are then.
     pub async fn inflict(&self, what: &Disturbance, lasting: Duration) -> Result<u64, Error> {
+        self.inflict_until(what, tokio::time::sleep(lasting)).await
+    }
+
+    /// The same until something is over.
+    pub async fn inflict_until(
+        &self,
+        what: &Disturbance,
+        over: impl Future<Output = ()>,
+    ) -> Result<u64, Error> {
         match what {
             Disturbance::Api { rule } => {
                 let api = self.api()?;
                 let rule = RuleInForce(api, api.add(rule.clone()));
-                tokio::time::sleep(lasting).await;
+                over.await;
                 Ok(api.hits(rule.1))
             }
             Disturbance::EndWatches { select, how } => {
@@ -295,26 +338,54 @@ impl<'a> Faults<'a> {
                 Ok(0)
             }
             Disturbance::Outage => {
-                self.api()?.outage(lasting).await;
+                let api = self.api()?;
+                api.down().await;
+                over.await;
+                api.up().await;
                 Ok(0)
             }
             Disturbance::LoseLease { namespace, name } => self.take_lease(namespace, name).await,
             Disturbance::Kill { process } => self.signal(process, Signal::Kill, "kill").await,
             Disturbance::Stop { process } => {
                 self.signal(process, Signal::Stop, "stop").await?;
-                tokio::time::sleep(lasting).await;
+                over.await;
                 self.signal(process, Signal::Cont, "continue").await
             }
-            Disturbance::Silence { node } => self.silence(node, lasting).await,
-            Disturbance::RestartKubelet { node } => self.silence(node, Duration::ZERO).await,
-            Disturbance::PodResources { node, fault } => {
-                let socket = self.nodes(node)?.podresources_socket(node);
-                let proxy = SocketProxy::insert(&socket)?;
-                proxy.set(Some(*fault));
-                tokio::time::sleep(lasting).await;
-                Ok(proxy.struck())
+            Disturbance::Silence { node } => self.silence(node, over).await,
+            Disturbance::RestartKubelet { node } => {
+                self.silence(node, std::future::ready(())).await
             }
+            Disturbance::PodResources { node, fault } => self.spoil(node, *fault, over).await,
         }
+    }
+
+    /// Another disturbance of the same kubelet waits until this is dropped.
+    async fn alone(&self, node: &str) -> OwnedMutexGuard<()> {
+        let one = {
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(busy.entry(node.to_owned()).or_default())
+        };
+        one.lock_owned().await
+    }
+
+    async fn spoil(
+        &self,
+        node: &str,
+        fault: SocketFault,
+        over: impl Future<Output = ()>,
+    ) -> Result<u64, Error> {
+        let nodes = self.nodes(node)?;
+        let _alone = self.alone(node).await;
+        let socket = nodes.stop_podresources(node).await;
+        let socket = socket.map_err(failed(node, "end its podresources service"))?;
+        let bad = SocketProxy::instead(&socket, fault);
+        if bad.is_ok() {
+            over.await;
+        }
+        let struck = bad.map(|bad| bad.struck());
+        let started = nodes.start_podresources(node).await;
+        started.map_err(failed(node, "serve podresources again"))?;
+        Ok(struck?)
     }
 
     async fn signal(
@@ -328,11 +399,12 @@ impl<'a> Faults<'a> {
         sent.map(|()| 1).map_err(failed(node, what))
     }
 
-    async fn silence(&self, node: &str, lasting: Duration) -> Result<u64, Error> {
+    async fn silence(&self, node: &str, over: impl Future<Output = ()>) -> Result<u64, Error> {
         let nodes = self.nodes(node)?;
+        let _alone = self.alone(node).await;
         let stopped = nodes.stop_kubelet(node).await;
         stopped.map_err(failed(node, "stop its kubelet"))?;
-        tokio::time::sleep(lasting).await;
+        over.await;
         let started = nodes.start_kubelet(node).await;
         started
             .map(|()| 1)
@@ -362,18 +434,34 @@ impl<'a> Faults<'a> {
 
     /// Plays a schedule, each step at its time, also while earlier ones last. The answers are those of the steps, in their order.
     pub async fn play(&self, schedule: &Schedule) -> Vec<Result<u64, Error>> {
+        let answers = self.play_until(schedule, std::future::pending()).await;
+        // without an end every step has its turn
+        answers.into_iter().flatten().collect()
+    }
+
+    /// The same until something is over: then what is wrong is put right at once, and steps that have not begun have no answer.
+    pub async fn play_until(
+        &self,
+        schedule: &Schedule,
+        over: impl Future<Output = ()>,
+    ) -> Vec<Option<Result<u64, Error>>> {
         let start = tokio::time::Instant::now();
-        let mut answers: Vec<(usize, Result<u64, Error>)> =
-            stream::iter(schedule.steps.iter().enumerate())
-                .map(|(number, step)| async move {
-                    tokio::time::sleep_until(start + step.after()).await;
-                    (number, self.inflict(&step.what, step.lasting()).await)
-                })
-                .buffer_unordered(schedule.steps.len().max(1))
-                .collect()
-                .await;
-        answers.sort_by_key(|(number, _)| *number);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        let over = over.shared();
+        let steps = schedule.steps.iter().map(async |step| {
+            let turn = tokio::time::sleep_until(start + step.after());
+            tokio::select! {
+                () = turn => {}
+                () = over.clone() => return None,
+            }
+            let over = async {
+                tokio::select! {
+                    () = tokio::time::sleep(step.lasting()) => {}
+                    () = over.clone() => {}
+                }
+            };
+            Some(self.inflict_until(&step.what, over).await)
+        });
+        join_all(steps).await
     }
 }
 

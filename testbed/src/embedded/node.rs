@@ -34,7 +34,7 @@ mod worker;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fixtures::machines::{Machine, format_cpu_list};
@@ -61,6 +61,8 @@ use crate::node::programs::device_plugin::{self, DeviceArg};
 
 /// Time for a node to report itself ready with all devices.
 const READY: Duration = Duration::from_secs(30);
+/// The podresources socket, in the kubelet's directory.
+const PODRESOURCES: &str = "pod-resources/kubelet.sock";
 /// Port of URLs that name none.
 const HTTPS: u16 = 443;
 
@@ -123,6 +125,10 @@ pub struct SimulatedNode {
     lasting: Vec<JoinHandle<()>>,
     /// Tasks that live as long as its kubelet runs.
     running: Mutex<Vec<JoinHandle<()>>>,
+    /// The one of them that serves PodResources.
+    lister: Mutex<Option<JoinHandle<()>>>,
+    /// Those that were told to end and may hold sockets until they have.
+    ending: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for NodeOptions {
@@ -199,6 +205,8 @@ impl SimulatedNode {
             boot: uuid::Uuid::new_v4().to_string(),
             lasting: vec![recording],
             running: Mutex::default(),
+            lister: Mutex::default(),
+            ending: Mutex::default(),
         };
         node.run().await?;
         let kubelet = &node.kubelet;
@@ -221,13 +229,9 @@ impl SimulatedNode {
     async fn run(&self) -> Result<(), Error> {
         let kubelet = &self.kubelet;
         self.abort_running();
-        let running = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let former = std::mem::take(&mut *running());
-        for task in former {
-            // Its socket is closed when it is gone; that it was aborted is no news.
-            let _ = task.await;
-        }
-        let mut tasks = kubelet.managers.serve().await?;
+        self.ended().await;
+        let mut tasks = vec![kubelet.managers.serve().await?];
+        self.start_podresources().await?;
         let listener = endpoint::listen(kubelet).await?;
         let facts = registration::Facts {
             taints: self.plan.taints.clone(),
@@ -268,7 +272,7 @@ impl SimulatedNode {
             facts,
         )));
         tasks.push(tokio::spawn(registration::renew(Arc::clone(kubelet), node)));
-        *running() = tasks;
+        *lock(&self.running) = tasks;
         Ok(())
     }
 
@@ -314,10 +318,40 @@ impl SimulatedNode {
     }
 
     fn abort_running(&self) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        for task in running.iter() {
+        let mut tasks = std::mem::take(&mut *lock(&self.running));
+        tasks.extend(lock(&self.lister).take());
+        for task in &tasks {
             task.abort();
         }
+        lock(&self.ending).append(&mut tasks);
+    }
+
+    /// Waits until the tasks that were told to end hold nothing any more.
+    async fn ended(&self) {
+        let tasks = std::mem::take(&mut *lock(&self.ending));
+        for task in tasks {
+            // it was aborted, so its outcome says nothing
+            let _ = task.await;
+        }
+    }
+
+    /// Ends the service of the podresources socket and all connections to it; returns when nothing is at its path any more, which is the
+    /// answer.
+    pub async fn stop_podresources(&self) -> PathBuf {
+        let task = lock(&self.lister).take();
+        if let Some(task) = task {
+            task.abort();
+            lock(&self.ending).push(task);
+        }
+        self.ended().await;
+        self.kubelet.layout.kubelet(PODRESOURCES)
+    }
+
+    /// Serves the podresources socket again.
+    pub async fn start_podresources(&self) -> Result<(), Error> {
+        let task = self.kubelet.managers.list().await?;
+        *lock(&self.lister) = Some(task);
+        Ok(())
     }
 
     /// Waits until the API server has the node as ready, with all devices of its machine.
@@ -399,10 +433,7 @@ impl SimulatedNode {
 
     /// The settings that the kubelet was started with last.
     pub fn kubelet_settings(&self) -> KubeletSettings {
-        self.settings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.settings).clone()
     }
 
     /// Stops the kubelet: the node goes silent, its containers live on.
@@ -534,4 +565,8 @@ impl SimulatedNode {
         }
         facts
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,7 @@
 //! The controllers and the default scheduler on the embedded API server. The tests play the kubelets.
 
+mod compared;
+mod eviction;
 mod harness;
 mod life;
 mod owners;

@@ -77,8 +77,16 @@ impl NodeFaults for Remembering {
         self.note(format!("start kubelet {node}"))
     }
 
-    fn podresources_socket(&self, _: &str) -> PathBuf {
-        self.socket.clone()
+    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {
+        self.done
+            .lock()
+            .unwrap()
+            .push(format!("stop podresources {node}"));
+        Box::pin(std::future::ready(Ok(self.socket.clone())))
+    }
+
+    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        self.note(format!("start podresources {node}"))
     }
 }
 
@@ -222,6 +230,29 @@ async fn a_socket_passes_hangs_answers_garbage_refuses_and_is_given_back() {
     assert_eq!(ask(&mut direct).await, b"ping");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     server.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_came_anew_keeps_its_name_and_one_that_was_stopped_is_stood_in_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubelet.sock");
+    let first = echo(&path);
+    let proxy = SocketProxy::insert(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = echo(&path);
+    drop(proxy);
+    let mut direct = UnixStream::connect(&path).await.unwrap();
+    assert_eq!(ask(&mut direct).await, b"ping");
+    first.abort();
+    second.abort();
+    std::fs::remove_file(&path).unwrap();
+
+    let bad = SocketProxy::instead(&path, SocketFault::Garbage).unwrap();
+    let mut garbled = UnixStream::connect(&path).await.unwrap();
+    assert_ne!(ask(&mut garbled).await, b"ping");
+    assert_eq!(bad.struck(), 1);
+    drop(bad);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[tokio::test]

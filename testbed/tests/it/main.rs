@@ -7,6 +7,7 @@
 
 mod cluster;
 mod controllers;
+mod disturbed;
 mod embedded_node;
 mod faults;
 mod kubelet;

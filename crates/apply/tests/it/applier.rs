@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::control_plane::ControlPlane;
+use crate::server;
 
 fn config_map(data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default", "labels": {"ours": "1"}}, "data": data})
@@ -27,8 +27,8 @@ fn deployment(env: &Value) -> Value {
 
 #[tokio::test]
 async fn objects_are_written_only_when_they_differ() {
-    let plane = ControlPlane::start().await;
-    let client = plane.client().await;
+    let plane = server().await;
+    let client = plane.client().await.unwrap();
     let applier = Applier::new(client.clone());
     let outcome = async |object: Value| applier.apply(&object).await.unwrap().outcome;
 
@@ -98,8 +98,8 @@ async fn objects_are_written_only_when_they_differ() {
 
 #[tokio::test]
 async fn failures_name_the_object_and_the_cause() {
-    let plane = ControlPlane::start().await;
-    let applier = Applier::new(plane.client().await);
+    let plane = server().await;
+    let applier = Applier::new(plane.client().await.unwrap());
     let mut object = config_map(&json!({}));
     object["metadata"]["namespace"] = json!("nowhere");
     let error = applier.apply(&object).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Every field, enum, default and rule of the definitions, as a real API server applies them (operator.md 1, rte.md 1).
+//! Every field, enum, default and rule of the definitions, as the API server applies them (operator.md 1, rte.md 1).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::control_plane::ControlPlane;
+use crate::server;
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const OPERATOR: &str = "numaresourcesoperator";
@@ -127,8 +127,8 @@ fn zone(fields: &Value) -> Value {
 
 #[tokio::test]
 async fn definitions_accept_and_refuse_what_the_apis_say() {
-    let plane = ControlPlane::start().await;
-    let client = plane.client().await;
+    let plane = server().await;
+    let client = plane.client().await.unwrap();
     install(&client).await;
     let server = Server {
         client: client.clone(),

@@ -1,4 +1,4 @@
-//! Everything that the operator installs, taken by a real API server, twice.
+//! Everything that the operator installs, taken by an API server, twice.
 
 use api::operator::LogLevel;
 use api::operator::v1::{NodeGroup, NumaResourcesOperator};
@@ -9,7 +9,7 @@ use manifests::rte::{Image, NodeSelection, Pool};
 use manifests::{operator, rte, scheduler, to_value};
 use serde_json::Value;
 
-use crate::control_plane::ControlPlane;
+use crate::server;
 
 const NAMESPACE: &str = "numaresources";
 
@@ -68,8 +68,8 @@ fn objects() -> Vec<Value> {
 
 #[tokio::test]
 async fn every_object_is_accepted_and_is_right_at_once() {
-    let plane = ControlPlane::start().await;
-    let client = plane.client().await;
+    let plane = server().await;
+    let client = plane.client().await.unwrap();
     let all = objects();
     let applied = Applier::new(client.clone()).apply_all(&all).await.unwrap();
     assert!(

@@ -1,4 +1,5 @@
-//! Against a real etcd and kube-apiserver: what the definitions accept and refuse, and what the applier writes.
+//! What the definitions accept and refuse, and what the applier writes: on the embedded API server, with `NUMARESOURCES_LANE=local` on a
+//! real one.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -6,6 +7,15 @@
 )]
 
 mod applier;
-mod control_plane;
 mod definitions;
 mod install;
+
+use testbed::api_server::ApiServer;
+use testbed::lane::Lane;
+
+/// The API server of this run's lane.
+async fn server() -> ApiServer {
+    ApiServer::start(Lane::from_environment().unwrap())
+        .await
+        .unwrap()
+}

@@ -23,6 +23,8 @@ use super::{MANAGER, objects};
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Annotation of slices: since when what they say is so.
+const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Label of the endpoints of a service without an address of its own.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
@@ -189,7 +191,7 @@ impl Controller {
                 })
             })
             .collect();
-        let slice_ports = ports
+        let slice_ports: Vec<SlicePort> = ports
             .iter()
             .map(|port| SlicePort {
                 name: Some(port.name.clone().unwrap_or_default()),
@@ -201,11 +203,13 @@ impl Controller {
         let mut wanted = EndpointSlice {
             address_type: "IPv4".to_owned(),
             endpoints,
-            ports: Some(slice_ports),
+            // ports are those of endpoints
+            ports: Some(slice_ports).filter(|_| !pods.is_empty()),
             metadata: ObjectMeta {
                 generate_name: Some(format!("{}-", objects::name(&**service))),
                 namespace: service.metadata.namespace.clone(),
                 labels: Some(labels),
+                annotations: trigger(pods).map(|at| [(TRIGGER.to_owned(), at)].into()),
                 owner_references: Some(vec![objects::control(&**service)]),
                 ..ObjectMeta::default()
             },
@@ -223,8 +227,11 @@ impl Controller {
         if same {
             return Ok(());
         }
+        let mut annotations = slice.metadata.annotations.clone().unwrap_or_default();
+        annotations.extend(wanted.metadata.annotations.take().unwrap_or_default());
         wanted.metadata = ObjectMeta {
             labels: wanted.metadata.labels,
+            annotations: Some(annotations).filter(|map| !map.is_empty()),
             ..slice.metadata.clone()
         };
         self.slices.replace(&wanted).await?;
@@ -320,6 +327,15 @@ fn selects(service: &Service, pod: &Pod) -> bool {
                 .iter()
                 .all(|(key, value)| objects::labels(pod).get(key) == Some(value))
     })
+}
+
+/// When the newest of the pods became what it is.
+fn trigger(pods: &[Arc<Pod>]) -> Option<String> {
+    let ready = pods
+        .iter()
+        .filter_map(|pod| objects::pod_condition(pod, "Ready"));
+    let newest = ready.filter_map(|held| held.last_transition_time.as_ref());
+    newest.map(|time| time.0).max().map(|time| time.to_string())
 }
 
 fn address(pod: &Pod) -> Option<&str> {

@@ -20,6 +20,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use self::graph::{Entry, Graph};
@@ -40,15 +41,25 @@ const UNKNOWN_KIND: Duration = Duration::from_secs(30);
 
 /// A kind that is watched.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(crate) struct Known {
     api: ApiResource,
     namespaced: bool,
 }
 
 impl Known {
     /// Resource and group, as one word.
-    fn word(&self) -> String {
+    pub(crate) fn word(&self) -> String {
         format!("{}.{}", self.api.plural, self.api.group)
+    }
+
+    /// Whether it is pods.
+    pub(crate) fn is_pods(&self) -> bool {
+        self.api.plural == "pods" && self.api.group.is_empty()
+    }
+
+    /// The objects of a namespace.
+    pub(crate) fn api_in(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(client.clone(), namespace, &self.api)
     }
 }
 
@@ -63,6 +74,8 @@ pub(crate) struct Controller {
     mirrored: Mutex<HashSet<String>>,
     definitions: Arc<Mirror<CustomResourceDefinition>>,
     changed: Arc<tokio::sync::Notify>,
+    /// Whether all kinds are known.
+    discovered: watch::Sender<bool>,
 }
 
 /// What is to be done with an object.
@@ -94,6 +107,7 @@ impl Controller {
             mirrored: Mutex::default(),
             definitions: Arc::clone(&definitions),
             changed: Arc::default(),
+            discovered: watch::Sender::new(false),
         });
         let changed = Arc::clone(&this.changed);
         definitions
@@ -132,6 +146,23 @@ impl Controller {
                 queue.add(uid);
             }
         });
+    }
+
+    /// Returns once all kinds that are served are known.
+    pub(crate) async fn discovered(&self) {
+        // the sender is in the collector itself, so it cannot be gone
+        let _ = self.discovered.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// All kinds of objects that are in namespaces. Events are among them, which own nothing and are owned by nothing.
+    pub(crate) fn namespaced_kinds(&self) -> Vec<Arc<Known>> {
+        let events = Known {
+            api: ApiResource::erase::<k8s_openapi::api::core::v1::Event>(&()),
+            namespaced: true,
+        };
+        let kinds = lock(&self.kinds);
+        let namespaced = kinds.values().filter(|known| known.namespaced).cloned();
+        namespaced.chain([Arc::new(events)]).collect()
     }
 
     /// Works; does not end by itself.
@@ -194,6 +225,7 @@ impl Controller {
                 running.insert(word, watches.spawn(task));
             }
             tracing::trace!(watches = running.len(), "Watching all kinds");
+            self.discovered.send_replace(true);
             while watches.try_join_next().is_some() {}
             self.changed.notified().await;
         }

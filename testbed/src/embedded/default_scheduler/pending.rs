@@ -119,6 +119,8 @@ impl Pending {
 
     /// An attempt failed for another reason.
     pub(super) fn fail(&mut self, key: &ObjectKey, priority: i32) {
+        // it may have been tried again while the first attempt was written
+        self.leave(key);
         let errors = self.errors.entry(key.clone()).or_default();
         let wait = (FIRST_BACKOFF * 2u32.saturating_pow(*errors)).min(LONGEST_BACKOFF);
         *errors = (*errors + 1).min(10);

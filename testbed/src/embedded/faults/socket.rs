@@ -1,8 +1,10 @@
-//! A bad unix socket: something that gets before a server's socket and passes bytes on, until it is told not to.
+//! A bad unix socket: something that gets before a server's socket and passes bytes on, until it is told not to; or that takes the place
+//! of a server that was stopped.
 //!
-//! The server's socket file is moved aside and another one listens under its name, so whoever connects from then on passes through
-//! here; connections that are open already are not touched. When the proxy is dropped the server has its name back.
+//! To get before a server, its socket file is moved aside and another one listens under its name, so whoever connects from then on passes
+//! through here; connections that are open already are not touched. When the proxy is dropped the server has its name back.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,11 +41,14 @@ pub struct Error {
     source: std::io::Error,
 }
 
-/// A proxy before a socket; the server has its socket back when this is dropped.
+/// A proxy before a socket or in the place of one; the server has its socket back when this is dropped.
 #[derive(Debug)]
 pub struct SocketProxy {
     path: PathBuf,
-    behind: PathBuf,
+    /// Where the server's socket is meanwhile, when there is a server.
+    behind: Option<PathBuf>,
+    /// Our socket, to be told from that of a server that was started anew.
+    ours: Option<Identity>,
     fault: watch::Sender<Option<SocketFault>>,
     struck: Arc<AtomicU64>,
     _accepting: JoinSet<()>,
@@ -51,8 +56,16 @@ pub struct SocketProxy {
 
 impl Drop for SocketProxy {
     fn drop(&mut self) {
-        // the name goes from one socket to the other in one step; a server that was started anew meanwhile has taken the name itself
-        if let Err(error) = std::fs::rename(&self.behind, &self.path) {
+        // a server that was started anew meanwhile has taken the name itself
+        let is_ours = self.ours.is_some() && identity(&self.path) == self.ours;
+        let done = match &self.behind {
+            // the name goes from one socket to the other in one step
+            Some(behind) if is_ours => std::fs::rename(behind, &self.path),
+            Some(behind) => std::fs::remove_file(behind),
+            None if is_ours => std::fs::remove_file(&self.path),
+            None => Ok(()),
+        };
+        if let Err(error) = done {
             tracing::warn!(path = %self.path.display(), %error, "Socket not put back");
         }
     }
@@ -79,7 +92,26 @@ impl SocketProxy {
             failed("move")(source)
         })?;
         std::fs::rename(&ours, path).map_err(failed("replace"))?;
-        let fault = watch::Sender::new(None);
+        Ok(Self::start(path, listener, Some(behind), None))
+    }
+
+    /// Takes the place of a server that was stopped.
+    pub fn instead(path: &Path, fault: SocketFault) -> Result<Self, Error> {
+        let listener = UnixListener::bind(path).map_err(|source| Error {
+            action: "listen at",
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self::start(path, listener, None, Some(fault)))
+    }
+
+    fn start(
+        path: &Path,
+        listener: UnixListener,
+        behind: Option<PathBuf>,
+        fault: Option<SocketFault>,
+    ) -> Self {
+        let fault = watch::Sender::new(fault);
         let struck = Arc::new(AtomicU64::new(0));
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(
@@ -88,13 +120,14 @@ impl SocketProxy {
             fault.subscribe(),
             Arc::clone(&struck),
         ));
-        Ok(Self {
+        Self {
             path: path.to_owned(),
             behind,
+            ours: identity(path),
             fault,
             struck,
             _accepting: accepting,
-        })
+        }
     }
 
     /// Makes the socket bad, or good again. A change ends the connections that pass through, so that who uses them meets it.
@@ -112,9 +145,17 @@ impl SocketProxy {
     }
 }
 
+/// What tells a socket file from its successor at the same path; the time is part of it because numbers are used again.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    let it = std::fs::symlink_metadata(path).ok()?;
+    Some((it.dev(), it.ino(), it.ctime(), it.ctime_nsec()))
+}
+
 async fn accept(
     listener: UnixListener,
-    behind: PathBuf,
+    behind: Option<PathBuf>,
     mut fault: watch::Receiver<Option<SocketFault>>,
     struck: Arc<AtomicU64>,
 ) {
@@ -139,9 +180,10 @@ async fn accept(
     }
 }
 
-async fn serve(mut client: UnixStream, behind: PathBuf, fault: Option<SocketFault>) {
+async fn serve(mut client: UnixStream, behind: Option<PathBuf>, fault: Option<SocketFault>) {
     match fault {
         None => {
+            let Some(behind) = behind else { return };
             if let Ok(mut server) = UnixStream::connect(&behind).await {
                 // either side may end it in any way
                 let _ = copy_bidirectional(&mut client, &mut server).await;

@@ -327,19 +327,22 @@ impl Managers {
     }
 
     /// Serves the sockets of the node until the tasks are aborted.
-    pub(crate) async fn serve(self: &Arc<Self>) -> Result<Vec<JoinHandle<()>>, Error> {
+    pub(crate) async fn serve(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
         self.write(&mut self.lock());
-        let registration = plugins::serve(self).await?;
-        let socket = Socket::new(self.layout.kubelet("pod-resources/kubelet.sock"))?;
+        plugins::serve(self).await
+    }
+
+    /// Serves PodResources; the connections end with the task.
+    pub(crate) async fn list(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
+        let socket = Socket::new(self.layout.kubelet(super::PODRESOURCES))?;
         let listener = Listener::bind(&socket, 0o660).await?;
         let service = PodResourcesListerServer::new(Lister(Arc::clone(self)));
-        let lister = tokio::spawn(async move {
+        Ok(tokio::spawn(async move {
             let served = listener.serve(Routes::new(service), std::future::pending());
             if let Err(error) = served.await {
                 tracing::warn!(%error, "The podresources socket is served no longer");
             }
-        });
-        Ok(vec![registration, lister])
+        }))
     }
 
     /// Hangs up on the plugins, as when a kubelet stops: they will come again.

@@ -32,11 +32,14 @@ pub(super) struct Cluster {
 
 /// A client of a server for its administrator.
 pub(super) async fn client_of(server: &Running) -> Client {
+    Client::try_from(config_of(server).await).unwrap()
+}
+
+async fn config_of(server: &Running) -> Config {
     let config = Kubeconfig::from_yaml(&server.kubeconfig(&server.admin_token)).unwrap();
-    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+    Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
-        .unwrap();
-    Client::try_from(config).unwrap()
+        .unwrap()
 }
 
 impl Cluster {
@@ -70,6 +73,13 @@ impl Cluster {
             Api::namespaced(cluster.client.clone(), "default");
         until(&accounts, "default", |found| found.is_some()).await;
         cluster
+    }
+
+    /// A client that hands every refusal on and tries nothing again by itself.
+    pub(super) async fn impatient(&self) -> Client {
+        let mut config = config_of(&self.server).await;
+        config.default_retry = false;
+        Client::try_from(config).unwrap()
     }
 
     /// Adds a Ready node.

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams,
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     PropagationPolicy,
 };
 use serde_json::json;
@@ -209,4 +209,64 @@ async fn a_namespace_gets_its_account_and_the_authority_and_they_come_back() {
     .await
     .unwrap();
     until(&maps, "kube-root-ca.crt", authority).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_deleted_says_what_holds_it_and_goes_with_the_last() {
+    let cluster = Cluster::start(&["a"]).await;
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    make(&namespaces, json!({"metadata": {"name": "doomed"}})).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), "doomed");
+    until(&accounts, "default", |found| found.is_some()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "doomed");
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+    make(&maps, held).await;
+    make(&maps, json!({"metadata": {"name": "free"}})).await;
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), "doomed");
+    make(&deployments, deployment("web", 2)).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "doomed");
+    until_all(&pods, "app=web", |pods| pods.len() == 2).await;
+    namespaces
+        .delete("doomed", &DeleteParams::default())
+        .await
+        .unwrap();
+    let told = |namespace: Option<&Namespace>, kind: &str| -> Option<(String, String)> {
+        let conditions = namespace?.status.clone()?.conditions?;
+        let held = conditions.into_iter().find(|held| held.type_ == kind)?;
+        Some((held.status, held.message.unwrap_or_default()))
+    };
+    let wanted = (
+        "True".to_owned(),
+        "Some resources are remaining: configmaps. has 1 resource instances".to_owned(),
+    );
+    let found = until(&namespaces, "doomed", |found| {
+        told(found, "NamespaceContentRemaining").as_ref() == Some(&wanted)
+    })
+    .await;
+    assert_eq!(
+        told(found.as_ref(), "NamespaceFinalizersRemaining")
+            .unwrap()
+            .1,
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+    );
+    assert!(
+        pods.list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    maps.patch("held", &PatchParams::default(), &free)
+        .await
+        .unwrap();
+    until(&namespaces, "doomed", |found| found.is_none()).await;
+    assert!(
+        accounts
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
 }

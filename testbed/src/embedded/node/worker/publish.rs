@@ -1,5 +1,7 @@
 //! Telling the API server about a pod.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
@@ -38,7 +40,8 @@ impl Worker {
             qos: self.qos,
         };
         let status = status::of(&view, Timestamp::now());
-        if self.said.as_ref() == Some(&status) && !self.is_untold {
+        let is_told = self.said.as_ref() == Some(&status) && !self.is_untold;
+        if is_told && !self.is_contradicted() {
             return true;
         }
         if is_static && matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
@@ -103,6 +106,20 @@ impl Worker {
                 false
             }
         }
+    }
+
+    /// Whether somebody else changed what is the kubelet's to say, as the node lifecycle controller does while it hears nothing of the
+    /// node. Kubelets put it right once they see it.
+    fn is_contradicted(&self) -> bool {
+        let own = |status: Option<&PodStatus>| -> BTreeMap<String, String> {
+            let conditions = status.and_then(|status| status.conditions.as_ref());
+            let conditions = conditions.into_iter().flatten();
+            conditions
+                .filter(|condition| CONDITIONS.contains(&condition.type_.as_str()))
+                .map(|condition| (condition.type_.clone(), condition.status.clone()))
+                .collect()
+        };
+        own(self.said.as_ref()) != own(self.object().status.as_ref())
     }
 
     /// The status as it was told last, with what others have added since.

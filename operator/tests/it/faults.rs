@@ -1,0 +1,152 @@
+//! What the operator makes of an API server that has bad days: nothing that it was to do is lost. On the embedded server, which can be
+//! told to have them.
+
+use api::operator::v1::NumaResourcesOperator;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::rbac::v1::Role;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::json;
+use std::time::Duration;
+use testbed::embedded::faults::{Disturbance, Fault, Rule, Selector, WatchEnd};
+use testbed::lane::Lane;
+
+use crate::cluster::{Cluster, NAMESPACE};
+use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
+
+/// Requests of the operator.
+fn its(verbs: &[&str]) -> Selector {
+    let account = api::names::OPERATOR_SERVICE_ACCOUNT;
+    let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
+    Selector::default().user(&user).verbs(verbs)
+}
+
+async fn create(cluster: &Cluster) -> Api<NumaResourcesOperator> {
+    let crs: Api<NumaResourcesOperator> = Api::all(cluster.client.clone());
+    let pools = json!({"nodeGroups": [{"poolName": "numa-a"}, {"poolName": "numa-b"}]});
+    crs.create(&PostParams::default(), &cr(&pools))
+        .await
+        .unwrap();
+    crs
+}
+
+async fn becomes_available(cluster: &Cluster, crs: &Api<NumaResourcesOperator>) {
+    make_ready(cluster, DS_A).await;
+    make_ready(cluster, DS_B).await;
+    cluster
+        .condition(crs, CR, conditions, ("Available", "Available", ""))
+        .await;
+}
+
+/// Deletes what the operator keeps and waits until it is there again.
+async fn is_mended(cluster: &Cluster) {
+    let roles: Api<Role> = cluster.namespaced();
+    let old = cluster.appears(&roles, "rte").await.uid();
+    roles.delete("rte", &DeleteParams::default()).await.unwrap();
+    cluster
+        .eventually(|| async {
+            let found = roles.get_opt("rte").await.unwrap();
+            let found = found.and_then(|role| role.uid());
+            if found.is_some() && found != old {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conflicts_refusals_and_lost_answers_lose_no_work() {
+    let cluster = Cluster::start_on(Lane::Embedded).await;
+    let faults = cluster.faults().await;
+    let faults = faults.api().unwrap();
+    // who cannot even ask for the version ends, and is started again by a kubelet
+    let leases: Api<Lease> = cluster.namespaced();
+    cluster.appears(&leases, api::names::OPERATOR_LEASE).await;
+    let writes = ["create", "update", "patch", "delete"];
+    let rules = [
+        (its(&["update", "patch"]), Fault::Conflict),
+        (
+            its(&writes),
+            Fault::TooManyRequests {
+                retry_after_seconds: 1,
+            },
+        ),
+        (its(&writes), Fault::InternalError),
+        (its(&writes), Fault::LoseAnswer),
+        (its(&["get", "list"]), Fault::Unavailable),
+        (its(&[]), Fault::Disconnect),
+    ];
+    let rules = (1..).zip(rules).map(|(seed, (which, fault))| {
+        // the lease is renewed all the time and would eat them up
+        faults.add(Rule::new(which, fault).probability(0.3, seed).times(4))
+    });
+    let rules: Vec<_> = rules.collect();
+    let crs = create(&cluster).await;
+    becomes_available(&cluster, &crs).await;
+    for rule in rules {
+        let status = faults.remove(rule).unwrap();
+        assert!(status.hits > 0, "nothing was struck by {status:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_watches_and_forgotten_history_hide_nothing() {
+    let cluster = Cluster::start_on(Lane::Embedded).await;
+    let crs = create(&cluster).await;
+    becomes_available(&cluster, &crs).await;
+    let faults = cluster.faults().await;
+    for how in [WatchEnd::Closed, WatchEnd::Broken, WatchEnd::Expired] {
+        let select = its(&[]);
+        let end = Disturbance::EndWatches { select, how };
+        cluster
+            .eventually(|| async {
+                match faults.inflict(&end, Duration::ZERO).await.unwrap() {
+                    0 => Err("nobody watches".to_owned()),
+                    _ => Ok(()),
+                }
+            })
+            .await;
+        is_mended(&cluster).await;
+    }
+
+    // what happens while nobody can watch, and is forgotten before anybody can again
+    let api = faults.api().unwrap();
+    let deaf = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
+    api.end_watches(&its(&[]), WatchEnd::Broken);
+    let roles: Api<Role> = cluster.namespaced();
+    let old = roles.get("rte").await.unwrap().uid();
+    roles.delete("rte", &DeleteParams::default()).await.unwrap();
+    api.struck(deaf, 1).await;
+    api.compact();
+    api.remove(deaf);
+    cluster
+        .eventually(|| async {
+            let found = roles.get_opt("rte").await.unwrap();
+            let found = found.and_then(|role| role.uid());
+            if found.is_some() && found != old {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_loses_its_lease_ends_and_the_next_goes_on() {
+    let mut cluster = Cluster::start_on(Lane::Embedded).await;
+    let crs = create(&cluster).await;
+    becomes_available(&cluster, &crs).await;
+    let lost = Disturbance::LoseLease {
+        namespace: NAMESPACE.to_owned(),
+        name: api::names::OPERATOR_LEASE.to_owned(),
+    };
+    let faults = cluster.faults().await;
+    faults.inflict(&lost, Duration::ZERO).await.unwrap();
+    assert_eq!(cluster.restarted().await, Some(1));
+    // the thief's lease has to run out first
+    is_mended(&cluster).await;
+    assert_eq!(cluster.stop(), Some(0));
+}

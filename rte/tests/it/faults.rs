@@ -1,0 +1,292 @@
+//! What the exporter makes of bad days of the API server and of the kubelet's socket: what it publishes is whole and true, and it comes
+//! back by itself. On the embedded server, with the rights of its account.
+
+use std::time::Duration;
+
+use api::nrt::v1alpha2::NodeResourceTopology;
+use api::operator::LogLevel;
+use apply::{Applier, wait};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use manifests::platform::{Platform, TlsSettings};
+use manifests::rte::{Image, Options, Set};
+use manifests::to_value;
+use serde_json::{Value, json};
+use testbed::api_server::{self, ApiServer};
+use testbed::embedded::faults::socket::{SocketFault, SocketProxy};
+use testbed::embedded::faults::{Disturbance, Fault, Faults, Rule, Selector, WatchEnd};
+use testbed::lane::Lane;
+use tokio::process::Child;
+
+use crate::api_server::PATIENCE;
+use crate::kubelet::Kubelet;
+use crate::process::{ask, condition, cpus, exporter, free_port, kubelet, node, pod, terminate};
+
+const NAMESPACE: &str = "numaresources";
+const NODE: &str = "worker-0";
+
+/// A node with a kubelet that the test plays, known to an API server.
+struct Scene {
+    dir: tempfile::TempDir,
+    server: ApiServer,
+    client: Client,
+    kubelet: Kubelet,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let dir = node();
+        let server = ApiServer::start(Lane::Embedded).await.unwrap();
+        let client = server.client().await.unwrap();
+        let applier = Applier::new(client.clone());
+        let definition = api::crd::node_resource_topology();
+        applier.apply(&to_value(&definition)).await.unwrap();
+        wait::definition(&client, &definition.name_any(), PATIENCE)
+            .await
+            .unwrap();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        create(&namespaces, json!({"metadata": {"name": NAMESPACE}})).await;
+        let options = Options {
+            namespace: NAMESPACE.into(),
+            platform: Platform::Kubernetes,
+            image: Image {
+                reference: "i".into(),
+                pull_policy: None,
+                run_as_root: true,
+            },
+            log_level: LogLevel::Normal,
+            tls: TlsSettings::default(),
+            api_server_ports: vec![6443],
+        };
+        for object in Set::new(&options, &[]).objects() {
+            applier.apply(&object).await.unwrap();
+        }
+        create(
+            &Api::<Node>::all(client.clone()),
+            json!({"metadata": {"name": NODE}}),
+        )
+        .await;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+        let own = json!({"metadata": {"name": "rte-x"}, "spec": {
+            "nodeName": NODE, "containers": [{"name": "rte", "image": "i"}]}});
+        create(&pods, own).await;
+        let kubeconfig = server.account_kubeconfig(NAMESPACE, api::names::RTE);
+        api_server::write(&kubeconfig.await.unwrap(), &dir.path().join("kubeconfig")).unwrap();
+        let kubelet = kubelet();
+        kubelet.serve(&dir.path().join("kubelet.sock")).await;
+        Self {
+            dir,
+            server,
+            client,
+            kubelet,
+        }
+    }
+
+    fn start(&self, flags: &[&str]) -> Child {
+        exporter(self.dir.path(), flags).spawn().unwrap()
+    }
+
+    async fn faults(&self) -> Faults {
+        self.server.faults().await.unwrap()
+    }
+
+    /// Waits until the NRT tells what is left in each zone.
+    async fn publishes(&self, left: [&str; 2]) {
+        let api: Api<NodeResourceTopology> = Api::all(self.client.clone());
+        self.eventually(async || {
+            let found = api.get_opt(NODE).await.map_err(|error| error.to_string())?;
+            let nrt = json!(found.ok_or("there is none")?);
+            let seen = cpus(&nrt);
+            if seen == left {
+                Ok(())
+            } else {
+                Err(format!("{seen:?}"))
+            }
+        })
+        .await;
+    }
+
+    async fn version(&self) -> Option<String> {
+        let api: Api<NodeResourceTopology> = Api::all(self.client.clone());
+        api.get(NODE).await.unwrap().resource_version()
+    }
+
+    /// Waits for a condition that the exporter writes on its pod.
+    async fn tells(&self, kind: &str, status: &str) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        self.eventually(async || {
+            let pod = pods.get("rte-x").await.map_err(|error| error.to_string())?;
+            let pod = json!(pod);
+            match condition(&pod, kind) {
+                Some(seen) if seen == status => Ok(()),
+                seen => Err(format!("{seen:?}")),
+            }
+        })
+        .await;
+    }
+
+    async fn eventually(&self, check: impl AsyncFn() -> Result<(), String>) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let mut tick = tokio::time::interval(Duration::from_millis(20));
+        loop {
+            tick.tick().await;
+            match check().await {
+                Ok(()) => return,
+                Err(seen) => assert!(tokio::time::Instant::now() < deadline, "seen last: {seen}"),
+            }
+        }
+    }
+
+    /// Gives CPUs away and tells the watch of the node's pods, as a kubelet's write does.
+    async fn gives(&self, name: &str, given: &[i64]) {
+        self.kubelet.set_pods(Some(vec![pod(name, given)]));
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), "default");
+        let object = json!({"metadata": {"name": name}, "spec": {
+            "nodeName": NODE, "containers": [{"name": "c", "image": "i"}]}});
+        create(&pods, object).await;
+        let status = json!({"status": {"phase": "Running"}});
+        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+    }
+}
+
+async fn create<K>(api: &Api<K>, object: Value)
+where
+    K: Clone + serde::Serialize + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let object = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+/// Requests of the exporter.
+fn its(verbs: &[&str]) -> Selector {
+    let user = format!("system:serviceaccount:{NAMESPACE}:{}", api::names::RTE);
+    Selector::default().user(&user).verbs(verbs)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_writes_are_made_again_until_the_truth_is_there() {
+    let scene = Scene::new().await;
+    let child = scene.start(&["--sleep-interval=1s"]);
+    scene.publishes(["3", "4"]).await;
+    let faults = scene.faults().await;
+    let faults = faults.api().unwrap();
+    let writes = Selector {
+        resource: Some("noderesourcetopologies".into()),
+        ..its(&["create", "update", "patch"])
+    };
+    let all = [
+        Fault::Conflict,
+        Fault::TooManyRequests {
+            retry_after_seconds: 1,
+        },
+        Fault::InternalError,
+        Fault::Unavailable,
+        Fault::Disconnect,
+        Fault::LoseAnswer,
+    ];
+    for (number, fault) in all.into_iter().enumerate() {
+        let rule = faults.add(Rule::new(writes.clone(), fault).times(1));
+        let given: Vec<i64> = (4..=4 + number as i64 % 3).collect();
+        scene.gives(&format!("p{number}"), &given).await;
+        let left = (4 - given.len()).to_string();
+        scene.publishes(["3", &left]).await;
+        let status = faults.remove(rule).unwrap();
+        assert_eq!(status.hits, 1, "{status:?}");
+    }
+    terminate(child).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_watches_and_forgotten_history_cost_no_event() {
+    let scene = Scene::new().await;
+    // nothing is published but for events
+    let child = scene.start(&["--sleep-interval=0", "--max-events-per-second=0"]);
+    scene.publishes(["3", "4"]).await;
+    let faults = scene.faults().await;
+    let api = faults.api().unwrap();
+    for (number, how) in (1..).zip([WatchEnd::Closed, WatchEnd::Broken, WatchEnd::Expired]) {
+        let select = its(&[]);
+        let end = Disturbance::EndWatches { select, how };
+        scene
+            .eventually(
+                async || match faults.inflict(&end, Duration::ZERO).await.unwrap() {
+                    0 => Err("nobody watches".to_owned()),
+                    _ => Ok(()),
+                },
+            )
+            .await;
+        let given: Vec<i64> = (4..4 + number).collect();
+        scene.gives(&format!("p{number}"), &given).await;
+        scene.publishes(["3", &(4 - number).to_string()]).await;
+    }
+    // what happens while nobody can watch, and is forgotten before anybody can again
+    scene
+        .eventually(async || match api.open_watches(&its(&[])) {
+            0 => Err("nobody watches".to_owned()),
+            _ => Ok(()),
+        })
+        .await;
+    let deaf = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
+    api.end_watches(&its(&[]), WatchEnd::Broken);
+    scene.gives("forgotten", &[4, 5, 6, 7]).await;
+    api.struck(deaf, 1).await;
+    api.compact();
+    api.remove(deaf);
+    scene.publishes(["3", "0"]).await;
+    terminate(child).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_socket_is_told_counted_and_never_published() {
+    let scene = Scene::new().await;
+    let proxy = SocketProxy::insert(&scene.dir.path().join("kubelet.sock")).unwrap();
+    let port = free_port();
+    let flag = format!("--metrics-port={port}");
+    let child = scene.start(&[
+        "--sleep-interval=200ms",
+        "--metrics-mode=http",
+        "--metrics-ip=127.0.0.1",
+        &flag,
+    ]);
+    scene.publishes(["3", "4"]).await;
+    scene.tells("PodresourcesFetched", "True").await;
+    let mut failures = 0;
+    for (number, fault) in (1..).zip([
+        SocketFault::Garbage,
+        SocketFault::Refuses,
+        SocketFault::Hangs,
+    ]) {
+        let before = scene.version().await;
+        proxy.set(Some(fault));
+        // nobody can see it as yet
+        let given: Vec<i64> = (4..4 + number).collect();
+        scene.gives(&format!("p{number}"), &given).await;
+        scene.tells("PodresourcesFetched", "False").await;
+        assert_eq!(
+            scene.version().await,
+            before,
+            "{fault:?}: half a state was published"
+        );
+        let counted = call_failures(port).await;
+        assert!(counted > failures, "{fault:?} is not counted");
+        failures = counted;
+        proxy.set(None);
+        scene.publishes(["3", &(4 - number).to_string()]).await;
+        scene.tells("PodresourcesFetched", "True").await;
+    }
+    assert!(proxy.struck() >= 3);
+    terminate(child).await;
+}
+
+/// How many calls of the kubelet failed, by the exporter's own count.
+async fn call_failures(port: u16) -> u64 {
+    let text = ask(port, "/metrics").await;
+    let lines = text.lines();
+    lines
+        .filter(|line| line.starts_with(api::metrics::POD_RESOURCES_FAILURES))
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
+        .sum()
+}

@@ -1,0 +1,251 @@
+//! Bad days change no verdict: tier0 on an embedded cluster, first in peace, then again and again while requests fail, watches end, leases
+//! are lost, processes die or stand still, and kubelets and their sockets go bad, drawn from a seed.
+//!
+//! Everything that goes wrong is put right again after seconds, as on the bad days of a real cluster. The suite's own requests are left
+//! alone: it is who looks. `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_FAULT_SECONDS` is how long it lasts at least (60).
+#![expect(
+    clippy::print_stdout,
+    reason = "what clippy allows in test functions, the code that they share may do too"
+)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use api::names;
+use clap::Parser;
+use reports::event::Verdict;
+use suite::interrupt::Interrupt;
+use suite::recorder::Deadlines;
+use suite::run::{self, Places};
+use suite::scenario::Scenario;
+use suite::scenarios;
+use suite::select::Selection;
+use suite::session::Session;
+use suite::setup::{Lane, Options};
+use testbed::cli::PlanArgs;
+use testbed::embedded::EmbeddedCluster;
+use testbed::embedded::faults::{Process, Schedule, Targets};
+use testbed::lane;
+use testbed::node::control::State;
+use tokio::sync::watch;
+
+/// How long it is disturbed at least, in seconds, unless the environment says otherwise.
+const SECONDS: u64 = 60;
+/// What goes wrong in a minute.
+const PER_MINUTE: u32 = 30;
+/// What is drawn at a time: processes come and go meanwhile.
+const DRAWN_AT_ONCE: Duration = Duration::from_secs(20);
+
+#[derive(Parser)]
+struct Plan {
+    #[command(flatten)]
+    plan: PlanArgs,
+}
+
+#[test]
+fn bad_days_change_no_verdict_of_tier0() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let seed = number("NUMARESOURCES_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
+    let seconds = number("NUMARESOURCES_FAULT_SECONDS").unwrap_or(SECONDS);
+    println!("NUMARESOURCES_SEED={seed} repeats this run");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be made");
+    runtime.block_on(check(seed, Duration::from_secs(seconds)));
+}
+
+async fn check(seed: u64, length: Duration) {
+    let places = Places::new(
+        &Path::new(env!("CARGO_TARGET_TMPDIR")).join("disturbed"),
+        None,
+    );
+    let (stream, _) =
+        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+    let scenarios = scenarios::all();
+    let selection = Selection {
+        labels: Some("tier0 && !openshift".to_owned()),
+        ..Selection::default()
+    };
+    let selected = selection.apply(&scenarios).expect("tier0 is not empty");
+    let chosen: Vec<&Scenario> = scenarios
+        .iter()
+        .zip(&selected)
+        .filter_map(|(scenario, selected)| selected.then_some(scenario))
+        .collect();
+    let options = Options {
+        lane: Lane::Own(lane::Lane::Embedded),
+        plan: Plan::parse_from(["disturbed"]).plan,
+        state_root: None,
+        install: true,
+        manifests: None,
+        scheduler: None,
+        deadlines: Deadlines::default(),
+        run: run::new_run_id(),
+    };
+    stream.emit(run::started(&options, chosen.len(), &places));
+    let session = Box::pin(Session::start(
+        &options,
+        &stream,
+        &Interrupt::default(),
+        &places.artifacts,
+    ))
+    .await
+    .expect("the set-up works");
+    let cluster = session
+        .own()
+        .and_then(lane::Cluster::embedded)
+        .expect("the cluster is an embedded one");
+
+    let peace = verdicts(&session, &chosen).await;
+    let passed = peace.values().filter(|verdict| *verdict == "passed");
+    assert!(passed.count() > 0, "nothing ran: {peace:#?}");
+
+    let over = watch::Sender::new(false);
+    let rounds = async {
+        let end = Instant::now() + length;
+        let mut rounds = Vec::new();
+        while rounds.is_empty() || Instant::now() < end {
+            rounds.push(verdicts(&session, &chosen).await);
+        }
+        over.send_replace(true);
+        rounds
+    };
+    let (rounds, played) = tokio::join!(rounds, disturb(cluster, seed, over.subscribe()));
+    let differing: Vec<String> = (1..)
+        .zip(&rounds)
+        .flat_map(|(number, round)| {
+            let differs = |(id, verdict): (&String, &String)| {
+                let before = &peace[id];
+                (before != verdict)
+                    .then(|| format!("round {number}, {id}: {before}, then {verdict}"))
+            };
+            round.iter().filter_map(differs).collect::<Vec<_>>()
+        })
+        .collect();
+    println!("{} rounds, what went wrong: {played:#?}", rounds.len());
+    let finished = session.finish().await;
+    assert_eq!(
+        differing,
+        Vec::<String>::new(),
+        "seed {seed}; see {}",
+        places.events().display()
+    );
+    assert!(
+        finished,
+        "the tear-down failed; see {}",
+        places.events().display()
+    );
+    assert!(played.values().sum::<u64>() > 0, "nothing went wrong");
+}
+
+/// What becomes of each scenario, in words.
+async fn verdicts(session: &Session, chosen: &[&Scenario]) -> BTreeMap<String, String> {
+    let mut words = BTreeMap::new();
+    for scenario in chosen {
+        let word = match session.run(scenario).await {
+            Verdict::Passed => "passed".to_owned(),
+            Verdict::Failed(failure) => format!("failed: {failure}"),
+            Verdict::Skipped { class, reason } => format!("skipped: {}: {reason}", class.as_str()),
+            Verdict::Interrupted { reason } => format!("interrupted: {reason}"),
+        };
+        words.insert(scenario.id.to_owned(), word);
+    }
+    words
+}
+
+/// Lets things go wrong until it is over; how many of each kind did.
+async fn disturb(
+    cluster: &EmbeddedCluster,
+    seed: u64,
+    over: watch::Receiver<bool>,
+) -> BTreeMap<String, u64> {
+    let faults = cluster.faults();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut part = 0;
+    while !*over.borrow() {
+        let targets = targets(cluster);
+        let seed = seed.wrapping_add(part);
+        let schedule = Schedule::random(seed, PER_MINUTE, DRAWN_AT_ONCE, &targets);
+        part += 1;
+        let mut told = over.clone();
+        let over = async move {
+            // a sender that is gone means the same
+            let _ = told.wait_for(|over| *over).await;
+        };
+        let answers = faults.play_until(&schedule, over).await;
+        for (step, answer) in schedule.steps.iter().zip(answers) {
+            match answer {
+                Some(Ok(_)) => {
+                    let what = serde_json::to_value(&step.what).expect("it can be written");
+                    let fault = &what["rule"]["fault"]["kind"];
+                    let kind = [&what["kind"], fault].map(|word| word.as_str().unwrap_or_default());
+                    *counts.entry(kind.join(" ")).or_default() += 1;
+                }
+                // a process that just died cannot be struck, and a lease that is nobody's not be lost
+                Some(Err(error)) => println!("{:?}: {error}", step.what),
+                None => {}
+            }
+        }
+    }
+    counts
+}
+
+/// The stack, the controllers, the default scheduler and the kubelets.
+fn targets(cluster: &EmbeddedCluster) -> Targets {
+    let of = |group: &str, resources: &[&str]| -> Vec<(String, String)> {
+        let pair = |resource: &&str| (group.to_owned(), (*resource).to_owned());
+        resources.iter().map(pair).collect()
+    };
+    let resources = [
+        of("", &["pods", "nodes", "events", "configmaps", "namespaces"]),
+        of("apps", &["daemonsets", "deployments", "replicasets"]),
+        of("topology.node.k8s.io", &["noderesourcetopologies"]),
+        of(
+            "nodetopology.openshift.io",
+            &["numaresourcesoperators", "numaresourcesschedulers"],
+        ),
+        of("coordination.k8s.io", &["leases"]),
+    ];
+    let processes = cluster.nodes().iter().flat_map(|node| {
+        let stack = node.containers().into_iter().filter(|container| {
+            container.target.namespace == names::NAMESPACE && container.state == State::Running
+        });
+        stack.map(|container| Process {
+            node: node.name().to_owned(),
+            namespace: container.target.namespace,
+            pod: container.target.pod,
+            container: container.target.container,
+        })
+    });
+    Targets {
+        resources: resources.concat(),
+        users: [
+            "system:serviceaccount:numaresources:*",
+            "system:node:*",
+            "system:kube-controller-manager",
+            "system:kube-scheduler",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        leases: vec![(
+            names::NAMESPACE.to_owned(),
+            names::OPERATOR_LEASE.to_owned(),
+        )],
+        processes: processes.collect(),
+        nodes: cluster
+            .nodes()
+            .iter()
+            .map(|node| node.name().to_owned())
+            .collect(),
+        // it would strike the suite itself
+        outages: false,
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().expect("NUMARESOURCES_* variables are numbers"))
+}

@@ -1,0 +1,537 @@
+//! The embedded controllers against the real kube-controller-manager: the same objects on a cluster of each kind leave the same at rest.
+//! Needs root, for the cluster of real parts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fixtures::machines::Machine;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams,
+    PostParams, PropagationPolicy,
+};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::{Client, Config, ResourceExt as _};
+use serde_json::{Value, json};
+use testbed::embedded::EmbeddedSpec;
+use testbed::lane::{self, Spec};
+use testbed::local::NodePlan;
+use testbed::local::assets::{self, Places};
+use testbed::local::{ClusterSpec, LocalCluster};
+
+use crate::cluster::harness::{HELPER, place};
+
+const NAMESPACE: &str = "compared";
+/// More than anything takes.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// Looks in a row that have to see the same before it counts as rest.
+const LOOKS: u32 = 10;
+
+/// What was seen at rest after each step.
+type Seen = Vec<(&'static str, Vec<String>)>;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_objects_leave_the_same_as_with_the_real_controllers() {
+    let place = place();
+    let nodes = || NodePlan::all(1, &Machine::default_profile());
+    let bin_dir = Path::new(HELPER).parent().unwrap();
+    let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+    let local = ClusterSpec::with_workers(
+        "real",
+        place.path(),
+        assets,
+        bin_dir,
+        1,
+        &Machine::default_profile(),
+    );
+    let local = LocalCluster::up(local, &|_| {}).await.unwrap();
+    let real = Box::pin(play(&local.kubeconfig())).await;
+    local.down().unwrap();
+    let embedded = EmbeddedSpec::new("ours", place.path(), bin_dir, nodes());
+    let embedded = lane::Cluster::up(Spec::Embedded(embedded), &|_| {})
+        .await
+        .unwrap();
+    let ours = Box::pin(play(&embedded.kubeconfig())).await;
+    embedded.down().unwrap();
+    let mut differences = Vec::new();
+    for ((step, real), (_, ours)) in real.iter().zip(&ours) {
+        assert!(!real.is_empty(), "{step}: nothing was seen");
+        let [real, ours] = [real, ours].map(|lines| lines.iter().collect::<BTreeSet<_>>());
+        differences.extend(
+            real.difference(&ours)
+                .map(|line| format!("{step}: only real: {line}")),
+        );
+        differences.extend(
+            ours.difference(&real)
+                .map(|line| format!("{step}: only ours: {line}")),
+        );
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// A cluster, and what is done to it.
+struct Stage {
+    client: Client,
+    seen: Seen,
+}
+
+async fn play(kubeconfig: &Path) -> Seen {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.unwrap();
+    // refusals are part of what is compared
+    config.default_retry = false;
+    let mut stage = Stage {
+        client: Client::try_from(config).unwrap(),
+        seen: Vec::new(),
+    };
+    stage
+        .make("v1", "Namespace", json!({"metadata": {"name": NAMESPACE}}))
+        .await;
+    stage.look("a namespace").await;
+    stage.deployments().await;
+    stage.daemon_sets().await;
+    stage.jobs().await;
+    stage.owners().await;
+    stage.namespaces().await;
+    stage.seen
+}
+
+fn template(app: &str, command: &[&str], restart: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": app}},
+        "spec": {
+            "restartPolicy": restart, "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "c", "image": api::names::STACK_IMAGE, "command": command}],
+        },
+    })
+}
+
+fn forever(app: &str) -> Value {
+    template(app, &["/bin/sleep", "infinity"], "Always")
+}
+
+impl Stage {
+    fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        if kind == "Namespace" {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
+        }
+    }
+
+    async fn make(&self, api_version: &str, kind: &str, mut object: Value) -> DynamicObject {
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        let object = serde_json::from_value(object).unwrap();
+        let api = self.api(api_version, kind);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match api.create(&PostParams::default(), &object).await {
+                Ok(made) => return made,
+                // the namespace's account is not there yet
+                Err(error) => assert!(Instant::now() < deadline, "{kind}: {error}"),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn patch(&self, api_version: &str, kind: &str, name: &str, patch: Value) {
+        let api = self.api(api_version, kind);
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    async fn delete(&self, api_version: &str, kind: &str, name: &str, policy: PropagationPolicy) {
+        let params = DeleteParams {
+            propagation_policy: Some(policy),
+            ..DeleteParams::default()
+        };
+        self.api(api_version, kind)
+            .delete(name, &params)
+            .await
+            .unwrap();
+    }
+
+    /// Notes what is there once it changes no more.
+    async fn look(&mut self, step: &'static str) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut last = Vec::new();
+        let mut same = 0;
+        while same < LOOKS {
+            assert!(Instant::now() < deadline, "{step}: no rest: {last:#?}");
+            tokio::time::sleep(LOOK).await;
+            let now = self.everything().await;
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+        }
+        self.seen.push((step, last));
+    }
+
+    /// What is in the namespace, in lines without what differs from run to run.
+    async fn everything(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for (api_version, kind) in [
+            ("v1", "ServiceAccount"),
+            ("v1", "ConfigMap"),
+            ("apps/v1", "Deployment"),
+            ("apps/v1", "ReplicaSet"),
+            ("apps/v1", "DaemonSet"),
+            ("apps/v1", "ControllerRevision"),
+            ("batch/v1", "Job"),
+            ("policy/v1", "PodDisruptionBudget"),
+            ("v1", "Service"),
+            ("discovery.k8s.io/v1", "EndpointSlice"),
+            ("v1", "Pod"),
+            ("v1", "Event"),
+        ] {
+            let list = self
+                .api(api_version, kind)
+                .list(&ListParams::default())
+                .await;
+            all.extend(list.unwrap().items.into_iter().map(|object| (kind, object)));
+        }
+        let mut names = Names::default();
+        for (kind, object) in &all {
+            names.learn(kind, object);
+        }
+        let mut lines: Vec<String> = all
+            .iter()
+            .filter_map(|(kind, object)| names.line(kind, object))
+            .collect();
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = namespaces.get_opt(NAMESPACE).await.unwrap();
+        let status = json!(namespace.and_then(|found| found.status));
+        lines.push(format!("Namespace {}", without_times(&status)));
+        lines.sort();
+        lines
+    }
+
+    async fn deployments(&mut self) {
+        let deployment = json!({"metadata": {"name": "web"}, "spec": {
+            "replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": forever("web")}});
+        self.make("apps/v1", "Deployment", deployment).await;
+        self.make(
+            "policy/v1",
+            "PodDisruptionBudget",
+            json!({"metadata": {"name": "web"}, "spec": {
+            "minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}}),
+        )
+        .await;
+        self.make(
+            "v1",
+            "Service",
+            json!({"metadata": {"name": "web"}, "spec": {
+            "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}),
+        )
+        .await;
+        self.look("a deployment").await;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let one = pods
+            .list(&ListParams::default().labels("app=web"))
+            .await
+            .unwrap();
+        let name = one.items[0].name_any();
+        let refused = pods
+            .evict(&name, &EvictParams::default())
+            .await
+            .unwrap_err();
+        self.seen.push((
+            "an eviction beyond the budget",
+            vec![format!("{refused:?}")],
+        ));
+        let env = json!({"spec": {"template": {"spec": {"containers": [{
+            "name": "c", "image": api::names::STACK_IMAGE, "command": ["/bin/sleep", "infinity"],
+            "env": [{"name": "A", "value": "1"}]}]}}}});
+        self.patch("apps/v1", "Deployment", "web", env).await;
+        self.look("a rollout").await;
+        self.patch(
+            "apps/v1",
+            "Deployment",
+            "web",
+            json!({"spec": {"replicas": 3}}),
+        )
+        .await;
+        self.look("more replicas").await;
+        self.patch(
+            "apps/v1",
+            "Deployment",
+            "web",
+            json!({"spec": {"replicas": 0}}),
+        )
+        .await;
+        self.look("no replicas").await;
+        self.delete(
+            "apps/v1",
+            "Deployment",
+            "web",
+            PropagationPolicy::Foreground,
+        )
+        .await;
+        self.delete("v1", "Service", "web", PropagationPolicy::Background)
+            .await;
+        self.look("no deployment").await;
+    }
+
+    async fn daemon_sets(&mut self) {
+        let set = json!({"metadata": {"name": "each"}, "spec": {
+            "selector": {"matchLabels": {"app": "each"}}, "template": forever("each")}});
+        self.make("apps/v1", "DaemonSet", set).await;
+        self.look("a daemon set").await;
+        let label = json!({"spec": {"template": {"metadata": {"labels": {"new": "1"}}}}});
+        self.patch("apps/v1", "DaemonSet", "each", label).await;
+        self.look("a daemon set anew").await;
+        self.delete(
+            "apps/v1",
+            "DaemonSet",
+            "each",
+            PropagationPolicy::Background,
+        )
+        .await;
+        self.look("no daemon set").await;
+    }
+
+    async fn jobs(&mut self) {
+        let job = |name: &str, argument: &str, count: i32| {
+            json!({"metadata": {"name": name}, "spec": {
+                "completions": count, "parallelism": count.min(2), "backoffLimit": 0,
+                "template": template(name, &["/bin/sleep", argument], "Never")}})
+        };
+        self.make("batch/v1", "Job", job("good", "0", 3)).await;
+        self.look("a job").await;
+        self.make("batch/v1", "Job", job("bad", "nonsense", 1))
+            .await;
+        self.look("a job that fails").await;
+        for name in ["good", "bad"] {
+            self.delete("batch/v1", "Job", name, PropagationPolicy::Background)
+                .await;
+        }
+        self.look("no jobs").await;
+    }
+
+    async fn owners(&mut self) {
+        let map = |name: &str, owner: Option<&DynamicObject>| {
+            let owners = owner.map(|owner| {
+                json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner.name_any(), "uid": owner.uid(),
+                    "blockOwnerDeletion": true}])
+            });
+            json!({"metadata": {"name": name, "ownerReferences": owners}})
+        };
+        for (owner, policy) in [
+            ("owner-b", PropagationPolicy::Background),
+            ("owner-f", PropagationPolicy::Foreground),
+            ("owner-o", PropagationPolicy::Orphan),
+        ] {
+            let held = self.make("v1", "ConfigMap", map(owner, None)).await;
+            let owned = format!("{owner}-owned");
+            let owned = self.make("v1", "ConfigMap", map(&owned, Some(&held))).await;
+            let below = format!("{owner}-below");
+            self.make("v1", "ConfigMap", map(&below, Some(&owned)))
+                .await;
+            self.delete("v1", "ConfigMap", owner, policy).await;
+        }
+        let mut gone = map("of-nobody", None);
+        gone["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody",
+            "uid": "00000000-0000-0000-0000-000000000000"}]);
+        self.make("v1", "ConfigMap", gone).await;
+        self.look("owners that are deleted").await;
+    }
+
+    async fn namespaces(&mut self) {
+        let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
+        self.make("v1", "ConfigMap", held).await;
+        self.delete("v1", "Namespace", NAMESPACE, PropagationPolicy::Background)
+            .await;
+        self.until("the namespace says what holds it", |namespace| {
+            let status = namespace.and_then(|found| found.status.clone());
+            let conditions = status.and_then(|status| status.conditions);
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|held| {
+                let message = held.message.unwrap_or_default();
+                // nothing but what is held is left
+                held.type_ == "NamespaceContentRemaining"
+                    && message.ends_with("configmaps. has 1 resource instances")
+            })
+        })
+        .await;
+        self.look("a namespace that is held").await;
+        self.patch(
+            "v1",
+            "ConfigMap",
+            "held",
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+        self.until("the namespace is gone", |namespace| namespace.is_none())
+            .await;
+        self.look("no namespace").await;
+    }
+
+    /// Waits for the namespace.
+    async fn until(&self, what: &str, wanted: impl Fn(Option<&Namespace>) -> bool) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = namespaces.get_opt(NAMESPACE).await.unwrap();
+            if wanted(found.as_ref()) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "never: {what}: {found:#?}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// Names that were made up, and what they are called here.
+#[derive(Default)]
+struct Names(BTreeMap<String, String>);
+
+impl Names {
+    /// A name with a random or computed end stands for its beginning.
+    fn learn(&mut self, kind: &str, object: &DynamicObject) {
+        let name = object.name_any();
+        let owner = object.owner_references().first();
+        let beginning = match kind {
+            "ReplicaSet" | "ControllerRevision" | "EndpointSlice" => {
+                owner.map(|owner| owner.name.clone())
+            }
+            "Pod" => owner.map(|owner| match owner.kind.as_str() {
+                "ReplicaSet" => owner
+                    .name
+                    .rsplit_once('-')
+                    .map_or("", |(name, _)| name)
+                    .to_owned(),
+                _ => owner.name.clone(),
+            }),
+            _ => None,
+        };
+        if let Some(beginning) = beginning {
+            self.0.insert(name, format!("{beginning}-*"));
+        }
+    }
+
+    fn replace(&self, text: &str) -> String {
+        // the longest first: a pod's name begins with that of its set
+        let mut names: Vec<_> = self.0.iter().collect();
+        names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        let mut text = text.to_owned();
+        for (name, called) in names {
+            text = text.replace(name, called);
+        }
+        text
+    }
+
+    fn line(&self, kind: &str, object: &DynamicObject) -> Option<String> {
+        if kind == "Event" {
+            return self.event(object);
+        }
+        let owners: Vec<String> = object
+            .owner_references()
+            .iter()
+            .map(|owner| {
+                let (controller, block) = (owner.controller, owner.block_owner_deletion);
+                format!("{}/{} {controller:?} {block:?}", owner.kind, owner.name)
+            })
+            .collect();
+        let mut labels = object.labels().clone();
+        for hash in ["pod-template-hash", "controller-revision-hash"] {
+            if let Some(value) = labels.get_mut(hash) {
+                "*".clone_into(value);
+            }
+        }
+        for uid in ["controller-uid", "batch.kubernetes.io/controller-uid"] {
+            if let Some(value) = labels.get_mut(uid) {
+                "*".clone_into(value);
+            }
+        }
+        let status = match kind {
+            // kubelets say that
+            "Pod" => json!(object.data["status"]["phase"]),
+            "EndpointSlice" => {
+                let endpoints = object.data["endpoints"].as_array().into_iter().flatten();
+                let conditions: Vec<&Value> = endpoints.map(|one| &one["conditions"]).collect();
+                json!({"conditions": conditions, "ports": object.data["ports"]})
+            }
+            "ReplicaSet" => {
+                json!({"status": object.data["status"], "wanted": object.data["spec"]["replicas"]})
+            }
+            "ControllerRevision" => object.data["revision"].clone(),
+            _ => object.data["status"].clone(),
+        };
+        let text = format!(
+            "{kind} {} owners {owners:?} labels {labels:?} annotations {:?} finalizers {:?} deleting {} generation {:?} {}",
+            object.name_any(),
+            object.annotations().keys().collect::<Vec<_>>(),
+            object.finalizers(),
+            object.metadata.deletion_timestamp.is_some(),
+            // how often a slice was written depends on how fast pods came and went
+            object
+                .metadata
+                .generation
+                .filter(|_| kind != "EndpointSlice"),
+            without_times(&status),
+        );
+        Some(self.replace(&text))
+    }
+
+    /// Events of the controllers; schedulers and kubelets have their own tests.
+    fn event(&self, object: &DynamicObject) -> Option<String> {
+        let data = &object.data;
+        let component = data["source"]["component"].as_str()?;
+        if !component.ends_with("controller") {
+            return None;
+        }
+        let about = &data["involvedObject"];
+        let text = format!(
+            "Event {}/{} {} {} {} by {component}",
+            about["kind"].as_str()?,
+            about["name"].as_str()?,
+            data["type"].as_str()?,
+            data["reason"].as_str()?,
+            data["message"].as_str()?,
+        );
+        let replaced = self.replace(&text);
+        // what it was about may be gone, and its name with it
+        let words = replaced.split(' ').map(without_random_end);
+        Some(words.collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// A word without the ends that generated names have: a hash of a template and five letters, or one of them.
+fn without_random_end(word: &str) -> String {
+    const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
+    let trimmed = word.trim_end_matches([',', '.']);
+    let mut rest = trimmed;
+    while let Some((before, end)) = rest.rsplit_once('-') {
+        let made_up =
+            (5..=10).contains(&end.len()) && end.chars().all(|letter| LETTERS.contains(letter));
+        if !made_up {
+            break;
+        }
+        rest = before;
+    }
+    if rest == trimmed {
+        return word.to_owned();
+    }
+    format!("{rest}-*{}", &word[trimmed.len()..])
+}
+
+/// JSON without times and without what is made up.
+fn without_times(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(key, _)| !key.ends_with("Time") && !key.ends_with("Timestamp"))
+            .map(|(key, value)| (key.clone(), without_times(value)))
+            .collect(),
+        Value::Array(list) => list.iter().map(without_times).collect(),
+        other => other.clone(),
+    }
+}
