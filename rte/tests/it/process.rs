@@ -149,7 +149,7 @@ pub(crate) fn cpus(nrt: &Value) -> Vec<&str> {
 }
 
 pub(crate) fn condition(pod: &Value, kind: &str) -> Option<String> {
-    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let conditions = pod["status"]["conditions"].as_array()?;
     let found = conditions
         .iter()
         .find(|condition| condition["type"] == kind)?;

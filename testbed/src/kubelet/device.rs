@@ -63,6 +63,21 @@ pub enum Error {
     },
 }
 
+/// When devices are given.
+#[derive(Clone, Copy, Debug)]
+pub enum Moment<'a> {
+    /// The kubelet runs, and these pods are active: what others hold is free.
+    Runs {
+        /// Their UIDs.
+        active: &'a BTreeSet<String>,
+    },
+    /// The kubelet starts and admits what it finds: what others hold stays.
+    Starts {
+        /// Whether the runtime says that the container runs.
+        is_running: bool,
+    },
+}
+
 /// The manager with its state.
 #[derive(Clone, Debug, Default)]
 pub struct Manager {
@@ -315,13 +330,13 @@ impl Manager {
             .collect()
     }
 
-    /// Gives a container its devices. `active` are the pods whose devices are still theirs; none while that is not known.
+    /// Gives a container its devices. `moment` is whether the kubelet runs or starts.
     pub fn allocate(
         &mut self,
         pod: &Workload,
         unit: &Unit,
         affinity: Option<NumaMask>,
-        active: Option<&BTreeSet<String>>,
+        moment: Moment<'_>,
     ) -> Result<(), Error> {
         if self
             .reuse
@@ -337,11 +352,18 @@ impl Manager {
             if !self.is_known(resource) {
                 continue;
             }
-            if let Some(active) = active.filter(|_| !is_clean) {
+            if let Moment::Runs { active } = moment
+                && !is_clean
+            {
                 self.remove_stale(active);
                 is_clean = true;
             }
-            let chosen = self.choose(pod, unit, resource, count, affinity)?;
+            let held = self.held_of(pod, unit, resource, count)?;
+            if let Moment::Starts { is_running: true } = moment {
+                // what runs has its devices, whether their plugin is back or not
+                continue;
+            }
+            let chosen = self.choose(pod, unit, resource, (count, held), affinity)?;
             if !chosen.is_empty() {
                 self.held
                     .entry(pod.uid.clone())
@@ -359,14 +381,13 @@ impl Manager {
         Ok(())
     }
 
-    /// The devices to give; none when the container has them already.
-    fn choose(
+    /// The devices that the container has already: none or as many as it asks for.
+    fn held_of(
         &self,
         pod: &Workload,
         unit: &Unit,
         resource: &str,
         count: usize,
-        affinity: Option<NumaMask>,
     ) -> Result<Ids, Error> {
         let held = self
             .held(&pod.uid, &unit.name)
@@ -382,6 +403,18 @@ impl Manager {
                 requested: count,
             });
         }
+        Ok(held)
+    }
+
+    /// The devices to give; none when the container has them already.
+    fn choose(
+        &self,
+        pod: &Workload,
+        unit: &Unit,
+        resource: &str,
+        (count, held): (usize, Ids),
+        affinity: Option<NumaMask>,
+    ) -> Result<Ids, Error> {
         if !self.plugins.contains_key(resource) {
             return Err(Error::Unregistered(resource.to_owned()));
         }

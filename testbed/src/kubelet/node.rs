@@ -37,6 +37,8 @@ pub struct Node {
     active: BTreeMap<String, Workload>,
     /// Their UIDs in the order of their admission.
     order: Vec<String>,
+    /// Containers of active pods that have been started, by UID and name.
+    running: BTreeSet<(String, String)>,
     /// Pods that ended for critical ones and have not been asked for.
     preempted: Vec<String>,
     /// Pods to end first where the kubelet's choice is unspecified.
@@ -122,6 +124,7 @@ impl Node {
             start,
             active: BTreeMap::new(),
             order: Vec::new(),
+            running: BTreeSet::new(),
             preempted: Vec::new(),
             favoured: BTreeSet::new(),
             place: Place::default(),
@@ -381,8 +384,12 @@ impl Node {
         living: &BTreeSet<String>,
     ) -> Result<(), Failure> {
         let living = Some(living).filter(|_| self.is_settled);
+        let container = (pod.uid.clone(), unit.name.clone());
+        let is_running = self.running.contains(&container);
+        let starts = device::Moment::Starts { is_running };
+        let moment = living.map_or(starts, |active| device::Moment::Runs { active });
         self.devices
-            .allocate(pod, unit, best.affinity, living)
+            .allocate(pod, unit, best.affinity, moment)
             .map_err(|error| Failure::unexpected(&error))?;
         if let Some(living) = living {
             self.start.cpu.remove_stale(living);
@@ -400,6 +407,7 @@ impl Node {
     /// A container of an active pod has been started.
     pub fn started(&mut self, uid: &str, container: &str) {
         if let Some(pod) = self.active.get(uid) {
+            self.running.insert((uid.to_owned(), container.to_owned()));
             self.start.memory.started(pod, container);
         }
     }
@@ -419,6 +427,7 @@ impl Node {
 
     /// All containers of a pod have stopped: the pod is not active any more.
     pub fn stopped(&mut self, uid: &str) {
+        self.running.retain(|(pod, _)| pod != uid);
         self.active.remove(uid);
         self.order.retain(|other| other != uid);
     }

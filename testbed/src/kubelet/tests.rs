@@ -411,3 +411,44 @@ fn pod_that_fits_no_longer_is_refused_by_a_kubelet_that_starts_anew() {
     assert_eq!(refused["p"].reason, "TopologyAffinityError");
     assert_eq!(node.active().count(), 0);
 }
+
+/// While a kubelet starts no plugin has come back yet: containers that run keep their devices, others are refused (device manager of
+/// Kubernetes 1.35, `devicesToAllocate`).
+#[rstest]
+#[case::running(true, None)]
+#[case::not_started(
+    false,
+    Some(
+        "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices example.com/d, which is unexpected"
+    )
+)]
+fn devices_of_running_containers_outlast_a_restart(
+    #[case] runs: bool,
+    #[case] expected: Option<&str>,
+) {
+    let machine = profile::from_yaml(
+        "{name: m, threadsPerCore: 2, zones: [{cores: 4, memory: 64Gi}], devices: {example.com/d: [2]}}",
+    )
+    .unwrap();
+    let mut node = Node::new(&machine, &with_reserved(&[0, 4])).unwrap();
+    let recipe = PodRecipe {
+        containers: vec![ContainerRecipe {
+            limits: [("example.com/d".to_owned(), "1".to_owned())].into(),
+            ..ContainerRecipe::default()
+        }],
+        runs,
+        ..PodRecipe::default()
+    };
+    let mut pod = recipe.pod("n", "p", "");
+    pod.metadata.uid = Some("p".to_owned());
+    node.admit(&pod).unwrap().unwrap();
+    if runs {
+        node.all_started("p");
+    }
+    let refused = node.restart().unwrap();
+    let message = refused.get("p").map(|refusal| refusal.message.as_str());
+    assert_eq!(message, expected);
+    node.announce(&machine);
+    let held = node.list().pod_resources;
+    assert_eq!(held.len(), usize::from(runs));
+}

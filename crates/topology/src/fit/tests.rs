@@ -399,4 +399,31 @@ mod exact {
         );
         assert_eq!(outcome(&config, &containers[..1], &zones), "fits");
     }
+
+    /// What nobody can know beforehand (docs/placement.md): with more room than there was, the kubelet takes another zone for the first
+    /// container, and the second finds its nic gone.
+    #[test]
+    fn room_that_a_pod_leaves_at_the_last_moment_can_be_in_the_way() {
+        let config = exact(Scope::Container, CpuManager::Single);
+        let zones = |cpus| {
+            [
+                mk_zone(
+                    0,
+                    &[
+                        ("cpu", cpus),
+                        ("memory", 8),
+                        ("vendor/nic", 1),
+                        ("vendor/gpu", 1),
+                    ],
+                ),
+                mk_zone(1, &[("cpu", 6000), ("memory", 8), ("vendor/nic", 1)]),
+            ]
+        };
+        let containers = [
+            mk_container(App, 5, 1, &[("vendor/nic", 1)]),
+            mk_container(App, 1, 1, &[("vendor/nic", 1), ("vendor/gpu", 1)]),
+        ];
+        assert_eq!(outcome(&config, &containers, &zones(4000)), "fits");
+        assert_ne!(outcome(&config, &containers, &zones(6000)), "fits");
+    }
 }
