@@ -5,7 +5,6 @@
 
 mod disrupted;
 mod endpoint;
-mod inside;
 mod installed;
 mod local;
 mod own;
@@ -43,7 +42,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all.extend(endpoint::scenarios());
     all.extend(owned::scenarios());
     all.extend(proven::scenarios());
-    all.extend(inside::scenarios());
     all.extend(installed::scenarios());
     all.extend(local::scenarios());
     all.extend(disrupted::scenarios());
