@@ -81,7 +81,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("writing {}", args.archive.display()))?;
     tell(&format!("{REFERENCE} in {}", args.archive.display()));
     if args.test {
-        trial::run(&args.archive, REFERENCE, &bin_dir)?;
+        // the same files outside, for a cluster that the image is let at
+        let outside = tempfile::tempdir().context("making a directory for the programs")?;
+        let root = outside.path().join("root");
+        contents.lay_out(&root)?;
+        // links of the image lead from its own root
+        let inner = root.join("bin/numaresources-testbed");
+        std::fs::remove_file(&inner)
+            .and_then(|()| std::os::unix::fs::symlink("numaresources-tests", &inner))
+            .with_context(|| format!("linking {}", inner.display()))?;
+        trial::run(&args.archive, REFERENCE, &root.join("bin"))?;
     }
     Ok(())
 }

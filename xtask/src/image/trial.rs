@@ -14,11 +14,9 @@ use super::tell;
 const RUNS_WITHIN: Duration = Duration::from_mins(1);
 /// Time between two looks at it.
 const LOOK: Duration = Duration::from_millis(100);
-/// What every container is run with: nothing of the outside, and as little of the inside as there can be.
-const CONFINED: [&str; 9] = [
+/// What every container is run with: as little as there can be.
+const CONFINED: [&str; 7] = [
     "--rm",
-    "--network",
-    "none",
     "--read-only",
     "--cap-drop",
     "ALL",
@@ -213,10 +211,16 @@ impl Podman {
         Ok(())
     }
 
-    /// `podman run`, up to the image.
+    /// `podman run` without network, up to the image.
     fn run(&self, more: &[&str]) -> anyhow::Result<Command> {
+        self.run_in("none", more)
+    }
+
+    /// `podman run` in a network, up to the image.
+    fn run_in(&self, network: &str, more: &[&str]) -> anyhow::Result<Command> {
         let mut command = self.command();
-        command.arg("run").args(CONFINED).args(more);
+        command.args(["run", "--network", network]);
+        command.args(CONFINED).args(more);
         // podman asks for more than it may have where the right to raise limits is missing
         for (name, resource, most) in [
             ("nofile", Resource::RLIMIT_NOFILE, FILES),
@@ -300,10 +304,8 @@ impl Podman {
     /// The main job on the cluster of a kubeconfig that is mounted, with what it prints.
     fn attached_job(&self, cluster: &Outside<'_>) -> anyhow::Result<()> {
         let mount = format!("{}:/kubeconfig:ro", cluster.kubeconfig.display());
-        // the last --network counts
-        let outside = ["--network", "host", "--env", "KUBECONFIG=/kubeconfig"];
         let status = self
-            .run(&outside)?
+            .run_in("host", &["--env", "KUBECONFIG=/kubeconfig"])?
             .args(["--volume", &mount])
             .arg(&self.reference)
             .args(["--label", "tier0"])
