@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use serde_yaml::{Mapping, Value};
 
-use super::{Config, PodPattern, ResourceManagers};
+use super::{Config, PodPattern, ResourceManagers, TopologyExporter};
 
 /// Key of the topology manager's options, in this file as in a `KubeletConfiguration`.
 const OPTIONS: &str = "topologyManagerPolicyOptions";
@@ -76,36 +76,10 @@ fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
     let Some(root) = mapping(value, "the file")? else {
         return Ok(());
     };
-    if let Some(kubelet) = field(root, "kubelet") {
-        let exporter = &mut config.topology_exporter;
-        if let Some(kubelet) = mapping(kubelet, "kubelet")? {
-            for (key, target) in [
-                (
-                    "topologyManagerPolicy",
-                    &mut exporter.topology_manager_policy,
-                ),
-                ("topologyManagerScope", &mut exporter.topology_manager_scope),
-            ] {
-                if let Some(value) = field(kubelet, key) {
-                    *target = string(value, key)?;
-                }
-            }
-        }
-    }
-    if let Some(kubelet) = field(root, "kubelet")
-        && let Some(kubelet) = mapping(kubelet, "kubelet")?
-        && let Some(options) = field(kubelet, OPTIONS)
-        && let Some(options) = mapping(options, OPTIONS)?
-        && let Some(value) = options.get(MAX_NUMA_NODES)
+    if let Some(section) = field(root, "kubelet")
+        && let Some(section) = mapping(section, "kubelet")?
     {
-        let text = string(value, MAX_NUMA_NODES)?;
-        let most = text.parse().map_err(|_| wrong(MAX_NUMA_NODES, "number"))?;
-        config.topology_exporter.topology_manager_max_numa_nodes = Some(most);
-    }
-    if let Some(kubelet) = field(root, "kubelet")
-        && let Some(kubelet) = mapping(kubelet, "kubelet")?
-    {
-        config.topology_exporter.resource_managers = resource_managers(kubelet)?;
+        kubelet(&mut config.topology_exporter, section)?;
     }
     if let Some(excludes) = field(root, "resourceExclude")
         && let Some(excludes) = mapping(excludes, "resourceExclude")?
@@ -124,22 +98,48 @@ fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
     Ok(())
 }
 
+/// The kubelet's settings.
+fn kubelet(exporter: &mut TopologyExporter, section: &Mapping) -> Result<(), Error> {
+    for (key, target) in [
+        (
+            "topologyManagerPolicy",
+            &mut exporter.topology_manager_policy,
+        ),
+        ("topologyManagerScope", &mut exporter.topology_manager_scope),
+    ] {
+        if let Some(value) = field(section, key) {
+            *target = string(value, key)?;
+        }
+    }
+    if let Some(text) = option(section, OPTIONS, MAX_NUMA_NODES)? {
+        let most = text.parse().map_err(|_| wrong(MAX_NUMA_NODES, "number"))?;
+        exporter.topology_manager_max_numa_nodes = Some(most);
+    }
+    exporter.resource_managers = resource_managers(section)?;
+    Ok(())
+}
+
+/// One of the options of a manager.
+fn option(section: &Mapping, options: &str, name: &str) -> Result<Option<String>, Error> {
+    if let Some(list) = field(section, options)
+        && let Some(list) = mapping(list, options)?
+        && let Some(value) = list.get(name)
+    {
+        return string(value, name).map(Some);
+    }
+    Ok(None)
+}
+
 /// The policies of the other managers: both, or nothing is known.
-fn resource_managers(kubelet: &Mapping) -> Result<Option<ResourceManagers>, Error> {
-    let text = |key| field(kubelet, key).map(|value| string(value, key));
+fn resource_managers(section: &Mapping) -> Result<Option<ResourceManagers>, Error> {
+    let text = |key| field(section, key).map(|value| string(value, key));
     let (Some(cpu), Some(memory)) = (text(CPU_POLICY), text(MEMORY_POLICY)) else {
         return Ok(None);
     };
-    let mut full_cores = false;
-    if let Some(options) = field(kubelet, CPU_OPTIONS)
-        && let Some(options) = mapping(options, CPU_OPTIONS)?
-        && let Some(value) = options.get(FULL_CORES)
-    {
-        full_cores = string(value, FULL_CORES)? == "true";
-    }
+    let full_cores = option(section, CPU_OPTIONS, FULL_CORES)?;
     Ok(Some(ResourceManagers {
         cpu: cpu?,
-        full_cores,
+        full_cores: full_cores.as_deref() == Some("true"),
         memory: memory?,
     }))
 }
