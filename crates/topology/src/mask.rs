@@ -37,7 +37,7 @@ impl fmt::Display for ZoneId {
 }
 
 /// A set of zones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NumaMask(u64);
 
 impl NumaMask {

@@ -9,8 +9,10 @@ use topology::request::Qos;
 
 use super::workload::{Amounts, ContainerKind, Unit, Workload};
 
+mod release;
+
 /// Bytes of one type in one zone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Table {
     /// Hardware.
     pub total: u64,
@@ -25,7 +27,7 @@ pub struct Table {
 }
 
 /// One zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Zone {
     /// Blocks that use it.
     pub assignments: usize,
@@ -68,6 +70,8 @@ pub enum Error {
     Violation,
 }
 
+type Zones = BTreeMap<ZoneId, Zone>;
+
 /// What finished init containers leave: (mask number, type) → bytes.
 type Reusable = BTreeMap<(Vec<u8>, String), u64>;
 
@@ -97,12 +101,13 @@ fn policy(is_static: bool) -> &'static str {
 #[derive(Clone, Debug)]
 pub struct Manager {
     is_static: bool,
-    zones: BTreeMap<ZoneId, Zone>,
+    zones: Zones,
     /// As at start: what `GetAllocatableResources` tells.
-    initial: BTreeMap<ZoneId, Zone>,
+    initial: Zones,
     entries: BTreeMap<String, BTreeMap<String, Vec<Block>>>,
     /// Of one pod.
     reuse: Option<(String, Reusable)>,
+    favoured: release::Favoured,
 }
 
 fn key(mask: NumaMask) -> Vec<u8> {
@@ -115,7 +120,7 @@ impl Manager {
         is_static: bool,
         machine: BTreeMap<ZoneId, BTreeMap<String, (u64, u64, u64)>>,
     ) -> Self {
-        let zones: BTreeMap<ZoneId, Zone> = machine
+        let zones: Zones = machine
             .into_iter()
             .map(|(id, tables)| {
                 let tables = tables
@@ -145,6 +150,7 @@ impl Manager {
             zones,
             entries: BTreeMap::new(),
             reuse: None,
+            favoured: release::Favoured::default(),
         }
     }
 
@@ -436,24 +442,7 @@ impl Manager {
         if containers.is_empty() {
             self.entries.remove(pod);
         }
-        for block in blocks {
-            let mut left = block.size;
-            for id in block.affinity.iter() {
-                let Some(zone) = self.zones.get_mut(&id) else {
-                    continue;
-                };
-                zone.assignments = zone.assignments.saturating_sub(1);
-                if zone.assignments == 0 {
-                    zone.cells = [id].into_iter().collect();
-                }
-                if let Some(table) = zone.tables.get_mut(&block.kind) {
-                    let part = table.reserved.min(left);
-                    table.reserved -= part;
-                    table.free += part;
-                    left -= part;
-                }
-            }
-        }
+        release::blocks(&mut self.zones, &blocks);
     }
 
     /// The kubelet restarts: what it had written is all that it knows.
@@ -487,19 +476,6 @@ impl Manager {
         self.zones.clone_from(&before.zones);
         self.entries.clone_from(&before.entries);
         Ok(())
-    }
-
-    /// Drops the entries of pods that are not active.
-    pub fn remove_stale(&mut self, active: &BTreeSet<String>) {
-        let gone: Vec<(String, String)> = self
-            .entries
-            .iter()
-            .filter(|(pod, _)| !active.contains(*pod))
-            .flat_map(|(pod, containers)| containers.keys().map(|name| (pod.clone(), name.clone())))
-            .collect();
-        for (pod, container) in gone {
-            self.remove(&pod, &container);
-        }
     }
 
     /// `memory_manager_state` without its checksum ([`checkpoint`](super::checkpoint) makes the file).

@@ -266,6 +266,16 @@ impl Node {
         self.favoured = uids.into_iter().collect();
     }
 
+    /// In which order the memory manager forgets pods that are gone: [`memory::Manager::favour_release`].
+    pub fn favour_release(&mut self, nth: usize) {
+        self.start.memory.favour_release(nth);
+    }
+
+    /// Whether a release took the favoured order: [`memory::Manager::took_favoured_release`].
+    pub fn took_favoured_release(&self) -> bool {
+        self.start.memory.took_favoured_release()
+    }
+
     /// The kubelet restarts with the same settings and its state files: it admits the pods that it finds again, in the order
     /// of their creation, and may refuse some. Devices have to be announced again.
     ///
