@@ -7,7 +7,10 @@
 //! admission plugins that pods meet in a real cluster. Kubelets answer for themselves: the server passes on what is theirs.
 //!
 //! What it does not have: webhooks and admission policies are kept but not called, Pod Security labels are not enforced, secrets do not
-//! get tokens of service accounts, certificate requests are not signed, and no API server stands behind another.
+//! get tokens of service accounts, certificate requests are not signed, and no API server stands behind another. Rules in CEL are refused by
+//! what they may cost at most, as a real server does it, but what one does cost is not counted: the interpreter does not tell, so none is
+//! stopped while it runs. Loops with two variables, `sortBy` and `optMap` are known to the checks of a definition, not to the interpreter:
+//! objects that such a rule is about are refused.
 //!
 //! Reading order: [`Server::start`], `serve` (connections and routes), `verbs` (what a request does), `admission`, `strategy` and
 //! `validation` (what a write means), `store`.

@@ -21,7 +21,7 @@ mod structural;
 pub(crate) fn of_new(definition: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let spec = Spec::of(&definition["spec"]);
-    spec::check(&spec, &mut causes);
+    spec::check(&spec, None, &mut causes);
     rest(definition, None, &spec, &mut causes);
     if spec.raw["preserveUnknownFields"] == true {
         causes.push(Cause::invalid(
@@ -41,7 +41,7 @@ pub(crate) fn of_change(subresource: &str, before: &Value, definition: &Value) -
         return causes;
     }
     let spec = Spec::of(&definition["spec"]);
-    spec::check(&spec, &mut causes);
+    spec::check(&spec, Some(&before["spec"]), &mut causes);
     spec::check_change(before, definition, &mut causes);
     rest(definition, Some(before), &spec, &mut causes);
     let (was, is) = (

@@ -2,14 +2,18 @@
 
 use serde_json::{Value, json};
 
+use self::budget::{Budget, Occurrences};
 use self::check::Checker;
+use self::cost::Declared;
 pub(crate) use self::source::with_optional_past;
 use self::types::Type;
 use super::{numbered, path, text};
 use crate::definitions::go;
 use crate::failure::Cause;
 
+pub(super) mod budget;
 mod check;
+mod cost;
 mod functions;
 mod source;
 mod types;
@@ -76,54 +80,79 @@ fn field_path(schema: &Value, given: &str, path: &str, causes: &mut Vec<Cause>) 
     }
 }
 
-/// Whether a schema's rules can be compiled. `uncorrelated` is the part of the schema within which what was before is not known.
+/// Where rules stand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// Whether they are about the whole object.
+    pub(super) is_root: bool,
+    /// The part of the schema within which what was before is not known.
+    pub(super) uncorrelated: Option<&'a str>,
+    /// How often what they are about can be in an object.
+    pub(super) occurrences: Occurrences,
+}
+
+/// Whether a schema's rules can be compiled, and cost little enough.
 pub(super) fn check(
     schema: &Value,
-    is_root: bool,
     path: &str,
-    uncorrelated: Option<&str>,
+    place: Place<'_>,
+    budget: &mut Budget,
     causes: &mut Vec<Cause>,
 ) {
     let rules = &schema["x-kubernetes-validations"];
     if numbered(rules).next().is_none() {
         return;
     }
-    let is_object = is_root || schema["x-kubernetes-embedded-resource"] == true;
+    let is_object = place.is_root || schema["x-kubernetes-embedded-resource"] == true;
     let of_self = Type::of(schema, is_object).unwrap_or(Type::Unknown);
+    let about = Declared::of(schema, is_object);
     for (index, rule) in numbered(rules) {
         let path = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
-        let mut refuse = |field: &str, why: &str| {
+        let refusal = |field: &str, why: &str| {
             let cause = Cause::invalid(path(field), &Value::Null, why);
-            causes.push(cause.with_value(&go::rule(rule)));
+            cause.with_value(&go::rule(rule))
         };
         let optional = rule["optionalOldSelf"] == true;
+        // what cannot be estimated is taken to cost nothing
+        let most = |text: &str| {
+            let about = about.as_ref()?;
+            Some((cost::most(text, about, optional)?, about.most_in_object()))
+        };
         let checked = match Checker::compile(text(&rule["rule"]), &of_self, optional) {
             Ok(checked) => checked,
             Err(errors) => {
-                refuse("rule", &format!("compilation failed: {errors}"));
+                causes.push(refusal("rule", &format!("compilation failed: {errors}")));
                 continue;
             }
         };
         if !matches!(checked.result, Type::Bool | Type::Unknown) {
-            refuse("rule", "cel expression must evaluate to a bool");
+            causes.push(refusal("rule", "cel expression must evaluate to a bool"));
             continue;
+        }
+        if let Some((each, fitting)) = most(text(&rule["rule"])) {
+            let cost = place.occurrences.cost(each, fitting);
+            budget.charge(cost, "rule", &path("rule"), causes);
         }
         let message = text(&rule["messageExpression"]);
         if !message.trim().is_empty() {
             match Checker::compile(message, &of_self, optional) {
                 Err(errors) => {
                     let why = format!("messageExpression compilation failed: {errors}");
-                    refuse("messageExpression", &why);
+                    causes.push(refusal("messageExpression", &why));
                 }
                 Ok(message) if !matches!(message.result, Type::String | Type::Unknown) => {
                     let why = "messageExpression must evaluate to a string";
-                    refuse("messageExpression", why);
+                    causes.push(refusal("messageExpression", why));
                 }
-                Ok(_) => {}
+                Ok(_) => {
+                    let cost = most(message).map_or(0, |(each, _)| each);
+                    let path = path("messageExpression");
+                    budget.charge(cost, "messageExpression", &path, causes);
+                }
             }
         }
         if checked.looks_back {
-            if let Some(part) = uncorrelated {
+            if let Some(part) = place.uncorrelated {
                 let why = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {part}"
                 );

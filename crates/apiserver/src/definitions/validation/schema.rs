@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::rules::budget::{Budget, Occurrences};
 use super::structural::list_keys;
 use super::{defaults, numbered, rules, schemas, structural, text};
 use crate::definitions::go;
@@ -37,8 +38,14 @@ const AT_ROOT: [&str; 22] = [
 /// Fields that every object has.
 const META: [&str; 3] = ["metadata", "kind", "apiVersion"];
 
-/// The schema of a version, or of all; `path` is what holds it.
-pub(super) fn check(schema: &Value, has_status: bool, path: &str, causes: &mut Vec<Cause>) {
+/// The schema of a version, or of all; `path` is what holds it. The rules of one that was there before may be expensive.
+pub(super) fn check(
+    schema: &Value,
+    has_status: bool,
+    was_there: bool,
+    path: &str,
+    causes: &mut Vec<Cause>,
+) {
     if schema.is_null() {
         return;
     }
@@ -60,6 +67,7 @@ pub(super) fn check(schema: &Value, has_status: bool, path: &str, causes: &mut V
         causes.extend(found);
     }
     let mut found = Found::default();
+    found.budget.is_generous = was_there;
     let place = Place {
         is_root: true,
         checks_rules: is_sound,
@@ -68,6 +76,7 @@ pub(super) fn check(schema: &Value, has_status: bool, path: &str, causes: &mut V
     words(schema, &path, &place, &mut found);
     causes.extend(found.schema);
     causes.extend(found.rules);
+    found.budget.check(&path, causes);
 }
 
 fn check_root(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
@@ -95,6 +104,7 @@ fn check_root(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
 struct Found {
     schema: Vec<Cause>,
     rules: Vec<Cause>,
+    budget: Budget,
 }
 
 /// What matters of where a schema stands.
@@ -107,12 +117,16 @@ struct Place {
     /// The part of the schema within which what was before is not known.
     uncorrelated: Option<String>,
     checks_rules: bool,
+    /// How often its values can be in an object.
+    occurrences: Occurrences,
 }
 
 impl Place {
-    fn inner(&self) -> Self {
+    /// That of what is in a schema.
+    fn within(&self, schema: &Value) -> Self {
         Self {
             is_root: false,
+            occurrences: self.occurrences.within(schema),
             ..self.clone()
         }
     }
@@ -124,8 +138,9 @@ impl Place {
 
     fn without_rules(&self) -> Self {
         Self {
+            is_root: false,
             checks_rules: false,
-            ..self.inner()
+            ..self.clone()
         }
     }
 }
@@ -154,7 +169,7 @@ fn words(schema: &Value, path: &str, place: &Place, found: &mut Found) {
     for (name, inner) in schemas(&schema["definitions"]) {
         words(inner, &format!("{path}.definitions[{name}]"), &bare, found);
     }
-    let mut of_items = place.inner();
+    let mut of_items = place.within(schema);
     if schema["x-kubernetes-list-type"] != "map" {
         of_items = of_items.uncorrelated(path);
     }
@@ -172,8 +187,12 @@ fn words(schema: &Value, path: &str, place: &Place, found: &mut Found) {
     merging(schema, path, &mut found.schema);
     rules::check_form(schema, path, &mut found.schema);
     if place.checks_rules && found.schema.len() == before {
-        let uncorrelated = place.uncorrelated.as_deref();
-        rules::check(schema, place.is_root, path, uncorrelated, &mut found.rules);
+        let place = rules::Place {
+            is_root: place.is_root,
+            uncorrelated: place.uncorrelated.as_deref(),
+            occurrences: place.occurrences,
+        };
+        rules::check(schema, path, place, &mut found.budget, &mut found.rules);
     }
 }
 
@@ -188,7 +207,7 @@ fn fields(schema: &Value, path: &str, place: &Place, found: &mut Found) {
         ));
     }
     if additional.is_object() {
-        let mut inner = place.inner();
+        let mut inner = place.within(schema);
         if place.is_meta {
             inner.no_default =
                 Some("inside additionalProperties applying to object metadata".into());
@@ -202,7 +221,7 @@ fn fields(schema: &Value, path: &str, place: &Place, found: &mut Found) {
     }
     let is_object = place.is_root || schema["x-kubernetes-embedded-resource"] == true;
     for (name, field) in schemas(&schema["properties"]) {
-        let mut inner = place.inner();
+        let mut inner = place.within(schema);
         if schema["x-kubernetes-map-type"] == "atomic" {
             inner = inner.uncorrelated(path);
         }

@@ -28,8 +28,8 @@ const MOST_SELECTABLE: usize = 8;
 /// Longest warning of a deprecated version, in bytes.
 const LONGEST_WARNING: usize = 256;
 
-/// The whole specification.
-pub(super) fn check(spec: &Spec<'_>, causes: &mut Vec<Cause>) {
+/// The whole specification; `before` is the one that is changed.
+pub(super) fn check(spec: &Spec<'_>, before: Option<&Value>, causes: &mut Vec<Cause>) {
     group(text(&spec.raw["group"]), causes);
     word(
         text(&spec.raw["scope"]),
@@ -46,7 +46,8 @@ pub(super) fn check(spec: &Spec<'_>, causes: &mut Vec<Cause>) {
         }
     }
     for (index, version) in spec.versions.iter().enumerate() {
-        check_version(spec, version, &format!("spec.versions[{index}]"), causes);
+        let path = format!("spec.versions[{index}]");
+        check_version(spec, version, before, &path, causes);
     }
     let mut refuse = |why: &str| {
         let cause = Cause::invalid("spec.versions", &Value::Null, why);
@@ -79,6 +80,7 @@ pub(super) fn check(spec: &Spec<'_>, causes: &mut Vec<Cause>) {
     schema::check(
         spec.shared.open_api(),
         has_status,
+        had_schema(before, spec.version(), spec.shared.open_api()),
         "spec.validation",
         causes,
     );
@@ -180,7 +182,22 @@ pub(super) fn names(names: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn check_version(spec: &Spec<'_>, version: &Version<'_>, path: &str, causes: &mut Vec<Cause>) {
+/// Whether a version had the same schema before.
+fn had_schema(before: Option<&Value>, version: &str, schema: &Value) -> bool {
+    let known = before
+        .into_iter()
+        .flat_map(|spec| numbered(&spec["versions"]));
+    let mut known = known.filter(|(_, known)| text(&known["name"]) == version);
+    known.any(|(_, known)| known["schema"]["openAPIV3Schema"] == *schema)
+}
+
+fn check_version(
+    spec: &Spec<'_>,
+    version: &Version<'_>,
+    before: Option<&Value>,
+    path: &str,
+    causes: &mut Vec<Cause>,
+) {
     dns_label(version.name(), &format!("{path}.name"), "", causes);
     warning(version, &format!("{path}.deprecationWarning"), causes);
     let any_own = spec
@@ -195,6 +212,7 @@ fn check_version(spec: &Spec<'_>, version: &Version<'_>, path: &str, causes: &mu
     schema::check(
         version.own.open_api(),
         has_status,
+        had_schema(before, version.name(), version.own.open_api()),
         &format!("{path}.schema"),
         causes,
     );

@@ -7,6 +7,7 @@ use kube_cel::cel::common::ast::{
 };
 use kube_cel::cel::parser::{Expression, Parser};
 
+use super::cost;
 use super::functions::{self, NAMESPACES, TYPES};
 use super::source::{Position, Source, show};
 use super::types::Type;
@@ -214,6 +215,9 @@ impl<'a> Checker<'a> {
             return Type::Unknown;
         }
         let target = call.target.as_ref().map(|target| self.walk(target));
+        if let (Some(target), Some(variables)) = (&target, cost::macro_variables(call)) {
+            return self.macro_call(call, target, variables);
+        }
         self.source.find(&[name]);
         let at = self.source.find(&["("]);
         let arguments: Vec<Type> = call
@@ -231,6 +235,31 @@ impl<'a> Checker<'a> {
         match functions::result(name, target.as_ref(), &arguments) {
             Ok(found) => found,
             Err(_) => self.no_overload(at, name, target.as_ref(), &arguments),
+        }
+    }
+
+    /// A macro that the parser leaves as a call: its first arguments are names for what the others are about.
+    fn macro_call(&mut self, call: &CallExpr, target: &Type, variables: usize) -> Type {
+        let types = match (target, variables) {
+            (Type::List(items), 2) => [Type::Int, (**items).clone()],
+            (Type::Map(keys, values), 2) => [(**keys).clone(), (**values).clone()],
+            _ => [Type::Unknown, Type::Unknown],
+        };
+        let depth = self.variables.len();
+        let (names, bodies) = call.args.split_at(variables);
+        for (name, found) in names.iter().zip(types) {
+            if let Expr::Ident(name) = &name.expr {
+                self.source.find(&[name]);
+                self.variables.push((name.clone(), found));
+            }
+        }
+        for body in bodies {
+            self.walk(body);
+        }
+        self.variables.truncate(depth);
+        match call.func_name.as_str() {
+            "all" | "exists" | "exists_one" | "existsOne" => Type::Bool,
+            _ => Type::Unknown,
         }
     }
 

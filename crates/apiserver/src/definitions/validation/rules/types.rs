@@ -151,7 +151,7 @@ const RESERVED: [&str; 21] = [
 ];
 
 /// A field's name as rules write it.
-fn escaped(name: &str) -> String {
+pub(super) fn escaped(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");
     }

@@ -1,0 +1,160 @@
+//! What all rules of a schema may cost together, and each of them alone.
+//!
+//! The limits and the words are those of apiextensions' `validation.go` and `cel_validation.go`.
+
+use serde_json::Value;
+
+use crate::failure::Cause;
+
+/// Most that a rule may cost.
+const OF_A_RULE: u64 = 10_000_000;
+/// Most that all rules of a schema may cost.
+const OF_A_SCHEMA: u64 = 100_000_000;
+/// How many of the rules are named that cost most.
+const NAMED: usize = 4;
+
+/// What the rules of a schema cost.
+#[derive(Debug, Default)]
+pub(in super::super) struct Budget {
+    total: u64,
+    /// Those that cost much, the most expensive one first.
+    expensive: Vec<(u64, String)>,
+    /// Whether rules may cost more alone: those that were there before.
+    pub(in super::super) is_generous: bool,
+}
+
+impl Budget {
+    /// Takes in the cost of an expression; refuses one that costs too much alone. `what` is what costs, `path` where it is.
+    pub(super) fn charge(&mut self, cost: u64, what: &str, path: &str, causes: &mut Vec<Cause>) {
+        if cost > OF_A_RULE && !self.is_generous {
+            let why = exceeded(&format!("estimated {what} cost"), cost, OF_A_RULE);
+            causes.push(Cause::forbidden(path, &why));
+        }
+        self.total = self.total.saturating_add(cost);
+        if cost >= OF_A_SCHEMA / 100 {
+            self.expensive.push((cost, path.to_owned()));
+            self.expensive
+                .sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+            self.expensive.truncate(NAMED);
+        }
+    }
+
+    /// Refuses rules that cost too much together.
+    pub(in super::super) fn check(self, path: &str, causes: &mut Vec<Cause>) {
+        if self.total <= OF_A_SCHEMA {
+            return;
+        }
+        let why = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+        causes.extend(
+            self.expensive
+                .into_iter()
+                .map(|(_, path)| Cause::forbidden(path, why)),
+        );
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        let why = exceeded(what, self.total, OF_A_SCHEMA);
+        causes.push(Cause::forbidden(path, &why));
+    }
+}
+
+fn exceeded(what: &str, cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    )
+}
+
+/// How often the values in a part of a schema can be in an object by the limits of the lists and maps around them.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Occurrences {
+    /// At most so often.
+    AtMost(u64),
+    /// As often as they fit.
+    Unlimited,
+}
+
+impl Default for Occurrences {
+    fn default() -> Self {
+        Self::AtMost(1)
+    }
+}
+
+impl Occurrences {
+    /// How often what is in a schema can be, if its own values can be so often.
+    pub(in super::super) fn within(self, schema: &Value) -> Self {
+        let limit = |word: &str| match schema[word].as_i64() {
+            Some(limit) => Self::AtMost(u64::try_from(limit).unwrap_or_default()),
+            None => Self::Unlimited,
+        };
+        let each = match schema["type"].as_str() {
+            Some("array") => limit("maxItems"),
+            Some("object") if !schema["additionalProperties"].is_null() => limit("maxProperties"),
+            _ => Self::AtMost(1),
+        };
+        match (self, each) {
+            (Self::AtMost(one), Self::AtMost(two)) => Self::AtMost(one.saturating_mul(two)),
+            _ => Self::Unlimited,
+        }
+    }
+
+    /// What all of them cost together; `fitting` of them have room in an object.
+    pub(super) fn cost(self, each: u64, fitting: u64) -> u64 {
+        match self {
+            Self::AtMost(most) => each.saturating_mul(most),
+            Self::Unlimited => each.saturating_mul(fitting),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn refusals_say_how_much_too_much_it_is() {
+        let factor = |cost| {
+            let text = exceeded("x", cost, 100);
+            let (_, rest) = text.split_once("factor of ").unwrap();
+            rest.split_once(" (").unwrap().0.to_owned()
+        };
+        assert_eq!(factor(101), "1.010000x");
+        assert_eq!(factor(151), "1.5x");
+        assert_eq!(factor(9999), "100.0x");
+        assert_eq!(factor(10001), "more than 100x");
+    }
+
+    #[test]
+    fn only_the_most_expensive_rules_are_named() {
+        let (mut budget, mut causes) = (Budget::default(), Vec::new());
+        for (number, cost) in [
+            900_000, 30_000_000, 40_000_000, 20_000_000, 10_000_000, 5_000_000,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            budget.charge(cost, "rule", &number.to_string(), &mut causes);
+        }
+        assert_eq!(causes.len(), 3);
+        causes.clear();
+        budget.check("root", &mut causes);
+        let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+        assert_eq!(fields, ["2", "1", "3", "4", "root"]);
+    }
+
+    #[test]
+    fn what_is_in_lists_without_a_limit_is_there_as_often_as_it_fits() {
+        let list = |limit: Value| json!({"type": "array", "maxItems": limit});
+        let three = Occurrences::default().within(&list(json!(3)));
+        assert_eq!(three.cost(2, 1000), 6);
+        assert_eq!(three.within(&json!({"type": "object"})).cost(2, 1000), 6);
+        assert_eq!(three.within(&list(Value::Null)).cost(2, 1000), 2000);
+    }
+}

@@ -1,0 +1,402 @@
+//! What calls cost, and how big their results are.
+//!
+//! First Kubernetes is asked (`k8s.io/apiserver/pkg/cel/library/cost.go`) - but for functions on lists and sets that bring their own
+//! costs (cel-go's `ext/lists.go`, `ext/sets.go`) -, then cel-go's own functions (`checker/cost.go`).
+
+use std::sync::Arc;
+
+use super::kind::Kind;
+use super::range::Range;
+use super::typed::{Form, Node};
+use super::walk::{LIST, Operand, Walk};
+
+/// Going through a letter.
+const LETTER: f64 = 0.1;
+/// Matching a letter of a pattern.
+const PATTERN_LETTER: f64 = 0.25;
+/// Letters of the patterns of formats.
+const FORMAT_PATTERN: f64 = 128.0;
+/// Length of the longest name of a format.
+const FORMAT: u64 = 64;
+/// A question to the authorizer.
+const AUTHORIZATION: u64 = 350_000;
+/// A requirement of a selector: its structure and its list of values.
+const REQUIREMENT: f64 = 50.0;
+/// What most calls cost.
+const ONE: Range = Range::exactly(1);
+
+/// A call by one of the overloads that fit.
+#[derive(Debug)]
+pub(super) struct Called<'a> {
+    /// The call.
+    pub(super) node: &'a Node,
+    /// Name of the function.
+    pub(super) name: &'a str,
+    /// Name of the overload.
+    pub(super) overload: &'a str,
+    /// What is before the point.
+    pub(super) target: Option<&'a Operand<'a>>,
+    /// What is in brackets.
+    pub(super) arguments: &'a [Operand<'a>],
+    /// What it costs to evaluate what is in brackets.
+    pub(super) costs: &'a [Range],
+}
+
+/// What a call comes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimate {
+    /// Cost.
+    pub(super) cost: Range,
+    /// Size of the result, if it is known.
+    pub(super) size: Option<Range>,
+}
+
+impl Estimate {
+    fn of(cost: Range) -> Self {
+        Self { cost, size: None }
+    }
+
+    fn sized(cost: Range, size: Range) -> Self {
+        Self {
+            cost,
+            size: Some(size),
+        }
+    }
+}
+
+/// What a call costs with what it is given.
+pub(super) fn estimate(walk: &mut Walk<'_>, called: &Called<'_>) -> Estimate {
+    let costs = called.costs.iter();
+    let given = costs.fold(Range::default(), |sum, cost| sum.plus(*cost));
+    if let Some(own) = of_collections(walk, called).or_else(|| of_kubernetes(walk, called)) {
+        return Estimate {
+            cost: own.cost.plus(given),
+            ..own
+        };
+    }
+    of_language(walk, called, given)
+}
+
+/// Sizes as the libraries ask for them.
+fn size(walk: &Walk<'_>, operand: &Operand<'_>) -> Range {
+    let size = operand.size.or_else(|| walk.declared(&operand.way));
+    size.unwrap_or(Range::UNKNOWN)
+}
+
+/// What it is to read texts so often.
+fn reading(size: Range, times: f64) -> Range {
+    size.scaled(times * LETTER)
+}
+
+/// A whole number that is written, or another one.
+fn written(operand: &Operand<'_>, otherwise: u64) -> u64 {
+    match operand.node.form {
+        Form::Constant(_, Some(number)) => u64::try_from(number).unwrap_or_default(),
+        _ => otherwise,
+    }
+}
+
+/// Functions that make lists, and those on sets.
+fn of_collections(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
+    let making =
+        |factor: f64, size: Range| Estimate::sized(size.scaled(factor).plus(ONE).plus(LIST), size);
+    let squared = |size: Range| size.times(size);
+    let target = called.target.map(|target| size(walk, target));
+    Some(match (called.overload, target, called.arguments) {
+        ("list_slice", Some(size), [start, end]) => {
+            let (start, end) = (written(start, 0), written(end, size.most));
+            making(1.0, Range::exactly(end.wrapping_sub(start)))
+        }
+        ("list_flatten" | "list_reverse", Some(size), []) => making(1.0, size),
+        ("list_flatten_int", Some(size), [depth]) => making(written(depth, u64::MAX) as f64, size),
+        ("lists_range", None, [end]) => making(1.0, Range::exactly(written(end, u64::MAX))),
+        ("list_distinct", Some(size), []) => making(2.0, squared(size)),
+        ("list_string_sort" | "list_bytes_sort", Some(size), []) => {
+            making(2.0 + LETTER, squared(size))
+        }
+        (sort, Some(size), []) if sort.ends_with("_sort") => making(2.0, squared(size)),
+        (sets, None, [one, two]) if sets.starts_with("list_sets_") => {
+            let both = size(walk, one).times(size(walk, two));
+            let rounds = if sets == "list_sets_equivalent_list" {
+                2.0
+            } else {
+                1.0
+            };
+            Estimate::of(both.scaled(rounds).plus(ONE))
+        }
+        _ => return None,
+    })
+}
+
+/// What Kubernetes' libraries charge.
+fn of_kubernetes(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
+    let target = called.target.map(|target| size(walk, target));
+    let first = called.arguments.first().map(|one| size(walk, one));
+    let second = called.arguments.get(1).map(|one| size(walk, one));
+    Some(match (called.name, target, first) {
+        ("check", ..) => Estimate::of(Range::exactly(AUTHORIZATION)),
+        (
+            "serviceAccount"
+            | "path"
+            | "group"
+            | "resource"
+            | "subresource"
+            | "namespace"
+            | "name"
+            | "allowed"
+            | "reason"
+            | "error"
+            | "errored"
+            | "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast"
+            | "format.named"
+            | "sign"
+            | "asInteger"
+            | "isInteger"
+            | "asApproximateFloat"
+            | "isGreaterThan"
+            | "isLessThan"
+            | "compareTo"
+            | "add"
+            | "sub"
+            | "major"
+            | "minor"
+            | "patch"
+            | "getScheme"
+            | "getHostname"
+            | "getHost"
+            | "getPort"
+            | "getEscapedPath"
+            | "getQuery",
+            ..,
+        ) => Estimate::of(ONE),
+        ("fieldSelector" | "labelSelector", _, Some(size)) => {
+            let requirements = size.scaled(0.5).scaled(REQUIREMENT);
+            Estimate::of(LIST.plus(reading(size, 1.0)).plus(requirements))
+        }
+        ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", Some(size), _) => {
+            Estimate::of(comparing(walk, called.target?, size))
+        }
+        ("url" | "jsonpatch.escapeKey", _, Some(size)) => Estimate::sized(reading(size, 1.0), size),
+        ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(size), _) => {
+            Estimate::sized(reading(size, 1.0), size)
+        }
+        ("replace", Some(size), Some(old)) => {
+            Estimate::sized(reading(size, 2.0), replaced(size, old, second?))
+        }
+        ("split", Some(size), _) => {
+            let most = called.arguments.get(1).map(|limit| &limit.node.form);
+            let most = match most {
+                Some(Form::Constant(_, Some(number))) => *number as u64,
+                _ => size.most,
+            };
+            Estimate::sized(reading(size, 2.0), Range::new(0, most))
+        }
+        ("join", Some(count), separator) => {
+            let mut size = Range::default();
+            if let Some(item) = item_size(walk, called.target?) {
+                size = count.times(item.1);
+            }
+            if let Some(separator) = separator {
+                let between =
+                    Range::new(count.least.saturating_sub(1), count.most.saturating_sub(1));
+                size = size.plus(separator.times(between));
+            }
+            Estimate::sized(reading(size, 1.0), size)
+        }
+        ("find" | "findAll", Some(size), Some(pattern)) => {
+            let cost = matching(size, pattern);
+            Estimate::sized(cost, Range::new(0, size.most))
+        }
+        ("ip", ..) if called.overload == "cidr_ip" => Estimate::of(ONE),
+        (
+            "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver",
+            _,
+            Some(size),
+        ) => Estimate::of(reading(size, 1.0)),
+        ("ip.isCanonical", _, Some(size)) => Estimate::of(reading(size, 2.0)),
+        ("containsIP" | "containsCIDR", _, Some(size)) => {
+            let address = Range::new(4, 16);
+            let mut cost = address.plus(address).scaled(LETTER);
+            if called.name == "containsCIDR" {
+                cost = cost.plus(address.scaled(LETTER)).plus(ONE);
+            }
+            if ["cidr_contains_ip_string", "cidr_contains_cidr_string"].contains(&called.overload) {
+                cost = cost.plus(reading(size, 1.0));
+            }
+            Estimate::of(cost)
+        }
+        ("validate", _, Some(size)) => {
+            let cost = reading(size, 1.0).scaled(FORMAT_PATTERN * PATTERN_LETTER);
+            Estimate::of(cost)
+        }
+        ("_==_", ..) => return of_equality(called),
+        _ => return None,
+    })
+}
+
+/// Types that are compared at once, and formats and addresses in the web, which are not.
+fn of_equality(called: &Called<'_>) -> Option<Estimate> {
+    let [one, two] = called.arguments else {
+        return None;
+    };
+    let kind = &one.node.kind;
+    if !kind.is(&two.node.kind) {
+        return None;
+    }
+    Some(match kind.name() {
+        "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" => Estimate::of(ONE),
+        name if name.starts_with("kubernetes.authorization.") => Estimate::of(ONE),
+        "kubernetes.NamedFormat" => Estimate::of(Range::new(1, FORMAT).scaled(LETTER)),
+        "kubernetes.URL" => {
+            let most = two.size.map_or(1, |size| size.most);
+            Estimate::of(Range::new(1, most).scaled(LETTER))
+        }
+        _ => return None,
+    })
+}
+
+/// The type of the items of a list, and their size.
+fn item_size(walk: &Walk<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Range)> {
+    let kind = Arc::clone(list.node.kind.parts().first()?);
+    let size = if list.way.is_empty() {
+        None
+    } else {
+        walk.declared(&list.way.to("@items"))
+    };
+    Some((kind, size.unwrap_or(Range::UNKNOWN)))
+}
+
+/// Each item is compared, or each letter of a text.
+fn comparing(walk: &Walk<'_>, list: &Operand<'_>, size: Range) -> Range {
+    let Some((kind, of_item)) = item_size(walk, list) else {
+        return reading(size, 1.0);
+    };
+    let mut each = ONE;
+    if ["string", "bytes"].contains(&kind.name()) {
+        each = each.plus(reading(of_item, 1.0));
+    }
+    size.times(each)
+}
+
+/// A text against a pattern: not even an empty text is free.
+fn matching(text: Range, pattern: Range) -> Range {
+    reading(text.plus(ONE), 1.0).times(pattern.scaled(PATTERN_LETTER))
+}
+
+/// The size of a text in which all of something are replaced.
+fn replaced(text: Range, old: Range, new: Range) -> Range {
+    let share = |text: u64, old: u64| (text as f64 / old as f64).ceil() as u64;
+    let (mut times, mut kept) = (Range::default(), Range::default());
+    if old.least == 0 {
+        // between all letters
+        times.most = text.most.saturating_add(1);
+        kept.most = text.most;
+    } else if new.most <= old.least {
+        kept.most = text.most;
+    } else {
+        times.most = share(text.most, old.least);
+    }
+    if old.most == 0 {
+        times.least = text.least.saturating_add(1);
+        kept.least = text.least;
+    } else if old.most <= new.least {
+        kept.least = text.least;
+    } else {
+        times.least = share(text.least, old.most);
+    }
+    times.times(new).plus(kept)
+}
+
+/// What cel-go itself charges; `given` is the cost of what is in brackets.
+fn of_language(walk: &mut Walk<'_>, called: &Called<'_>, given: Range) -> Estimate {
+    let with = |cost: Range| Estimate::of(cost.plus(given));
+    match (called.overload, called.target, called.arguments) {
+        ("string_format", Some(target), _) => with(reading(target.size(), 1.0)),
+        ("string_to_bytes", _, [text]) => {
+            let size = text.size();
+            let bytes = Range::new(size.least, size.most.wrapping_mul(4));
+            Estimate::sized(reading(size, 1.0).plus(given), bytes)
+        }
+        ("bytes_to_string", _, [bytes]) => {
+            let size = bytes.size();
+            let text = Range::new(size.least / 4, size.most);
+            Estimate::sized(reading(size, 1.0).plus(given), text)
+        }
+        ("strings_quote", _, [text]) => {
+            let size = text.size();
+            let most = size.most.wrapping_mul(2).wrapping_add(2);
+            let quoted = Range::new(size.least.wrapping_add(2), most);
+            Estimate::sized(reading(size, 1.0).plus(given), quoted)
+        }
+        ("starts_with_string" | "ends_with_string", _, [part]) => with(reading(part.size(), 1.0)),
+        ("in_list", _, [_, list]) => with(list.size().scaled(1.0)),
+        ("matches_string", Some(text), [pattern]) => with(matching(text.size(), pattern.size())),
+        ("contains_string", Some(text), [part]) => {
+            with(reading(text.size(), 1.0).times(reading(part.size(), 1.0)))
+        }
+        ("logical_or" | "logical_and", _, _) => {
+            let least = called.costs.first().map_or(0, |cost| cost.least);
+            Estimate::of(Range::new(least, given.most))
+        }
+        ("conditional", _, [_, one, two]) => {
+            let entries = walk.entry(one.node).zip(walk.entry(two.node));
+            if let Some((one, two)) = entries {
+                walk.keep_entry(called.node, one.or(two));
+            }
+            let cost = match called.costs {
+                [condition, one, two] => condition.plus(one.or(*two)),
+                _ => given,
+            };
+            Estimate::sized(cost, one.size().or(two.size()))
+        }
+        ("add_string" | "add_bytes" | "add_list", _, [one, two]) => {
+            let size = one.size().plus(two.size());
+            let entries = walk.entry(one.node).zip(walk.entry(two.node));
+            if let Some((one, two)) = entries {
+                walk.keep_entry(called.node, one.or(two));
+            }
+            let cost = if called.overload == "add_list" {
+                ONE
+            } else {
+                reading(size, 1.0)
+            };
+            Estimate::sized(cost.plus(given), size)
+        }
+        (name, _, [one, two]) if compares_at_length(name) => {
+            let most = one.size().most.min(two.size().most);
+            with(reading(Range::new(u64::from(most > 0), most), 1.0))
+        }
+        _ => with(ONE),
+    }
+}
+
+/// Whether an overload goes through what it compares.
+fn compares_at_length(overload: &str) -> bool {
+    let orders = ["less_", "greater_", "less_equals_", "greater_equals_"];
+    let is_order = orders.iter().any(|order| {
+        let of = overload.strip_prefix(order);
+        of.is_some_and(|of| ["string", "bytes"].contains(&of))
+    });
+    is_order || ["equals", "not_equals"].contains(&overload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacing_may_make_a_text_longer_or_shorter() {
+        let text = Range::new(0, 10);
+        let one = Range::exactly(1);
+        assert_eq!(replaced(text, one, one), Range::new(0, 10));
+        assert_eq!(replaced(text, one, Range::exactly(3)), Range::new(0, 30));
+        assert_eq!(replaced(text, Range::exactly(0), one), Range::new(1, 21));
+    }
+}

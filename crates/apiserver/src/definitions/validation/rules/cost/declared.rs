@@ -1,0 +1,231 @@
+//! How much the values of a schema can hold, in an object that is small enough to be sent.
+//!
+//! The numbers are those of `k8s.io/apiserver/pkg/cel/common/schemas.go` and `pkg/cel/limits.go`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::super::types::escaped;
+use super::kind::{DURATION, Kind, TIMESTAMP};
+
+/// The largest request, in bytes.
+const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
+/// Longest text of a time or a duration, in quotes.
+const LONGEST_TIME: u64 = 32;
+/// Length of a date, in quotes.
+const DATE: u64 = 12;
+
+/// What is known of the values of a part of a schema.
+#[derive(Debug)]
+pub(in super::super) struct Declared {
+    form: Form,
+    /// Most letters, items or fields.
+    pub(super) most: u64,
+    /// Length of the shortest value, as JSON.
+    shortest: u64,
+}
+
+#[derive(Debug)]
+enum Form {
+    Scalar(Kind),
+    List(Arc<Declared>),
+    Map(Arc<Declared>),
+    Object(BTreeMap<String, Arc<Declared>>),
+}
+
+impl Declared {
+    /// What a schema declares; `None` for what rules cannot see. Roots of objects have what all objects have.
+    pub(in super::super) fn of(schema: &Value, is_object: bool) -> Option<Arc<Self>> {
+        let declared = if schema["x-kubernetes-int-or-string"] == true {
+            let most = longest(schema).unwrap_or(LARGEST_REQUEST - 2);
+            Self::scalar("dyn", most, 1)
+        } else {
+            match schema["type"].as_str().unwrap_or_default() {
+                "array" => list(schema)?,
+                "object" if schema["additionalProperties"].is_object() => map(schema)?,
+                "object" => object(schema, is_object),
+                "string" => text(schema),
+                "boolean" => Self::scalar("bool", 0, 4),
+                "number" => Self::scalar("double", 0, 1),
+                "integer" => Self::scalar("int", 0, 1),
+                _ => return None,
+            }
+        };
+        Some(Arc::new(declared))
+    }
+
+    fn scalar(kind: &str, most: u64, shortest: u64) -> Self {
+        Self {
+            form: Form::Scalar(Kind::named(kind)),
+            most,
+            shortest,
+        }
+    }
+
+    /// The type of its values.
+    pub(super) fn kind(self: &Arc<Self>) -> Kind {
+        match &self.form {
+            Form::Scalar(kind) => kind.clone(),
+            Form::List(items) => Kind::List(Arc::new(items.kind())),
+            Form::Map(values) => {
+                Kind::Map(Arc::new(Kind::named("string")), Arc::new(values.kind()))
+            }
+            Form::Object(_) => Kind::Object(Arc::clone(self)),
+        }
+    }
+
+    /// A field of an object as rules name it; reserved words may be written as they are.
+    pub(super) fn field(&self, name: &str) -> Option<&Arc<Self>> {
+        match &self.form {
+            Form::Object(fields) => fields.get(name).or_else(|| fields.get(&escaped(name))),
+            _ => None,
+        }
+    }
+
+    /// Most of what is at the end of a way that starts at this; `None` where the way leads out of the schema.
+    pub(super) fn most_at(&self, way: &[String]) -> Option<u64> {
+        let Some((step, rest)) = way.split_first() else {
+            return Some(self.most);
+        };
+        match (step.as_str(), &self.form) {
+            ("@items" | "@values", Form::List(inner) | Form::Map(inner)) => inner.most_at(rest),
+            // keys have no schema, and no size
+            ("@keys", Form::Map(_)) => rest.is_empty().then_some(0),
+            (name, Form::Object(fields)) => fields.get(name)?.most_at(rest),
+            _ => None,
+        }
+    }
+
+    /// How often a value can be in an object.
+    pub(in super::super) fn most_in_object(&self) -> u64 {
+        LARGEST_REQUEST / (self.shortest + 1)
+    }
+}
+
+fn inner(schema: &Value) -> Option<Arc<Declared>> {
+    Declared::of(schema, schema["x-kubernetes-embedded-resource"] == true)
+}
+
+/// A limit that the schema sets; one below nothing is nothing.
+fn limit(schema: &Value, word: &str) -> Option<u64> {
+    let limit = schema[word].as_i64()?;
+    Some(u64::try_from(limit).unwrap_or_default())
+}
+
+/// Most bytes of a text whose letters are limited.
+fn longest(schema: &Value) -> Option<u64> {
+    Some(limit(schema, "maxLength")?.saturating_mul(4))
+}
+
+fn list(schema: &Value) -> Option<Declared> {
+    let items = inner(&schema["items"])?;
+    let most = limit(schema, "maxItems");
+    Some(Declared {
+        most: most.unwrap_or((LARGEST_REQUEST - 2) / (items.shortest + 1)),
+        form: Form::List(items),
+        shortest: 2,
+    })
+}
+
+fn map(schema: &Value) -> Option<Declared> {
+    let values = inner(&schema["additionalProperties"])?;
+    let most = limit(schema, "maxProperties");
+    Some(Declared {
+        // a key of two letters in quotes, a colon and a comma
+        most: most.unwrap_or((LARGEST_REQUEST - 2) / (values.shortest + 6)),
+        form: Form::Map(values),
+        shortest: 2,
+    })
+}
+
+fn object(schema: &Value, is_object: bool) -> Declared {
+    let mut properties = schema["properties"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    if is_object {
+        let text = json!({"type": "string"});
+        properties.insert("apiVersion".into(), text.clone());
+        properties.insert("kind".into(), text.clone());
+        let fields = json!({"name": text, "generateName": text});
+        let metadata = json!({"type": "object", "properties": fields});
+        properties.insert("metadata".into(), metadata);
+    }
+    let required = schema["required"].as_array().into_iter().flatten();
+    let required: Vec<&str> = required.filter_map(Value::as_str).collect();
+    let mut fields = BTreeMap::new();
+    let mut shortest = 2;
+    for (name, property) in &properties {
+        let Some(declared) = inner(property) else {
+            continue;
+        };
+        // what has a default need not be sent
+        if required.contains(&name.as_str()) && property["default"].is_null() {
+            shortest += name.len() as u64 + declared.shortest + 4;
+        }
+        fields.insert(escaped(name), declared);
+    }
+    Declared {
+        form: Form::Object(fields),
+        most: 0,
+        shortest,
+    }
+}
+
+fn text(schema: &Value) -> Declared {
+    match schema["format"].as_str().unwrap_or_default() {
+        "byte" => {
+            let most = limit(schema, "maxLength");
+            Declared::scalar("bytes", most.unwrap_or(LARGEST_REQUEST - 2), 2)
+        }
+        "duration" => Declared::scalar(DURATION, LONGEST_TIME, 3),
+        "date" => Declared::scalar(TIMESTAMP, DATE, DATE),
+        "date-time" => Declared::scalar(TIMESTAMP, LONGEST_TIME, 21),
+        _ => {
+            let words = schema["enum"].as_array().filter(|words| !words.is_empty());
+            let longest_word = words.map(|words| {
+                let words = words.iter().filter_map(Value::as_str);
+                words
+                    .map(|word| word.len() as u64)
+                    .max()
+                    .unwrap_or_default()
+            });
+            let most = longest(schema).or(longest_word);
+            Declared::scalar("string", most.unwrap_or(LARGEST_REQUEST - 2), 2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn most(schema: &Value, way: &[&str]) -> Option<u64> {
+        let way: Vec<String> = way.iter().map(|&step| step.to_owned()).collect();
+        Declared::of(schema, false)?.most_at(&way)
+    }
+
+    #[test]
+    fn what_has_no_limit_is_limited_by_the_request() {
+        let schema = json!({"type": "array", "items": {"type": "object", "required": ["ab"], "properties": {
+            "ab": {"type": "string"}, "c": {"type": "string", "maxLength": 3}}}});
+        // {"ab":""} and a comma
+        assert_eq!(most(&schema, &[]), Some((LARGEST_REQUEST - 2) / 11));
+        let longest = LARGEST_REQUEST - 2;
+        assert_eq!(most(&schema, &["@items", "ab"]), Some(longest));
+        assert_eq!(most(&schema, &["@items", "c"]), Some(12));
+        assert_eq!(most(&schema, &["@items", "d"]), None);
+    }
+
+    #[test]
+    fn limits_of_the_schema_are_taken() {
+        let map = json!({"type": "object", "maxProperties": 7, "additionalProperties": {"type": "string", "enum": ["a", "abc"]}});
+        assert_eq!(most(&map, &[]), Some(7));
+        assert_eq!(most(&map, &["@values"]), Some(3));
+        assert_eq!(most(&map, &["@keys"]), Some(0));
+        let negative = json!({"type": "array", "maxItems": -1, "items": {"type": "integer"}});
+        assert_eq!(most(&negative, &[]), Some(0));
+    }
+}

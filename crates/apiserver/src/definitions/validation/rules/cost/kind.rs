@@ -1,0 +1,341 @@
+//! The types of cel-go's checker, by which a call finds what it calls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::declared::Declared;
+
+/// Name of the type of durations.
+pub(super) const DURATION: &str = "google.protobuf.Duration";
+/// Name of the type of times.
+pub(super) const TIMESTAMP: &str = "google.protobuf.Timestamp";
+
+/// A type.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// Any.
+    Dyn,
+    /// One of these that have a name only: `bool`, `string`, `kubernetes.Quantity`, ...
+    Named(Arc<str>),
+    /// Items.
+    List(Arc<Kind>),
+    /// Keys and values.
+    Map(Arc<Kind>, Arc<Kind>),
+    /// One that may be missing.
+    Optional(Arc<Kind>),
+    /// A type as a value.
+    Type,
+    /// An object of the schema.
+    Object(Arc<Declared>),
+    /// Whatever fits, in a signature.
+    Parameter(Arc<str>),
+    /// One that is still to be found.
+    Open(usize),
+}
+
+impl Kind {
+    /// A type with a name.
+    pub(super) fn named(name: &str) -> Self {
+        match name {
+            "dyn" => Self::Dyn,
+            name => Self::Named(name.into()),
+        }
+    }
+
+    /// Its name, where it has nothing else.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Named(name) => name,
+            _ => "",
+        }
+    }
+
+    /// A type as cel-go writes it: `map(string, list(<A>))`; `None` for what is not understood.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let Some((name, rest)) = text.split_once('(') else {
+            return Some(match text {
+                "type" => Self::Type,
+                name => match name.strip_prefix('<') {
+                    Some(name) => Self::Parameter(name.trim_end_matches('>').into()),
+                    None => Self::named(name),
+                },
+            });
+        };
+        let inside = split(rest.strip_suffix(')')?);
+        let mut inner = inside.iter().map(|text| Self::parse(text).map(Arc::new));
+        Some(match name {
+            "list" => Self::List(inner.next()??),
+            "map" => Self::Map(inner.next()??, inner.next()??),
+            "optional_type" => Self::Optional(inner.next()??),
+            "type" => Self::Type,
+            _ => return None,
+        })
+    }
+
+    /// Whether its size is always one.
+    pub(super) fn is_scalar(&self) -> bool {
+        match self {
+            Self::Named(name) => {
+                ["bool", "double", "int", "uint", DURATION, TIMESTAMP].contains(&&**name)
+            }
+            Self::Optional(inner) => inner.is_scalar(),
+            _ => false,
+        }
+    }
+
+    /// Those that it is made of.
+    pub(super) fn parts(&self) -> Vec<&Arc<Self>> {
+        match self {
+            Self::List(one) | Self::Optional(one) => vec![one],
+            Self::Map(keys, values) => vec![keys, values],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same with other parts.
+    fn with_parts(&self, change: &mut dyn FnMut(&Self) -> Self) -> Self {
+        match self {
+            Self::List(one) => Self::List(Arc::new(change(one))),
+            Self::Optional(one) => Self::Optional(Arc::new(change(one))),
+            Self::Map(keys, values) => Self::Map(Arc::new(change(keys)), Arc::new(change(values))),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether both are the same type.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Dyn, Self::Dyn) | (Self::Type, Self::Type) => true,
+            (Self::Named(one), Self::Named(two)) | (Self::Parameter(one), Self::Parameter(two)) => {
+                one == two
+            }
+            (Self::Open(one), Self::Open(two)) => one == two,
+            (Self::Object(one), Self::Object(two)) => Arc::ptr_eq(one, two),
+            (Self::List(_), Self::List(_))
+            | (Self::Map(..), Self::Map(..))
+            | (Self::Optional(_), Self::Optional(_)) => {
+                let (one, two) = (self.parts(), other.parts());
+                one.iter().zip(two).all(|(one, two)| one.is(two))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing may be given for it.
+    fn is_nullable(&self) -> bool {
+        match self {
+            Self::Object(_) | Self::Optional(_) => true,
+            // those of messages and libraries have points in their names
+            Self::Named(name) => name.contains('.') || &**name == "null_type",
+            _ => false,
+        }
+    }
+
+    /// Whether it says no more than another that it agrees with.
+    fn is_at_least_as_general(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Dyn | Self::Open(_) | Self::Parameter(_), _) => true,
+            (_, Self::Dyn | Self::Open(_) | Self::Parameter(_)) => false,
+            (Self::List(_), Self::List(_))
+            | (Self::Map(..), Self::Map(..))
+            | (Self::Optional(_), Self::Optional(_)) => {
+                let (one, two) = (self.parts(), other.parts());
+                let mut pairs = one.iter().zip(two);
+                pairs.all(|(one, two)| one.is_at_least_as_general(two))
+            }
+            (one, two) => one.is(two),
+        }
+    }
+
+    /// The more general one of two that agree.
+    pub(super) fn most_general(&self, other: &Self) -> Self {
+        let wider = if self.is_at_least_as_general(other) {
+            self
+        } else {
+            other
+        };
+        wider.clone()
+    }
+}
+
+/// What open types were found to be.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Findings {
+    known: HashMap<usize, Kind>,
+    count: usize,
+}
+
+impl Findings {
+    /// A new open type.
+    pub(super) fn open(&mut self) -> Kind {
+        self.count += 1;
+        Kind::Open(self.count)
+    }
+
+    /// A type with open ones in the place of parameters.
+    pub(super) fn instantiate(
+        &mut self,
+        kind: &Kind,
+        opened: &mut HashMap<Arc<str>, Kind>,
+    ) -> Kind {
+        match kind {
+            Kind::Parameter(name) => {
+                let known = opened.get(name).cloned();
+                known.unwrap_or_else(|| {
+                    let open = self.open();
+                    opened.insert(Arc::clone(name), open.clone());
+                    open
+                })
+            }
+            other => other.with_parts(&mut |inner| self.instantiate(inner, opened)),
+        }
+    }
+
+    /// A type with what was found. At the end those that are still open are any.
+    pub(super) fn settled(&self, kind: &Kind, at_the_end: bool) -> Kind {
+        match kind {
+            Kind::Open(number) => match self.known.get(number) {
+                Some(found) => self.settled(found, at_the_end),
+                None if at_the_end => Kind::Dyn,
+                None => kind.clone(),
+            },
+            other => other.with_parts(&mut |inner| self.settled(inner, at_the_end)),
+        }
+    }
+
+    /// Whether one may be given for the other; what is found on the way is kept only if so.
+    pub(super) fn agree(&mut self, one: &[Kind], two: &[Kind]) -> bool {
+        let before = self.known.clone();
+        let agreed =
+            one.len() == two.len() && one.iter().zip(two).all(|(one, two)| self.fits(one, two));
+        if !agreed {
+            self.known = before;
+        }
+        agreed
+    }
+
+    fn fits(&mut self, one: &Kind, two: &Kind) -> bool {
+        if let Kind::Open(number) = two {
+            let was_known = self.known.contains_key(number);
+            if self.substitutes(one, *number) {
+                return true;
+            }
+            if was_known {
+                return false;
+            }
+        }
+        match (one, two) {
+            (Kind::Open(number), _) => self.substitutes(two, *number),
+            (Kind::Dyn, _) | (_, Kind::Dyn) => true,
+            (Kind::Named(name), other) | (other, Kind::Named(name)) if &**name == "null_type" => {
+                other.is_nullable()
+            }
+            (Kind::List(_), Kind::List(_))
+            | (Kind::Map(..), Kind::Map(..))
+            | (Kind::Optional(_), Kind::Optional(_)) => {
+                let (one, two) = (one.parts(), two.parts());
+                one.iter().zip(two).all(|(one, two)| self.fits(one, two))
+            }
+            (one, two) => one.is(two),
+        }
+    }
+
+    /// Whether an open type may be this one; if so it is.
+    fn substitutes(&mut self, kind: &Kind, number: usize) -> bool {
+        let open = Kind::Open(number);
+        if kind.is(&open) {
+            return true;
+        }
+        if let Some(known) = self.known.get(&number).cloned() {
+            if kind.is(&known) {
+                return true;
+            }
+            if !self.fits(kind, &known) {
+                return false;
+            }
+            let wider = kind.most_general(&known);
+            if !self.mentions(&wider, number) {
+                self.known.insert(number, wider);
+            }
+            return true;
+        }
+        let is_free = !self.mentions(kind, number);
+        if is_free {
+            self.known.insert(number, kind.clone());
+        }
+        is_free
+    }
+
+    fn mentions(&self, kind: &Kind, number: usize) -> bool {
+        match kind {
+            Kind::Open(other) => {
+                *other == number
+                    || self
+                        .known
+                        .get(other)
+                        .is_some_and(|known| self.mentions(known, number))
+            }
+            other => other
+                .parts()
+                .iter()
+                .any(|inner| self.mentions(inner, number)),
+        }
+    }
+}
+
+/// The parts between commas that are in no brackets of their own.
+pub(super) fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
+    for (index, letter) in text.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(text[start..index].trim());
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    let last = text[start..].trim();
+    if !last.is_empty() {
+        parts.push(last);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_read_as_they_are_written() {
+        let kind = Kind::parse("map(string, list(optional_type(<T>)))").unwrap();
+        let Kind::Map(keys, values) = &kind else {
+            panic!("a map")
+        };
+        assert_eq!(keys.name(), "string");
+        let items = values.parts()[0];
+        assert!(matches!(&**items, Kind::Optional(inner) if matches!(**inner, Kind::Parameter(_))));
+        assert!(Kind::parse("wrapper(int)").is_none());
+    }
+
+    #[test]
+    fn open_types_are_found_by_what_is_given() {
+        let mut findings = Findings::default();
+        let mut opened = HashMap::new();
+        let wanted = Kind::parse("list(<T>)").unwrap();
+        let wanted = findings.instantiate(&wanted, &mut opened);
+        let texts = Kind::parse("list(string)").unwrap();
+        let amounts = Kind::parse("list(int)").unwrap();
+        let open = Kind::List(Arc::new(findings.open()));
+        assert!(findings.agree(
+            &[texts.clone(), open.clone()],
+            &[wanted.clone(), wanted.clone()]
+        ));
+        assert!(findings.settled(&open, true).is(&texts));
+        assert!(!findings.agree(&[amounts], &[wanted]));
+        let any = findings.open();
+        assert!(matches!(findings.settled(&any, true), Kind::Dyn));
+    }
+}

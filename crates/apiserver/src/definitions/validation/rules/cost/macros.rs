@@ -1,0 +1,190 @@
+//! Macros that the parser leaves as calls: loops with two variables, and those about what may be missing.
+//!
+//! What they become is told by cel-go's `ext/comprehensions.go` and `cel/library.go`.
+
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, Expr, ListExpr, LiteralValue, MapExpr,
+};
+use kube_cel::cel::parser::Expression;
+
+/// What is collected, as the parser names it.
+const COLLECTED: &str = "@result";
+
+/// What a call stands for, if it is one of a macro.
+pub(super) fn expanded(call: &CallExpr) -> Option<Expression> {
+    let target = call.target.as_deref()?;
+    match (call.func_name.as_str(), call.args.as_slice()) {
+        ("optMap", [name, body]) => Some(of_optional(target, name_of(name)?, body, true)),
+        ("optFlatMap", [name, body]) => Some(of_optional(target, name_of(name)?, body, false)),
+        (name, [first, second, rest @ ..]) => {
+            let written = of_two(name, rest)?;
+            Some(node(Expr::Comprehension(Box::new(ComprehensionExpr {
+                iter_range: target.clone(),
+                iter_var: name_of(first)?.to_owned(),
+                iter_var2: Some(name_of(second)?.to_owned()),
+                accu_var: COLLECTED.to_owned(),
+                accu_init: written.start,
+                loop_cond: written.condition,
+                loop_step: if matches!(name, "transformMap") {
+                    of_key(written.step, first)
+                } else {
+                    written.step
+                },
+                result: written.result,
+            }))))
+        }
+        _ => None,
+    }
+}
+
+/// How many names a call begins with, if it is one of a macro.
+pub(in super::super) fn variables(call: &CallExpr) -> Option<usize> {
+    expanded(call)?;
+    Some(match call.func_name.as_str() {
+        "optMap" | "optFlatMap" => 1,
+        _ => 2,
+    })
+}
+
+struct Written {
+    start: Expression,
+    condition: Expression,
+    step: Expression,
+    result: Expression,
+}
+
+/// A loop with two variables by what follows them.
+fn of_two(name: &str, rest: &[Expression]) -> Option<Written> {
+    let always = || boolean(true);
+    let unless_false = |what| call("@not_strictly_false", vec![what]);
+    let (start, condition, step, result) = match (name, rest) {
+        ("all", [body]) => (
+            boolean(true),
+            unless_false(collected()),
+            call("_&&_", vec![collected(), body.clone()]),
+            collected(),
+        ),
+        ("exists", [body]) => (
+            boolean(false),
+            unless_false(call("!_", vec![collected()])),
+            call("_||_", vec![collected(), body.clone()]),
+            collected(),
+        ),
+        ("exists_one" | "existsOne", [body]) => {
+            let more = call("_+_", vec![collected(), integer(1)]);
+            (
+                integer(0),
+                always(),
+                call("_?_:_", vec![body.clone(), more, collected()]),
+                call("_==_", vec![collected(), integer(1)]),
+            )
+        }
+        ("transformList", _) => {
+            let added = |body: &Expression| {
+                let one = node(Expr::List(ListExpr::new(vec![body.clone()])));
+                call("_+_", vec![collected(), one])
+            };
+            let nothing = node(Expr::List(ListExpr::new(Vec::new())));
+            (nothing, always(), perhaps(rest, added)?, collected())
+        }
+        ("transformMap" | "transformMapEntry", _) => {
+            let inserted =
+                |body: &Expression| call("cel.@mapInsert", vec![collected(), body.clone()]);
+            let nothing = node(Expr::Map(MapExpr::default()));
+            (nothing, always(), perhaps(rest, inserted)?, collected())
+        }
+        _ => return None,
+    };
+    Some(Written {
+        start,
+        condition,
+        step,
+        result,
+    })
+}
+
+/// A step that is taken always, or only if what is before it holds.
+fn perhaps(rest: &[Expression], step: impl Fn(&Expression) -> Expression) -> Option<Expression> {
+    match rest {
+        [body] => Some(step(body)),
+        [condition, body] => {
+            let taken = step(body);
+            let all = vec![condition.clone(), taken, collected()];
+            Some(call("_?_:_", all))
+        }
+        _ => None,
+    }
+}
+
+/// An insertion with the key between the map and the value.
+fn of_key(mut step: Expression, key: &Expression) -> Expression {
+    if let Expr::Call(written) = &mut step.expr {
+        if written.func_name == "_?_:_" {
+            let taken = std::mem::take(&mut written.args[1]);
+            written.args[1] = of_key(taken, key);
+        } else {
+            written.args.insert(1, key.clone());
+        }
+    }
+    step
+}
+
+/// Something about a value if it is there.
+fn of_optional(target: &Expression, name: &str, body: &Expression, wraps: bool) -> Expression {
+    let bound = node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: node(Expr::List(ListExpr::new(Vec::new()))),
+        iter_var: "#unused".to_owned(),
+        iter_var2: None,
+        accu_var: name.to_owned(),
+        accu_init: method("value", target),
+        loop_cond: boolean(false),
+        loop_step: node(Expr::Ident(name.to_owned())),
+        result: body.clone(),
+    })));
+    let taken = if wraps {
+        call("optional.of", vec![bound])
+    } else {
+        bound
+    };
+    let missing = call("optional.none", Vec::new());
+    call("_?_:_", vec![method("hasValue", target), taken, missing])
+}
+
+fn node(expr: Expr) -> Expression {
+    Expression { id: 0, expr }
+}
+
+fn collected() -> Expression {
+    node(Expr::Ident(COLLECTED.to_owned()))
+}
+
+fn boolean(value: bool) -> Expression {
+    node(Expr::Literal(LiteralValue::Boolean(value.into())))
+}
+
+fn integer(value: i64) -> Expression {
+    node(Expr::Literal(LiteralValue::Int(value.into())))
+}
+
+fn call(name: &str, args: Vec<Expression>) -> Expression {
+    node(Expr::Call(CallExpr {
+        func_name: name.to_owned(),
+        target: None,
+        args,
+    }))
+}
+
+fn method(name: &str, target: &Expression) -> Expression {
+    node(Expr::Call(CallExpr {
+        func_name: name.to_owned(),
+        target: Some(Box::new(target.clone())),
+        args: Vec::new(),
+    }))
+}
+
+fn name_of(expression: &Expression) -> Option<&str> {
+    match &expression.expr {
+        Expr::Ident(name) => Some(name),
+        _ => None,
+    }
+}

@@ -1,0 +1,426 @@
+//! An expression with the types of its parts, and what each call may call: as cel-go's checker leaves it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, SelectExpr};
+use kube_cel::cel::parser::Expression;
+
+use super::super::functions::TYPES;
+use super::declared::Declared;
+use super::kind::{Findings, Kind};
+use super::macros;
+use super::signatures::{self, Overload};
+
+/// A part of an expression.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Tells it from all others of the expression.
+    pub(super) id: usize,
+    /// Its type.
+    pub(super) kind: Kind,
+    /// What it is.
+    pub(super) form: Form,
+}
+
+/// What a part of an expression is.
+#[derive(Debug)]
+pub(super) enum Form {
+    /// A constant that has a size, and may be a whole number.
+    Constant(u64, Option<i64>),
+    /// A variable, or the name of a type.
+    Variable(String),
+    /// A field; or whether it is there.
+    Select(Box<Node>, String, bool),
+    /// A call.
+    Call(Call),
+    /// A list with its items.
+    List(Vec<Node>),
+    /// A map with its keys and values.
+    Map(Vec<(Node, Node)>),
+    /// What macros become.
+    Loop(Box<Loop>),
+}
+
+/// A call.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// Name of the function.
+    pub(super) name: String,
+    /// What is before the point.
+    pub(super) target: Option<Box<Node>>,
+    /// What is in brackets.
+    pub(super) arguments: Vec<Node>,
+    /// The ways to call it that fit: more than one where types are not known.
+    pub(super) overloads: Vec<&'static Overload>,
+}
+
+/// A comprehension.
+#[derive(Debug)]
+pub(super) struct Loop {
+    /// What is gone through.
+    pub(super) range: Node,
+    /// Item or key; or number or key, with a second variable.
+    pub(super) variable: String,
+    /// Item or value beside a number or key.
+    pub(super) second: Option<String>,
+    /// Name of what is collected.
+    pub(super) collected: String,
+    /// What it is at first.
+    pub(super) start: Node,
+    /// Whether to go on.
+    pub(super) condition: Node,
+    /// What it becomes.
+    pub(super) step: Node,
+    /// What it is in the end.
+    pub(super) result: Node,
+}
+
+/// The expression about a value with its types; `None` for one that this does not understand.
+pub(super) fn of(
+    expression: &Expression,
+    about: &Arc<Declared>,
+    has_optional_past: bool,
+) -> Option<Node> {
+    let kind = about.kind();
+    let past = if has_optional_past {
+        Kind::Optional(Arc::new(kind.clone()))
+    } else {
+        kind.clone()
+    };
+    let mut typing = Typing {
+        variables: vec![("self".into(), kind), ("oldSelf".into(), past)],
+        findings: Findings::default(),
+        count: 0,
+    };
+    let mut node = typing.node(expression)?;
+    settle(&mut node, &typing.findings);
+    Some(node)
+}
+
+struct Typing {
+    variables: Vec<(String, Kind)>,
+    findings: Findings,
+    count: usize,
+}
+
+impl Typing {
+    fn node(&mut self, expression: &Expression) -> Option<Node> {
+        let (kind, form) = match &expression.expr {
+            Expr::Unspecified | Expr::Struct(_) => return None,
+            Expr::Literal(value) => constant(value),
+            Expr::Ident(name) => (self.variable(name)?, Form::Variable(name.clone())),
+            Expr::Select(select) => self.select(select)?,
+            Expr::Call(call) => match macros::expanded(call) {
+                Some(expanded) => return self.node(&expanded),
+                None => self.call(call)?,
+            },
+            Expr::List(list) => {
+                let mut items = Vec::new();
+                let mut of_items = None;
+                for (index, item) in list.elements.iter().enumerate() {
+                    let item = self.node(item)?;
+                    let is_optional = list.optional_indices.contains(&index);
+                    of_items = Some(self.joined(of_items, &item.kind, is_optional));
+                    items.push(item);
+                }
+                let of_items = of_items.unwrap_or_else(|| self.findings.open());
+                (Kind::List(Arc::new(of_items)), Form::List(items))
+            }
+            Expr::Map(map) => {
+                let mut entries = Vec::new();
+                let (mut keys, mut values) = (None, None);
+                for entry in &map.entries {
+                    let EntryExpr::MapEntry(entry) = &entry.expr else {
+                        return None;
+                    };
+                    let key = self.node(&entry.key)?;
+                    keys = Some(self.joined(keys, &key.kind, false));
+                    let value = self.node(&entry.value)?;
+                    values = Some(self.joined(values, &value.kind, entry.optional));
+                    entries.push((key, value));
+                }
+                let keys = keys.unwrap_or_else(|| self.findings.open());
+                let values = values.unwrap_or_else(|| self.findings.open());
+                (
+                    Kind::Map(Arc::new(keys), Arc::new(values)),
+                    Form::Map(entries),
+                )
+            }
+            Expr::Comprehension(_) => self.comprehension(expression)?,
+        };
+        Some(self.numbered(kind, form))
+    }
+
+    fn numbered(&mut self, kind: Kind, form: Form) -> Node {
+        self.count += 1;
+        Node {
+            id: self.count,
+            kind,
+            form,
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<Kind> {
+        let known = self.variables.iter().rev().find(|(known, _)| known == name);
+        match known {
+            Some((_, kind)) => Some(kind.clone()),
+            None => TYPES.contains(&name).then_some(Kind::Type),
+        }
+    }
+
+    /// The type of what is before together with one more: any where they do not agree.
+    fn joined(&mut self, before: Option<Kind>, one: &Kind, is_optional: bool) -> Kind {
+        let one = match one {
+            Kind::Optional(inner) if is_optional => (**inner).clone(),
+            other => other.clone(),
+        };
+        let Some(before) = before else {
+            return one;
+        };
+        let (first, second) = ([before.clone()], [one.clone()]);
+        let agreed = self.findings.agree(&first, &second);
+        if agreed {
+            before.most_general(&one)
+        } else {
+            Kind::Dyn
+        }
+    }
+
+    fn select(&mut self, select: &SelectExpr) -> Option<(Kind, Form)> {
+        if let Some(name) = type_name(select) {
+            return Some((Kind::Type, Form::Variable(name)));
+        }
+        let operand = self.node(&select.operand)?;
+        let found = self.field(&operand.kind, &select.field, false)?;
+        let kind = if select.test {
+            Kind::named("bool")
+        } else {
+            found
+        };
+        let form = Form::Select(Box::new(operand), select.field.clone(), select.test);
+        Some((kind, form))
+    }
+
+    /// The type of a field; of what may be missing it may be missing as well.
+    fn field(&mut self, kind: &Kind, name: &str, may_be_missing: bool) -> Option<Kind> {
+        let kind = self.findings.settled(kind, false);
+        let (kind, was_optional) = match &kind {
+            Kind::Optional(inner) => ((**inner).clone(), true),
+            other => (other.clone(), false),
+        };
+        let found = match &kind {
+            Kind::Map(_, values) => (**values).clone(),
+            Kind::Object(declared) => declared.field(name)?.kind(),
+            Kind::Dyn => Kind::Dyn,
+            Kind::Open(_) => {
+                self.findings
+                    .agree(&[Kind::Dyn], std::slice::from_ref(&kind));
+                Kind::Dyn
+            }
+            _ => return None,
+        };
+        Some(if was_optional || may_be_missing {
+            Kind::Optional(Arc::new(found))
+        } else {
+            found
+        })
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Option<(Kind, Form)> {
+        let mut arguments = Vec::new();
+        for argument in &call.args {
+            arguments.push(self.node(argument)?);
+        }
+        if call.func_name == "_?._" {
+            return self.optional_field(call, arguments);
+        }
+        let full = call.target.as_deref().and_then(|target| {
+            let name = format!("{}.{}", qualified(target)?, call.func_name);
+            Some((signatures::of(&name)?, name))
+        });
+        let (name, target, known) = match (full, &call.target) {
+            (Some((known, name)), _) => (name, None, known),
+            (None, Some(target)) => {
+                let target = self.node(target)?;
+                let known = signatures::of(&call.func_name)?;
+                (call.func_name.clone(), Some(Box::new(target)), known)
+            }
+            (None, None) => {
+                let known = signatures::of(&call.func_name)?;
+                (call.func_name.clone(), None, known)
+            }
+        };
+        let given: Vec<Kind> = target
+            .iter()
+            .map(|target| target.kind.clone())
+            .chain(arguments.iter().map(|argument| argument.kind.clone()))
+            .collect();
+        let (kind, overloads) = self.resolve(known, target.is_some(), &given)?;
+        let form = Form::Call(Call {
+            name,
+            target,
+            arguments,
+            overloads,
+        });
+        Some((kind, form))
+    }
+
+    /// The ways to call a function that fit, and what it gives: any where they do not agree.
+    fn resolve(
+        &mut self,
+        known: &'static [Overload],
+        is_member: bool,
+        given: &[Kind],
+    ) -> Option<(Kind, Vec<&'static Overload>)> {
+        let mut result: Option<Kind> = None;
+        let mut fitting = Vec::new();
+        for overload in known.iter().filter(|one| one.is_member == is_member) {
+            let mut opened = HashMap::new();
+            let mut open = |kind: &Kind| self.findings.instantiate(kind, &mut opened);
+            let wanted: Vec<Kind> = overload.parameters.iter().map(&mut open).collect();
+            let gives = open(&overload.result);
+            if !self.findings.agree(given, &wanted) {
+                continue;
+            }
+            fitting.push(overload);
+            let gives = self.findings.settled(&gives, false);
+            result = Some(match result {
+                None => gives,
+                Some(before) if before.is(&gives) => before,
+                Some(_) => Kind::Dyn,
+            });
+        }
+        Some((result?, fitting))
+    }
+
+    fn optional_field(&mut self, call: &CallExpr, arguments: Vec<Node>) -> Option<(Kind, Form)> {
+        let Expr::Literal(LiteralValue::String(name)) = &call.args.get(1)?.expr else {
+            return None;
+        };
+        let kind = self.field(&arguments.first()?.kind, name.inner(), true)?;
+        let form = Form::Call(Call {
+            name: call.func_name.clone(),
+            target: None,
+            arguments,
+            overloads: signatures::of(&call.func_name)?.iter().collect(),
+        });
+        Some((kind, form))
+    }
+
+    fn comprehension(&mut self, expression: &Expression) -> Option<(Kind, Form)> {
+        let Expr::Comprehension(written) = &expression.expr else {
+            return None;
+        };
+        let range = self.node(&written.iter_range)?;
+        let start = self.node(&written.accu_init)?;
+        let (first, second) = match self.findings.settled(&range.kind, false) {
+            Kind::List(items) if written.iter_var2.is_some() => {
+                (Kind::named("int"), (*items).clone())
+            }
+            Kind::List(items) => ((*items).clone(), Kind::Dyn),
+            Kind::Map(keys, values) => ((*keys).clone(), (*values).clone()),
+            Kind::Dyn => (Kind::Dyn, Kind::Dyn),
+            open @ Kind::Open(_) => {
+                self.findings.agree(&[Kind::Dyn], &[open]);
+                (Kind::Dyn, Kind::Dyn)
+            }
+            _ => return None,
+        };
+        let depth = self.variables.len();
+        self.variables
+            .push((written.accu_var.clone(), start.kind.clone()));
+        self.variables.push((written.iter_var.clone(), first));
+        if let Some(name) = &written.iter_var2 {
+            self.variables.push((name.clone(), second));
+        }
+        let condition = self.node(&written.loop_cond)?;
+        let step = self.node(&written.loop_step)?;
+        let (wanted, given) = ([start.kind.clone()], [step.kind.clone()]);
+        let agreed = self.findings.agree(&wanted, &given);
+        self.variables.truncate(depth + 1);
+        let result = self.node(&written.result)?;
+        self.variables.truncate(depth);
+        let kind = self.findings.settled(&result.kind, false);
+        let form = Form::Loop(Box::new(Loop {
+            range,
+            variable: written.iter_var.clone(),
+            second: written.iter_var2.clone(),
+            collected: written.accu_var.clone(),
+            start,
+            condition,
+            step,
+            result,
+        }));
+        agreed.then_some((kind, form))
+    }
+}
+
+fn constant(value: &LiteralValue) -> (Kind, Form) {
+    let (kind, size, integer) = match value {
+        LiteralValue::Boolean(_) => ("bool", 1, None),
+        LiteralValue::Bytes(bytes) => ("bytes", bytes.inner().len() as u64, None),
+        LiteralValue::Double(_) => ("double", 1, None),
+        LiteralValue::Int(number) => ("int", 1, Some(*number.inner())),
+        LiteralValue::Null => ("null_type", 1, None),
+        LiteralValue::String(text) => ("string", text.inner().chars().count() as u64, None),
+        LiteralValue::UInt(_) => ("uint", 1, None),
+    };
+    (Kind::named(kind), Form::Constant(size, integer))
+}
+
+/// A name with points in it.
+fn qualified(expression: &Expression) -> Option<String> {
+    match &expression.expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) if !select.test => {
+            Some(format!("{}.{}", qualified(&select.operand)?, select.field))
+        }
+        _ => None,
+    }
+}
+
+/// The name of a type that has points in it.
+fn type_name(select: &SelectExpr) -> Option<String> {
+    let name = format!("{}.{}", qualified(&select.operand)?, select.field);
+    let is_type = !select.test && (name.starts_with("net.") || name.starts_with("google."));
+    is_type.then_some(name)
+}
+
+/// Gives all parts the types that were found for them in the end.
+fn settle(node: &mut Node, findings: &Findings) {
+    node.kind = findings.settled(&node.kind, true);
+    match &mut node.form {
+        Form::Constant(..) | Form::Variable(_) => {}
+        Form::Select(operand, ..) => settle(operand, findings),
+        Form::Call(call) => {
+            for part in call
+                .target
+                .as_deref_mut()
+                .into_iter()
+                .chain(&mut call.arguments)
+            {
+                settle(part, findings);
+            }
+        }
+        Form::List(items) => items.iter_mut().for_each(|item| settle(item, findings)),
+        Form::Map(entries) => {
+            for (key, value) in entries {
+                settle(key, findings);
+                settle(value, findings);
+            }
+        }
+        Form::Loop(inner) => {
+            let inner = &mut **inner;
+            for part in [
+                &mut inner.range,
+                &mut inner.start,
+                &mut inner.condition,
+                &mut inner.step,
+                &mut inner.result,
+            ] {
+                settle(part, findings);
+            }
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! What evaluating an expression costs at most: the walk of cel-go's `checker/cost.go`.
+//!
+//! Sizes are asked for when cel-go asks for them and kept from then on, as ways to parts may change later (see [`Steps`]).
+
+use std::collections::HashMap;
+
+use super::calls;
+use super::declared::Declared;
+use super::kind::Kind;
+use super::range::Range;
+use super::steps::Steps;
+use super::typed::{Call, Form, Loop, Node};
+
+/// A name, a field.
+const ONE: Range = Range::exactly(1);
+/// A list that is made.
+pub(super) const LIST: Range = Range::exactly(10);
+/// A map that is made.
+const MAP: Range = Range::exactly(30);
+
+/// What the keys and the values of a list or a map are like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    is_list: bool,
+    key: Range,
+    value: Range,
+}
+
+impl Entry {
+    /// What holds for both.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            is_list: self.is_list,
+            key: self.key.or(other.key),
+            value: self.value.or(other.value),
+        }
+    }
+}
+
+/// A variable of a loop.
+#[derive(Debug)]
+struct Local {
+    name: String,
+    way: Steps,
+    size: Option<Range>,
+    entry: Option<Entry>,
+}
+
+/// What is before the point of a call or in its brackets.
+#[derive(Debug)]
+pub(super) struct Operand<'a> {
+    /// The part of the expression.
+    pub(super) node: &'a Node,
+    /// Where in the value it is; empty for what is in none.
+    pub(super) way: Steps,
+    /// Its size as far as it is known.
+    pub(super) size: Option<Range>,
+}
+
+impl Operand<'_> {
+    /// Its size, or any.
+    pub(super) fn size(&self) -> Range {
+        self.size.unwrap_or(Range::UNKNOWN)
+    }
+}
+
+/// A walk through an expression about a value.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    about: &'a Declared,
+    locals: Vec<Local>,
+    ways: HashMap<usize, Steps>,
+    sizes: HashMap<usize, Range>,
+    entries: HashMap<usize, Entry>,
+}
+
+impl<'a> Walk<'a> {
+    /// Starts one.
+    pub(super) fn new(about: &'a Declared) -> Self {
+        Self {
+            about,
+            locals: Vec::new(),
+            ways: HashMap::new(),
+            sizes: HashMap::new(),
+            entries: HashMap::new(),
+        }
+    }
+
+    /// What a part of the expression costs.
+    pub(super) fn cost(&mut self, node: &Node) -> Range {
+        match &node.form {
+            Form::Constant(..) => Range::default(),
+            Form::Variable(name) => {
+                let way = self.local(name).map(|local| local.way.clone());
+                self.ways
+                    .insert(node.id, way.unwrap_or_else(|| Steps::of(name)));
+                ONE
+            }
+            Form::Select(operand, field, is_test) => self.select(node, operand, field, *is_test),
+            Form::Call(call) => self.call(node, call),
+            Form::List(items) => {
+                let mut sum = LIST;
+                let mut size = start_of_union(items.is_empty());
+                for item in items {
+                    sum = sum.plus(self.cost(item));
+                    size = size.or(self.size_or_any(item));
+                }
+                let entry = Entry {
+                    is_list: true,
+                    key: ONE,
+                    value: size,
+                };
+                self.entries.insert(node.id, entry);
+                sum
+            }
+            Form::Map(entries) => {
+                let mut sum = MAP;
+                let mut entry = Entry {
+                    is_list: false,
+                    key: start_of_union(entries.is_empty()),
+                    value: start_of_union(entries.is_empty()),
+                };
+                for (key, value) in entries {
+                    sum = sum.plus(self.cost(key)).plus(self.cost(value));
+                    entry.key = entry.key.or(self.size_or_any(key));
+                    entry.value = entry.value.or(self.size_or_any(value));
+                }
+                self.entries.insert(node.id, entry);
+                sum
+            }
+            Form::Loop(inner) if is_binding(inner) => self.binding(node, inner),
+            Form::Loop(inner) => self.looped(node, inner),
+        }
+    }
+
+    fn select(&mut self, node: &Node, operand: &Node, field: &str, is_test: bool) -> Range {
+        let cost = self.cost(operand);
+        if is_test {
+            // asking whether something is there costs nothing in Kubernetes
+            return cost;
+        }
+        let way = self.way(operand).to(field);
+        self.ways.insert(node.id, way);
+        match &operand.kind {
+            Kind::Map(..) | Kind::Object(_) => cost.plus(ONE),
+            _ => cost,
+        }
+    }
+
+    fn call(&mut self, node: &Node, call: &Call) -> Range {
+        if let ("dyn", [argument]) = (call.name.as_str(), call.arguments.as_slice()) {
+            let cost = self.cost(argument).plus(ONE);
+            self.copy(node, argument);
+            return cost;
+        }
+        let mut costs = Vec::new();
+        let mut arguments = Vec::new();
+        for argument in &call.arguments {
+            costs.push(self.cost(argument));
+            arguments.push(self.operand(argument));
+        }
+        let mut sum = Range::default();
+        let mut target = None;
+        if let Some(written) = call.target.as_deref() {
+            sum = self.cost(written);
+            target = Some(self.operand(written));
+        }
+        let mut most = Range::NOTHING;
+        let mut size: Option<Range> = None;
+        for overload in &call.overloads {
+            let called = calls::Called {
+                node,
+                name: &call.name,
+                overload: overload.id,
+                target: target.as_ref(),
+                arguments: &arguments,
+                costs: &costs,
+            };
+            let estimate = calls::estimate(self, &called);
+            most = most.or(estimate.cost);
+            if let Some(gives) = estimate.size {
+                size = Some(size.map_or(gives, |size| size.or(gives)));
+            }
+            let step = match overload.id {
+                "index_list" => Some("@items"),
+                "index_map" => Some("@values"),
+                _ => None,
+            };
+            if let (Some(step), Some(indexed)) = (step, call.arguments.first()) {
+                size = self.entry(indexed).map(|entry| entry.value);
+                let way = self.way(indexed).to(step);
+                self.ways.insert(node.id, way);
+            }
+            if size.is_none() {
+                size = self.size(node);
+            }
+        }
+        if let Some(size) = size {
+            self.sizes.insert(node.id, size);
+        }
+        sum.plus(most)
+    }
+
+    fn looped(&mut self, node: &Node, inner: &Loop) -> Range {
+        let mut sum = self.cost(&inner.range).plus(self.cost(&inner.start));
+        self.push_bound(&inner.collected, &inner.start);
+        let depth = self.locals.len();
+        self.push_iterated(inner);
+        let turn = self.cost(&inner.condition).plus(self.cost(&inner.step));
+        self.locals.truncate(depth);
+        sum = sum.plus(self.cost(&inner.result));
+        self.locals.truncate(depth - 1);
+        let turns = self.size_or_any(&inner.range);
+        match &inner.start.form {
+            Form::Constant(..) => {
+                if let Some(size) = self.size(&inner.start) {
+                    self.sizes.insert(node.id, size);
+                }
+            }
+            Form::List(_) | Form::Map(_) => {
+                self.sizes.insert(node.id, turns);
+                if let Some(entry) = self.entry(&inner.step) {
+                    self.entries.insert(node.id, entry);
+                }
+            }
+            _ => {}
+        }
+        sum.plus(turns.times(turn))
+    }
+
+    /// A loop that never turns only gives something a name.
+    fn binding(&mut self, node: &Node, inner: &Loop) -> Range {
+        let cost = self.cost(&inner.range).plus(self.cost(&inner.start));
+        let depth = self.locals.len();
+        self.push_bound(&inner.collected, &inner.start);
+        let cost = cost.plus(self.cost(&inner.result));
+        self.locals.truncate(depth);
+        self.copy(node, &inner.result);
+        cost
+    }
+
+    fn push_bound(&mut self, name: &str, value: &Node) {
+        let local = Local {
+            name: name.to_owned(),
+            way: self.way(value),
+            entry: self.entry(value),
+            size: self.size(value),
+        };
+        self.locals.push(local);
+    }
+
+    fn push_iterated(&mut self, inner: &Loop) {
+        let entry = self.entry(&inner.range);
+        let is_list = match &entry {
+            Some(entry) => entry.is_list,
+            None => matches!(inner.range.kind, Kind::List(_)),
+        };
+        let (key, value) = if is_list {
+            ("@indices", "@items")
+        } else {
+            ("@keys", "@values")
+        };
+        let (key_size, value_size) = (entry.map(|entry| entry.key), entry.map(|entry| entry.value));
+        let mut push = |name: &str, step: &str, size: Option<Range>| {
+            let way = self.way(&inner.range).to(step);
+            self.locals.push(Local {
+                name: name.to_owned(),
+                way,
+                size,
+                entry: None,
+            });
+        };
+        match &inner.second {
+            Some(second) => {
+                push(&inner.variable, key, key_size);
+                push(second, value, value_size);
+            }
+            None if is_list => push(&inner.variable, value, value_size),
+            None => push(&inner.variable, key, key_size),
+        }
+    }
+
+    fn local(&self, name: &str) -> Option<&Local> {
+        self.locals.iter().rev().find(|local| local.name == name)
+    }
+
+    /// Where a part of the expression is in the value.
+    fn way(&self, node: &Node) -> Steps {
+        if let Form::Variable(name) = &node.form
+            && let Some(local) = self.local(name)
+        {
+            return local.way.clone();
+        }
+        self.ways.get(&node.id).cloned().unwrap_or_default()
+    }
+
+    fn operand<'n>(&mut self, node: &'n Node) -> Operand<'n> {
+        Operand {
+            node,
+            way: self.way(node),
+            size: self.size(node),
+        }
+    }
+
+    /// The most that the schema lets be at the end of a way.
+    pub(super) fn declared(&self, way: &Steps) -> Option<Range> {
+        let steps = way.all();
+        // variables of the expression are all of the same type
+        let (_, rest) = steps.split_first()?;
+        Some(Range::new(0, self.about.most_at(rest)?))
+    }
+
+    /// The size of a part of the expression, if anything is known of it.
+    fn size(&mut self, node: &Node) -> Option<Range> {
+        if let Some(known) = self.sizes.get(&node.id) {
+            return Some(*known);
+        }
+        match &node.form {
+            Form::Constant(size, _) => return Some(Range::exactly(*size)),
+            Form::List(items) => return Some(Range::exactly(items.len() as u64)),
+            Form::Map(entries) => return Some(Range::exactly(entries.len() as u64)),
+            _ => {}
+        }
+        if let Some(size) = self.declared(&self.way(node)) {
+            self.sizes.insert(node.id, size);
+            return Some(size);
+        }
+        if node.kind.is_scalar() {
+            return Some(ONE);
+        }
+        match &node.form {
+            Form::Variable(name) => self.local(name)?.size,
+            _ => None,
+        }
+    }
+
+    fn size_or_any(&mut self, node: &Node) -> Range {
+        self.size(node).unwrap_or(Range::UNKNOWN)
+    }
+
+    /// What is in a list or a map, if it is known.
+    pub(super) fn entry(&self, node: &Node) -> Option<Entry> {
+        let own = self.entries.get(&node.id).copied();
+        own.or_else(|| match &node.form {
+            Form::Variable(name) => self.local(name)?.entry,
+            _ => None,
+        })
+    }
+
+    /// Keeps what is in a list or a map.
+    pub(super) fn keep_entry(&mut self, node: &Node, entry: Entry) {
+        self.entries.insert(node.id, entry);
+    }
+
+    fn copy(&mut self, to: &Node, from: &Node) {
+        if let Some(size) = self.size(from) {
+            self.sizes.insert(to.id, size);
+        }
+        if let Some(entry) = self.entry(from) {
+            self.entries.insert(to.id, entry);
+        }
+    }
+}
+
+/// What is in nothing has no least.
+fn start_of_union(is_empty: bool) -> Range {
+    if is_empty {
+        Range::default()
+    } else {
+        Range::NOTHING
+    }
+}
+
+fn is_binding(inner: &Loop) -> bool {
+    let has_no_turn = matches!(&inner.range.form, Form::List(items) if items.is_empty());
+    has_no_turn && !inner.collected.starts_with('@') && inner.variable == "#unused"
+}
