@@ -197,16 +197,34 @@ impl State {
             before: before.map(Past::Value),
             deleted,
         });
-        let old = self.history.len().checked_sub(VALUES + 1);
-        if let Some(change) = old.and_then(|old| self.history.get_mut(old)) {
-            change.object.shrink();
-            if let Some(before) = &mut change.before {
-                before.shrink();
-            }
+        if let Some(old) = self.history.len().checked_sub(VALUES + 1) {
+            self.shrink(old);
         }
         while self.history.len() > self.keep {
             if let Some(oldest) = self.history.pop_front() {
                 self.compacted = oldest.version;
+            }
+        }
+    }
+
+    /// Keeps a change as texts. What was before has the same text as the change that made it, if that is still there.
+    fn shrink(&mut self, index: usize) {
+        let made = self.history.get(index).and_then(|change| {
+            let before = change.before.as_ref()?.value();
+            let version = before["metadata"]["resourceVersion"].as_str()?;
+            let version: u64 = version.parse().ok()?;
+            let history = &self.history;
+            let earlier = history.binary_search_by_key(&version, |earlier| earlier.version);
+            let earlier = history.get(earlier.ok()?)?;
+            (earlier.key == change.key).then(|| earlier.object.text())
+        });
+        if let Some(change) = self.history.get_mut(index) {
+            change.object.shrink();
+            if let Some(before) = &mut change.before {
+                match made {
+                    Some(text) => *before = Past::Text(text),
+                    None => before.shrink(),
+                }
             }
         }
     }
@@ -411,9 +429,20 @@ mod tests {
                 .map(|number| json!(number))
                 .collect::<Vec<_>>()
         );
-        let texts = state.after(0).unwrap();
-        let texts = texts.filter(|change| matches!(change.object, Past::Text(_)));
-        assert_eq!(texts.count(), VALUES);
+        let mut last: Option<Bytes> = None;
+        let mut count = 0;
+        for change in state.after(0).unwrap() {
+            let Past::Text(text) = &change.object else {
+                break;
+            };
+            if let Some(Past::Text(before)) = &change.before {
+                // not a copy
+                assert_eq!(Some(before.as_ptr()), last.map(|last| last.as_ptr()));
+            }
+            last = Some(text.clone());
+            count += 1;
+        }
+        assert_eq!(count, VALUES);
     }
 
     #[test]
