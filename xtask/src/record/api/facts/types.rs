@@ -125,6 +125,10 @@ impl Types {
             let Some(name) = go_name(schema_name).filter(|_| !is_list(schema)) else {
                 continue;
             };
+            // schemas within definitions have forms in JSON that their tags do not tell
+            if name.0.starts_with("k8s.io/apiextensions-apiserver/") {
+                continue;
+            }
             let kinds = schema["x-kubernetes-group-version-kind"].as_array();
             for kind in kinds.into_iter().flatten() {
                 let text = |field: &str| kind[field].as_str().unwrap_or_default();
