@@ -16,6 +16,7 @@ pub(crate) mod meta;
 pub(crate) mod names;
 mod pod;
 mod resources;
+pub(crate) mod warnings;
 mod workloads;
 
 /// What is wrong with a new object.

@@ -9,7 +9,12 @@ pub(super) fn template_defaults(spec: &mut Value) {
     missing(spec, "dnsPolicy", || json!("ClusterFirst"));
     missing(spec, "restartPolicy", || json!("Always"));
     missing(spec, "securityContext", || json!({}));
-    missing(spec, "terminationGracePeriodSeconds", || json!(30));
+    let time = "terminationGracePeriodSeconds";
+    missing(spec, time, || json!(30));
+    // there is no time below nothing: it is the shortest
+    if spec[time].as_i64().is_some_and(|seconds| seconds < 0) {
+        spec[time] = json!(1);
+    }
     missing(spec, "schedulerName", || json!("default-scheduler"));
     account_names(spec);
     if let Some(list) = spec.get_mut("volumes") {

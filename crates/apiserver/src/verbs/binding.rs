@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 
 use super::delete::Options;
 use super::{Answer, Request, now};
+use crate::apply::Tracker;
 use crate::failure::{Failure, Subject};
 use crate::pods;
+use crate::registry;
 use crate::selectors;
 use crate::store::{Key, State};
 
@@ -17,6 +19,8 @@ const TOPOLOGY: [&str; 2] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
 ];
+/// Who owns what a server itself writes.
+const OWN_MANAGER: &str = "kube-apiserver";
 /// Most pods that a budget remembers as being evicted.
 const MOST_DISRUPTED: usize = 2000;
 
@@ -128,13 +132,9 @@ impl Request<'_> {
 
     /// Deletes a pod when the budgets of its namespace allow it.
     pub(crate) fn evict(&self, state: &mut State) -> Result<Answer, Failure> {
-        let eviction = self.parse()?;
-        if eviction["metadata"]["name"] != self.name {
-            return Err(Failure::bad_request(
-                "name in URL does not match name in Eviction object",
-            ));
-        }
-        let mut options = Options::read(&eviction["deleteOptions"])?;
+        let mut eviction = self.parse()?;
+        self.check_eviction(&mut eviction)?;
+        let mut options = Options::unchecked(&eviction["deleteOptions"]);
         options.dry_run |= self.dry_run();
         let pod = Arc::clone(self.existing(state)?);
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
@@ -143,6 +143,8 @@ impl Request<'_> {
             self.check_budgets(state, &pod, options.dry_run)?;
         }
         if !options.dry_run {
+            // a pod is marked before the other options are judged
+            self.check_preconditions(&pod, &options)?;
             let mut marked = Value::clone(self.existing(state)?);
             let condition = json!({"type": "DisruptionTarget", "status": "True",
                 "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"});
@@ -154,8 +156,29 @@ impl Request<'_> {
                     .map(str::to_owned);
             }
         }
+        options.check(&eviction["deleteOptions"])?;
         self.delete_with(state, &options)?;
         Ok(success())
+    }
+
+    /// Whether an eviction is one, and of the pod of the path.
+    fn check_eviction(&self, eviction: &mut Value) -> Result<(), Failure> {
+        // those of the older version are read as well
+        if eviction["apiVersion"] != "policy/v1beta1" || eviction["kind"] != "Eviction" {
+            self.in_form()?.check_kind(eviction)?;
+        }
+        let namespace = eviction["metadata"]["namespace"].as_str();
+        if namespace.is_some_and(|given| !given.is_empty() && given != self.namespace) {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if eviction["metadata"]["name"] != self.name {
+            return Err(Failure::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
+        }
+        Ok(())
     }
 
     /// Takes one disruption from the budget of a pod, if it has one.
@@ -230,11 +253,17 @@ impl Request<'_> {
         if dry_run {
             return Ok(());
         }
-        let mut budget = Value::clone(&budget);
+        let before = budget;
+        let mut budget = Value::clone(&before);
         budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
         budget["status"]["disruptedPods"][self.name] = json!(now());
         if allowed == 1 {
             exhausted(&mut budget);
+        }
+        if let Some(resource) = registry::built_in().of_kind("policy/v1", "PodDisruptionBudget") {
+            let now = now();
+            let tracker = Tracker::new(resource, "status", &now);
+            tracker.update(Some(&before), &mut budget, OWN_MANAGER);
         }
         state.put(key, budget);
         Ok(())

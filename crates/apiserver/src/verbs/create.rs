@@ -7,7 +7,7 @@ use super::{Answer, Request, now};
 use crate::admission;
 use crate::failure::{Failure, Subject};
 use crate::store::{Key, State};
-use crate::validation::meta;
+use crate::validation::{meta, warnings as told};
 use crate::{events, shape, strategy, validation, values};
 
 /// Longest part of a name that characters are added to, so that the whole is still a label.
@@ -111,6 +111,7 @@ impl Request<'_> {
         if self.resource.custom.is_some() {
             warnings.extend(meta::finalizer_warnings(None, &object));
         }
+        warnings.extend(told::of(self.resource, None, &object));
         admission::charge(state, &attempt, &object, self.dry_run())?;
         let body = if self.dry_run() {
             object

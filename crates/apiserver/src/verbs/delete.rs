@@ -60,8 +60,15 @@ pub(super) struct Options {
 impl Options {
     /// From `DeleteOptions`.
     pub(super) fn read(given: &Value) -> Result<Self, Failure> {
+        let options = Self::unchecked(given);
+        options.check(given)?;
+        Ok(options)
+    }
+
+    /// From `DeleteOptions` that may not be such.
+    pub(super) fn unchecked(given: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let options = Self {
+        Self {
             grace: given["gracePeriodSeconds"].as_i64(),
             propagation: text(&given["propagationPolicy"]).unwrap_or_default(),
             orphan: given["orphanDependents"].as_bool(),
@@ -70,20 +77,24 @@ impl Options {
             dry_run: given["dryRun"]
                 .as_array()
                 .is_some_and(|list| list.iter().any(|item| item == "All")),
-        };
+        }
+    }
+
+    /// Refuses what is none, with the options as they were given.
+    pub(super) fn check(&self, given: &Value) -> Result<(), Failure> {
         let mut causes = Vec::new();
-        if options.orphan.is_some() && !options.propagation.is_empty() {
+        if self.orphan.is_some() && !self.propagation.is_empty() {
             causes.push(Cause::invalid(
                 "propagationPolicy",
-                &json!(options.propagation),
+                &json!(self.propagation),
                 "orphanDependents and deletionPropagation cannot be both set",
             ));
         }
         let known = ["Foreground", "Background", "Orphan"];
-        if !options.propagation.is_empty() && !known.contains(&options.propagation.as_str()) {
+        if !self.propagation.is_empty() && !known.contains(&self.propagation.as_str()) {
             causes.push(Cause::unsupported(
                 "propagationPolicy",
-                &json!(options.propagation),
+                &json!(self.propagation),
                 &["Foreground", "Background", "Orphan", "nil"].map(str::to_owned),
             ));
         }
@@ -96,7 +107,7 @@ impl Options {
             causes.push(Cause::unsupported("dryRun", dry_run, &all));
         }
         if causes.is_empty() {
-            return Ok(options);
+            return Ok(());
         }
         let subject = Subject {
             group: "meta.k8s.io",
@@ -170,7 +181,12 @@ impl Request<'_> {
         Ok(given)
     }
 
-    fn check_preconditions(&self, before: &Value, options: &Options) -> Result<(), Failure> {
+    /// Refuses what is another object than the one that was meant, or another version of it.
+    pub(super) fn check_preconditions(
+        &self,
+        before: &Value,
+        options: &Options,
+    ) -> Result<(), Failure> {
         let is_namespace = self.resource.storage == "namespaces";
         let subject = Subject {
             resource: &self.resource.kind,

@@ -267,13 +267,13 @@ impl Request<'_> {
         let text = self.parameter("resourceVersion");
         let go_on = self.parameter("continue");
         if is_set(go_on) {
+            let position = parse_token(go_on)
+                .map_err(|why| Failure::bad_request(format!("invalid continue token: {why}")))?;
             if is_set(text) && text != "0" {
                 return Err(Failure::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let position = parse_token(go_on)
-                .map_err(|why| Failure::bad_request(format!("invalid continue token: {why}")))?;
             let version = position.version.unwrap_or(newest);
             if version < state.compacted() {
                 return Err(Failure::expired_page(token(-1, &position.start)));

@@ -5,11 +5,14 @@ use serde_json::{Value, json};
 use super::{Answer, Request, instant, now};
 use crate::accounts::{Accounts, Claims, Named, Private, seconds};
 use crate::admission;
+use crate::defaults::{items, missing};
 use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
 use crate::strategy::copy;
 
 const GROUP: &str = "authentication.k8s.io";
+/// Life of a token of which no other is asked for, in seconds.
+const LIFE: i64 = 3600;
 /// Shortest life of a token, in seconds.
 const SHORTEST: i64 = 600;
 /// Life that pods ask for; clients that do not renew their token would stand without one after it, so it lasts longer.
@@ -23,11 +26,21 @@ impl Request<'_> {
         let form = self.in_form()?;
         let mut request = form.parse()?;
         let warnings = form.admit(&mut request)?;
+        missing(&mut request["spec"], "expirationSeconds", || json!(LIFE));
         form.track(None, &mut request);
+        for entry in items(&mut request["metadata"]["managedFields"]) {
+            // the reference is always there, be it empty
+            if let Some(bound) = entry["fieldsV1"]["f:spec"].get_mut("f:boundObjectRef")
+                && let Some(owned) = bound.as_object_mut()
+            {
+                owned.remove(".");
+            }
+        }
+        self.check_request(&request)?;
         let account = self.existing(state)?;
         admission::admit(state, &self.attempt(None), &mut request)?;
         let spec = &request["spec"];
-        let lasts = spec["expirationSeconds"].as_i64().unwrap_or(3600);
+        let lasts = spec["expirationSeconds"].as_i64().unwrap_or(LIFE);
         let problem = if lasts < SHORTEST {
             "may not specify a duration less than 10 minutes"
         } else if lasts > i64::from(u32::MAX) {
@@ -105,6 +118,28 @@ impl Request<'_> {
         })
     }
 
+    /// Whether a request is about the account of the path.
+    fn check_request(&self, request: &Value) -> Result<(), Failure> {
+        let text = |field: &str| request["metadata"][field].as_str().unwrap_or_default();
+        let (name, namespace) = (text("name"), text("namespace"));
+        if !namespace.is_empty() && namespace != self.namespace {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if !name.is_empty() && name != self.name {
+            let subject = Subject {
+                group: GROUP,
+                resource: "TokenRequest",
+                name: self.name,
+            };
+            let why = "must match the service account name if specified";
+            let cause = Cause::invalid("metadata.name", &json!(name), why);
+            return Err(Failure::invalid(&subject, &[cause]));
+        }
+        Ok(())
+    }
+
     /// Binds a token to what it shall end with.
     fn bind_token(
         &self,
@@ -119,9 +154,10 @@ impl Request<'_> {
             "Secret" => ("secrets", self.namespace),
             "Node" => ("nodes", ""),
             other => {
+                let version = bound["apiVersion"].as_str().unwrap_or_default();
+                let slash = if version.contains('/') { "" } else { "/" };
                 return Err(Failure::bad_request(format!(
-                    "cannot bind token to object of type {} {other}",
-                    bound["apiVersion"].as_str().unwrap_or_default()
+                    "cannot bind token to object of type {slash}{version}, Kind={other}"
                 )));
             }
         };
@@ -136,6 +172,10 @@ impl Request<'_> {
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         let given = bound["uid"].as_str().unwrap_or_default();
         if !given.is_empty() && given != uid {
+            let subject = Subject {
+                resource: kind,
+                ..subject
+            };
             return Err(Failure::conflict(
                 &subject,
                 &format!(

@@ -11,7 +11,7 @@ use crate::failure::{Cause, Failure};
 use crate::registry::DEFINITIONS;
 use crate::store::State;
 use crate::strategy::{self, copy};
-use crate::validation::meta;
+use crate::validation::{meta, warnings as told};
 use crate::{admission, events, validation, values};
 
 /// Kinds that a replacement makes when they do not exist.
@@ -134,6 +134,9 @@ impl Request<'_> {
         }
         if self.resource.custom.is_some() {
             warnings.extend(meta::finalizer_warnings(Some(before), &object));
+        }
+        if self.subresource.is_empty() {
+            warnings.extend(told::of(self.resource, Some(before), &object));
         }
         keep_times(before, &mut object);
         let stored = self.existing(state)?;
