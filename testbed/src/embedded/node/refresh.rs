@@ -7,6 +7,7 @@ use futures::stream::{SelectAll, StreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 
 use super::kubelet::Kubelet;
@@ -31,6 +32,7 @@ pub(crate) async fn run(
         let api: Api<ConfigMap> = Api::namespaced(kubelet.client.clone(), &namespace);
         changes.push(
             watcher(api, only(name))
+                .default_backoff()
                 .map(|event| is_news(&event))
                 .boxed(),
         );
@@ -39,6 +41,7 @@ pub(crate) async fn run(
         let api: Api<Secret> = Api::namespaced(kubelet.client.clone(), &namespace);
         changes.push(
             watcher(api, only(name))
+                .default_backoff()
                 .map(|event| is_news(&event))
                 .boxed(),
         );
