@@ -5,6 +5,7 @@
 
 mod disrupted;
 mod endpoint;
+mod inside;
 mod installed;
 mod local;
 mod own;
@@ -42,6 +43,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all.extend(endpoint::scenarios());
     all.extend(owned::scenarios());
     all.extend(proven::scenarios());
+    all.extend(inside::scenarios());
     all.extend(installed::scenarios());
     all.extend(local::scenarios());
     all.extend(disrupted::scenarios());

@@ -1,0 +1,296 @@
+//! What is to be seen and done inside of exporters' containers, by running commands there.
+
+use std::time::Duration;
+
+use api::annotations::{RTE_UPDATE, UPDATE_PERIODIC, UPDATE_REACTIVE};
+use api::nrt::v1alpha2::NodeResourceTopology;
+use futures::{StreamExt as _, TryStream, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, AttachParams, WatchEvent, WatchParams};
+use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
+
+use super::endpoint::some_node;
+use super::reported::exporters;
+use super::{one_node, own, scenario};
+use crate::checks::node_of;
+use crate::context::Context;
+use crate::recorder::Look;
+use crate::resources::Resources;
+use crate::scenario::{Scenario, Stop, body};
+use crate::workload::{Asks, PodPlan};
+
+/// Where an exporter of our own is notified: on the node, as the stack's exporters may be.
+const NOTIFY_FILE: &str = "/host-run-rte/notify";
+/// Longest wait for one change of an NRT before saying what is missing.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the file is touched, and heard.
+const ROUNDS: usize = 2;
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        scenario(
+            "rte/notify",
+            "[RTE][InfraConsuming] Resource topology exporter",
+            "[NotificationFile] it should react to touches of the notification file",
+            one_node(),
+            body(|ctx| Box::pin(notification_is_heard(ctx))),
+        ),
+        scenario(
+            "rte/pfp-status",
+            "[rte][podfingerprint]",
+            "should expose the pod set fingerprint status on each worker",
+            one_node(),
+            body(|ctx| Box::pin(status_is_dumped(ctx))),
+        ),
+    ]
+}
+
+/// What a command in a container did.
+struct Output {
+    stdout: String,
+    stderr: String,
+    succeeded: bool,
+}
+
+/// Runs a command in the container of a pod that is the exporter.
+async fn run(ctx: &Context, pod: &Pod, command: &[&str]) -> Result<Output, Stop> {
+    let container = pod.spec.as_ref().and_then(own::exporter);
+    let container = container.ok_or_else(|| Stop::fail("the pod has no exporter"))?;
+    let params = AttachParams::default()
+        .container(&container.name)
+        .stdout(true)
+        .stderr(true);
+    let pods: Api<Pod> = Api::namespaced(ctx.client(), &pod.namespace().unwrap_or_default());
+    let words = command.iter().copied();
+    let mut process = pods.exec(&pod.name_any(), words, &params).await?;
+    let mut output = Output {
+        stdout: String::new(),
+        stderr: String::new(),
+        succeeded: false,
+    };
+    let missing = || Stop::fail("a stream of the command is missing");
+    let mut stdout = process.stdout().ok_or_else(missing)?;
+    let mut stderr = process.stderr().ok_or_else(missing)?;
+    let status = process.take_status().ok_or_else(missing)?;
+    let (read, complained, status) = tokio::join!(
+        stdout.read_to_string(&mut output.stdout),
+        stderr.read_to_string(&mut output.stderr),
+        status
+    );
+    for outcome in [read, complained] {
+        outcome.map_err(|error| Stop::fail(format!("output of {command:?}: {error}")))?;
+    }
+    output.succeeded = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
+    Ok(output)
+}
+
+async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {
+    for (index, pod) in exporters(ctx).await?.iter().enumerate() {
+        let node = node_of(pod).unwrap_or_default().to_owned();
+        let name = format!("testpod-{index}");
+        let exclusive = Asks::Limits(Resources::literal("1c 32Mi"));
+        // Whatever the method counts, it counts this one.
+        let plan = PodPlan::new(&name, "", [exclusive]).bound_to(&node);
+        ctx.step(
+            format!("a pod with a CPU of its own runs on {node}"),
+            async {
+                ctx.create(plan.pod()).await?;
+                ctx.pods_running(&[name.clone()]).await
+            },
+        )
+        .await?;
+        ctx.step(
+            format!("the exporter on {node} has dumped its fingerprint and pods"),
+            ctx.until(
+                "there is a record with a fingerprint and the pod",
+                ctx.deadlines().settled,
+                async || {
+                    Ok(match record(ctx, pod, &node, &name).await? {
+                        Ok(()) => Look::Ready(()),
+                        Err(problem) => Look::NotYet(problem),
+                    })
+                },
+            ),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// Looks for the latest record. Former exporters had one in `dump.json`, present ones have a list in a file with the node's name.
+async fn record(
+    ctx: &Context,
+    exporter: &Pod,
+    node: &str,
+    pod: &str,
+) -> Result<Result<(), String>, Stop> {
+    let directory = api::names::PFP_STATUS_DIR;
+    let mut problem = String::new();
+    for name in [node.replace('.', "_"), "dump.json".to_owned()] {
+        let file = format!("{directory}/{name}");
+        let output = run(ctx, exporter, &["/bin/cat", &file]).await?;
+        if output.succeeded {
+            return Ok(
+                flaw(&output.stdout, &ctx.namespace, pod).map_or(Ok(()), |flaw| {
+                    Err(format!("{file} {flaw}: {}", output.stdout))
+                }),
+            );
+        }
+        problem = output.stderr;
+    }
+    Ok(Err(problem))
+}
+
+/// What a dump lacks.
+fn flaw(text: &str, namespace: &str, pod: &str) -> Option<String> {
+    let dump: Value = match serde_json::from_str(text) {
+        Ok(dump) => dump,
+        Err(error) => return Some(format!("is no JSON ({error})")),
+    };
+    let record = match &dump {
+        Value::Array(records) => match records.last() {
+            Some(record) => record,
+            None => return Some("has no record".to_owned()),
+        },
+        record => record,
+    };
+    if record["fingerprintComputed"]
+        .as_str()
+        .is_none_or(str::is_empty)
+    {
+        return Some("has no fingerprint".to_owned());
+    }
+    let mut pods = record["pods"].as_array().into_iter().flatten();
+    let has_it = pods.any(|one| one["Namespace"] == namespace && one["Name"] == pod);
+    (!has_it).then(|| format!("does not have {namespace}/{pod}"))
+}
+
+/// The words that make an exporter publish fingerprints as those of the stack do.
+async fn fingerprint_words(ctx: &Context) -> Result<Vec<String>, Stop> {
+    let sets = own::daemon_sets(ctx).await?;
+    let spec = sets
+        .first()
+        .and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
+    let words = spec
+        .and_then(own::exporter)
+        .and_then(|one| one.args.clone());
+    let words = words.into_iter().flatten();
+    Ok(words
+        .filter(|word| word.trim_start_matches('-').starts_with("pods-fingerprint"))
+        .collect())
+}
+
+async fn notification_is_heard(ctx: &Context) -> Result<(), Stop> {
+    let node = some_node(ctx)?;
+    let own = ctx
+        .step("an exporter with a notification file runs", async {
+            let file = format!("--notify-file={NOTIFY_FILE}");
+            let mut words = fingerprint_words(ctx).await?;
+            words.extend([file, "--sleep-interval=1h".to_owned()]);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let pod = own::start(ctx, "notify", &node, &words).await?;
+            own::in_phase(ctx, &pod, "Running").await?;
+            Ok(pod)
+        })
+        .await?;
+    let objects = Api::<NodeResourceTopology>::all(ctx.client());
+    // The exporter of our own publishes when it starts, without being asked: that can be taken for one answer, not for two.
+    for round in 1..=ROUNDS {
+        let version = ctx
+            .step(
+                format!("round {round}: the other exporter has published, with its period"),
+                ctx.until(
+                    &format!("the NRT of {node} says {UPDATE_PERIODIC}"),
+                    ctx.deadlines().settled,
+                    async || {
+                        let object = objects.get(&node).await?;
+                        let version = object.resource_version().unwrap_or_default();
+                        Ok(match object.annotations().get(RTE_UPDATE) {
+                            Some(seen) if seen == UPDATE_PERIODIC => Look::Ready(version),
+                            seen => Look::NotYet(format!("it says {seen:?}")),
+                        })
+                    },
+                ),
+            )
+            .await?;
+        // Each version is to be seen: the other exporter writes as well.
+        let only = WatchParams::default().fields(&format!("metadata.name={node}"));
+        let mut changes = objects.watch(&only, &version).await?.boxed();
+        ctx.step(
+            format!("round {round}: touched, its file makes it publish"),
+            ctx.until(
+                &format!("the NRT of {node} says {UPDATE_REACTIVE}"),
+                ctx.deadlines().settled,
+                async || {
+                    let output = run(ctx, &own, &["touch", NOTIFY_FILE]).await?;
+                    if !output.succeeded {
+                        return Err(Stop::fail(format!("touch: {}", output.stderr)));
+                    }
+                    let changed = tokio::time::timeout(LOOK, reason(&mut changes)).await;
+                    Ok(match changed.ok().transpose()? {
+                        Some(Some(seen)) if seen == UPDATE_REACTIVE => Look::Ready(()),
+                        Some(seen) => Look::NotYet(format!("it was written and says {seen:?}")),
+                        None => Look::NotYet("it is not written".to_owned()),
+                    })
+                },
+            ),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// Why the next version of an NRT was published.
+async fn reason(
+    changes: &mut (impl TryStream<Ok = WatchEvent<NodeResourceTopology>, Error = kube::Error> + Unpin),
+) -> Result<Option<String>, Stop> {
+    loop {
+        match changes.try_next().await? {
+            Some(WatchEvent::Modified(object)) => {
+                return Ok(object.annotations().get(RTE_UPDATE).cloned());
+            }
+            Some(WatchEvent::Bookmark(_)) => {}
+            other => {
+                return Err(Stop::fail(format!(
+                    "the NRT is not followed any more: {other:?}"
+                )));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::list(
+        r#"[{"pods": []}, {"fingerprintComputed": "pfp0v001x", "pods": [{"Namespace": "n", "Name": "p"}]}]"#,
+        None
+    )]
+    #[case::former(
+        r#"{"fingerprintComputed": "pfp0v001x", "pods": [{"Namespace": "n", "Name": "p"}]}"#,
+        None
+    )]
+    #[case::no_fingerprint(
+        r#"{"fingerprintComputed": "", "pods": [{"Namespace": "n", "Name": "p"}]}"#,
+        Some("has no fingerprint")
+    )]
+    #[case::other_pods(
+        r#"[{"fingerprintComputed": "x", "pods": [{"Namespace": "m", "Name": "p"}]}]"#,
+        Some("does not have n/p")
+    )]
+    fn dumps_have_a_fingerprint_and_the_pod(#[case] text: &str, #[case] expected: Option<&str>) {
+        assert_eq!(flaw(text, "n", "p").as_deref(), expected);
+    }
+
+    #[test]
+    fn half_a_dump_is_no_dump() {
+        assert!(flaw("[{", "n", "p").is_some());
+        assert!(flaw("[]", "n", "p").is_some());
+    }
+}
