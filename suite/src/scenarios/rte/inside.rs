@@ -97,7 +97,7 @@ async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {
             format!("a pod with a CPU of its own runs on {node}"),
             async {
                 ctx.create(plan.pod()).await?;
-                ctx.pods_running(&[name.clone()]).await
+                ctx.pods_running(std::slice::from_ref(&name)).await
             },
         )
         .await?;
