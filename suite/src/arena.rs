@@ -82,7 +82,7 @@ impl Context {
         fit: &Fit,
     ) -> Result<Arena, Stop> {
         let nodes: Vec<NodeTopology> = self
-            .topologies()
+            .baseline()
             .await?
             .into_iter()
             .filter(|node| is_candidate(node, scope))

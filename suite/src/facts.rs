@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
 use crate::observed::NodeTopology;
-use crate::resources::DeviceNames;
+use crate::resources::{DeviceNames, Resources, is_native};
 use crate::scenario::Scope;
 
 /// Facts of the cluster, found once at the end of the set-up.
@@ -25,6 +28,8 @@ pub struct Facts {
     pub exporter: Option<PathBuf>,
     /// The reference: NRTs of the unloaded cluster.
     pub nodes: Vec<NodeTopology>,
+    /// What pods may use on each node, as the nodes themselves said it then.
+    pub allocatable: BTreeMap<String, Resources>,
 }
 
 impl Facts {
@@ -33,6 +38,31 @@ impl Facts {
         self.nodes
             .iter()
             .filter(move |node| is_candidate(node, scope))
+    }
+
+    /// What the nodes do not have now that they had when the reference was taken: a kubelet that has just started knows no devices until
+    /// their plugins have registered again, and says so in the NRT at once and in the node's status seconds later.
+    pub fn incomplete(&self, topologies: &[NodeTopology], nodes: &[Node]) -> Option<String> {
+        let zones = self.nodes.iter().find_map(|known| {
+            let name = &known.node;
+            let Some(now) = topologies.iter().find(|now| now.node == *name) else {
+                return Some(format!("the NRT of {name} is missing"));
+            };
+            known.zones.iter().find_map(|zone| {
+                let Some(there) = now.zones.iter().find(|now| now.name == zone.name) else {
+                    return Some(format!("the NRT of {name} lacks zone {}", zone.name));
+                };
+                let place = format!("{} in the NRT of {name}", zone.name);
+                less(&place, &zone.allocatable(), &there.allocatable())
+            })
+        });
+        zones.or_else(|| {
+            self.allocatable.iter().find_map(|(name, known)| {
+                let node = nodes.iter().find(|node| node.name_any() == *name);
+                let now = node.map(allocatable).unwrap_or_default();
+                less(&format!("the status of node {name}"), known, &now)
+            })
+        })
     }
 
     /// For reports.
@@ -85,4 +115,113 @@ pub fn is_candidate(node: &NodeTopology, scope: Option<Scope>) -> bool {
     node.zones.len() == 2
         && node.single_numa_node()
         && scope.is_none_or(|scope| node.scope() == Some(scope))
+}
+
+/// What pods may use on a node by its own status; what is no quantity is not there.
+pub fn allocatable(node: &Node) -> Resources {
+    let status = node.status.as_ref();
+    let list = status.and_then(|status| status.allocatable.as_ref());
+    let amounts = list.into_iter().flatten();
+    let milli = |(name, quantity): (&String, _)| {
+        let milli = api::quantity::milli(quantity).ok()?;
+        Some((name.clone(), milli))
+    };
+    amounts.filter_map(milli).collect()
+}
+
+/// A device of an NRT that the status of its node does not have yet: the kubelet tells the API server seconds later than the exporter.
+pub fn unannounced(topology: &NodeTopology, node: &Node) -> Option<String> {
+    let there = allocatable(node);
+    let lists = topology.zones.iter().map(|zone| {
+        let devices = |name: &str, _| !is_native(name);
+        zone.allocatable().filtered(devices)
+    });
+    let place = format!("the status of node {}", topology.node);
+    lists
+        .into_iter()
+        .find_map(|zone| less(&place, &zone, &there))
+}
+
+/// The first resource that is there to a lesser amount than was known.
+fn less(place: &str, known: &Resources, now: &Resources) -> Option<String> {
+    let (name, milli) = known
+        .iter()
+        .find(|(name, milli)| now.milli(name) < *milli)?;
+    let one = |milli| Resources::from_iter([(name.to_owned(), milli)]);
+    let seen = if now.has(name) {
+        format!("only {}", one(now.milli(name)))
+    } else {
+        format!("no {name}")
+    };
+    Some(format!("{place} has {seen} of {} allocatable", one(milli)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observed::tests::node as topology;
+    use k8s_openapi::api::core::v1::NodeStatus;
+
+    fn node(name: &str, allocatable: &str) -> Node {
+        let mut node = Node {
+            status: Some(NodeStatus {
+                allocatable: Some(Resources::literal(allocatable).to_quantities()),
+                ..NodeStatus::default()
+            }),
+            ..Node::default()
+        };
+        node.metadata.name = Some(name.to_owned());
+        node
+    }
+
+    #[track_caller]
+    fn check(zones: &[&str], status: &str, expected: Option<&str>) {
+        let facts = Facts {
+            nodes: vec![topology("n", &["2c 2Gi d1=2", "2c 2Gi"])],
+            allocatable: [("n".to_owned(), Resources::literal("4c 4Gi d1=2"))].into(),
+            ..Facts::default()
+        };
+        let found = facts.incomplete(&[topology("n", zones)], &[node("n", status)]);
+        assert_eq!(found.as_deref(), expected);
+    }
+
+    #[test]
+    fn a_node_is_complete_with_all_that_it_had_and_more() {
+        check(&["2c 2Gi d1=2", "2c 2Gi"], "4c 4Gi d1=2", None);
+        check(&["2c 2Gi d1=2", "2c 2Gi d2=1"], "4c 4Gi d1=3 d2=1", None);
+    }
+
+    #[test]
+    fn devices_that_have_not_registered_again_are_missed() {
+        check(
+            &["2c 2Gi d1=0", "2c 2Gi"],
+            "4c 4Gi d1=2",
+            Some("node-0 in the NRT of n has only d1=0 of d1=2 allocatable"),
+        );
+        check(
+            &["2c 2Gi", "2c 2Gi"],
+            "4c 4Gi d1=2",
+            Some("node-0 in the NRT of n has no d1 of d1=2 allocatable"),
+        );
+        check(
+            &["2c 2Gi d1=2", "2c 2Gi"],
+            "4c 4Gi d1=0",
+            Some("the status of node n has only d1=0 of d1=2 allocatable"),
+        );
+        check(
+            &["2c 2Gi d1=2"],
+            "4c 4Gi d1=2",
+            Some("the NRT of n lacks zone node-1"),
+        );
+    }
+
+    #[test]
+    fn devices_that_only_the_exporter_knows_are_unannounced() {
+        let topology = topology("n", &["2c d1=1", "2c d1=1"]);
+        assert_eq!(unannounced(&topology, &node("n", "4c d1=2")), None);
+        assert_eq!(
+            unannounced(&topology, &node("n", "4c")).as_deref(),
+            Some("the status of node n has no d1 of d1=1 allocatable")
+        );
+    }
 }

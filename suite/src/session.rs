@@ -280,7 +280,7 @@ async fn body(
             "the scenario has a namespace and knows the state before",
             async {
                 context.create_namespace().await?;
-                context.topologies().await
+                context.baseline().await
             },
         )
         .await?;

@@ -1,4 +1,5 @@
-//! *Settled*: on every node the published fingerprint is the one that the API's pods have.
+//! *Settled*: on every node the published fingerprint is the one that the API's pods have, and nothing is missing that the node had when
+//! the set-up ended.
 //!
 //! The exporter publishes fingerprint and zones from one look at the node, so equal fingerprints mean that the zones tell about exactly
 //! these pods. Pods without exclusive resources do not show in the fingerprint (scheduler.md 5.4): where one of them is what
@@ -7,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use api::attributes;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -21,14 +22,49 @@ use crate::scenario::Stop;
 use crate::workload::{Asks, PodPlan};
 
 impl Context {
+    /// Waits until no node lacks anything that it had when the set-up ended, and gives the NRTs as they are then: what a scenario measures
+    /// its changes against.
+    pub async fn baseline(&self) -> Result<Vec<NodeTopology>, Stop> {
+        self.until(
+            "every node has what it had at the end of the set-up",
+            self.deadlines().settled,
+            async || {
+                let now = self.topologies().await?;
+                Ok(match self.incomplete(&now).await? {
+                    None => Look::Ready(now),
+                    Some(missing) => Look::NotYet(missing),
+                })
+            },
+        )
+        .await
+    }
+
+    /// The same for one node.
+    pub async fn baseline_of(&self, node: &str) -> Result<NodeTopology, Stop> {
+        let nodes = self.baseline().await?;
+        let found = nodes.into_iter().find(|topology| topology.node == node);
+        found.ok_or_else(|| Stop::fail(format!("node {node} has no NRT")))
+    }
+
+    /// What the nodes do not have now that they had when the set-up ended.
+    async fn incomplete(&self, topologies: &[NodeTopology]) -> Result<Option<String>, Stop> {
+        let nodes = Api::<Node>::all(self.client());
+        let nodes = nodes.list(&ListParams::default()).await?.items;
+        Ok(self.facts().incomplete(topologies, &nodes))
+    }
+
     /// Waits until the cluster is settled and gives the NRTs as they are then.
     pub async fn settle(&self) -> Result<Vec<NodeTopology>, Stop> {
         let mut last: Option<Vec<NodeTopology>> = None;
         self.until(
-            "every published fingerprint is that of the API's pods",
+            "every node is complete and every published fingerprint is that of the API's pods",
             self.deadlines().settled,
             async || {
                 let before = self.topologies().await?;
+                if let Some(missing) = self.incomplete(&before).await? {
+                    last = None;
+                    return Ok(Look::NotYet(missing));
+                }
                 let pods = Api::<Pod>::all(self.client())
                     .list(&ListParams::default())
                     .await?

@@ -118,7 +118,8 @@ pub async fn run(
     install::stack(options, recorder, &client, may_install).await?;
     let status = install::available(options, recorder, &client).await?;
     infra::numacell(options, recorder, &client).await?;
-    let nodes = reference::take(options, recorder, &client).await?;
+    let reference::Reference { nodes, allocatable } =
+        reference::take(options, recorder, &client).await?;
     let scheduler = options
         .scheduler
         .clone()
@@ -132,6 +133,7 @@ pub async fn run(
         devices: reference::devices(&nodes),
         exporter,
         nodes,
+        allocatable,
     };
     Ok(Cluster {
         client,

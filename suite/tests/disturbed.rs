@@ -1,8 +1,9 @@
-//! Bad days change no verdict: tier0 on an embedded cluster, first in peace, then again and again while requests fail, watches end, leases
-//! are lost, processes die or stand still, and kubelets and their sockets go bad, drawn from a seed.
+//! Bad days change no verdict: tier0, all of which passes in peace (`suite.rs`), passes on an embedded cluster while requests fail, watches
+//! end, leases are lost, processes die or stand still, and kubelets and their sockets go bad, drawn from a seed.
 //!
 //! Everything that goes wrong is put right again after seconds, as on the bad days of a real cluster. The suite's own requests are left
-//! alone: it is who looks. `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_FAULT_SECONDS` is how long it lasts at least (60).
+//! alone: it is who looks. `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_FAULT_SECONDS` is how long it lasts at least; it is one
+//! round of all scenarios in any case.
 #![expect(
     clippy::print_stdout,
     reason = "what clippy allows in test functions, the code that they share may do too"
@@ -31,7 +32,7 @@ use testbed::node::control::State;
 use tokio::sync::watch;
 
 /// How long it is disturbed at least, in seconds, unless the environment says otherwise.
-const SECONDS: u64 = 60;
+const SECONDS: u64 = 30;
 /// What goes wrong in a minute.
 const PER_MINUTE: u32 = 30;
 /// What is drawn at a time: processes come and go meanwhile.
@@ -44,7 +45,6 @@ struct Plan {
 }
 
 #[test]
-#[ignore = "takes minutes, and a kubelet that restarts takes its devices from a scenario's first look: `-- --ignored` runs it"]
 fn bad_days_change_no_verdict_of_tier0() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let seed = number("NUMARESOURCES_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
@@ -100,10 +100,6 @@ async fn check(seed: u64, length: Duration) {
         .and_then(lane::Cluster::embedded)
         .expect("the cluster is an embedded one");
 
-    let peace = verdicts(&session, &chosen).await;
-    let passed = peace.values().filter(|verdict| *verdict == "passed");
-    assert!(passed.count() > 0, "nothing ran: {peace:#?}");
-
     let over = watch::Sender::new(false);
     let rounds = async {
         let end = Instant::now() + length;
@@ -119,9 +115,7 @@ async fn check(seed: u64, length: Duration) {
         .zip(&rounds)
         .flat_map(|(number, round)| {
             let differs = |(id, verdict): (&String, &String)| {
-                let before = &peace[id];
-                (before != verdict)
-                    .then(|| format!("round {number}, {id}: {before}, then {verdict}"))
+                (verdict != "passed").then(|| format!("round {number}, {id}: {verdict}"))
             };
             round.iter().filter_map(differs).collect::<Vec<_>>()
         })
@@ -139,6 +133,8 @@ async fn check(seed: u64, length: Duration) {
         "the tear-down failed; see {}",
         places.events().display()
     );
+    let judged = rounds.iter().map(BTreeMap::len).sum::<usize>();
+    assert!(judged > 0, "tier0 has no scenarios");
     assert!(played.values().sum::<u64>() > 0, "nothing went wrong");
 }
 

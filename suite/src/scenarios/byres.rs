@@ -102,7 +102,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         ctx.make_last_choice(&arena),
     )
     .await?;
-    let before = ctx.topology(&arena.target().node).await?;
+    let before = ctx.baseline_of(&arena.target().node).await?;
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),

@@ -135,7 +135,7 @@ async fn hold_zones(
 ) -> Result<Option<(String, NodeTopology)>, Stop> {
     let mut last = None;
     for zone in &node.zones {
-        let before = ctx.topology(&node.node).await?;
+        let before = ctx.baseline_of(&node.node).await?;
         let name = format!("tgtpadpod-{}", zone.name);
         let mut limits = Resources::literal("1c 1Gi");
         limits.set(&format!("{NUMACELL}{:02}", zone.id), 1000);

@@ -64,7 +64,7 @@ async fn run(ctx: &Context) -> Result<(), Stop> {
         Ok(())
     })
     .await?;
-    let before = ctx.topology(&arena.target().node).await?;
+    let before = ctx.baseline_of(&arena.target().node).await?;
     let plan = arena.confine(PodPlan::new(
         "testpod",
         ctx.scheduler(),

@@ -1,5 +1,7 @@
 //! The state of the unloaded cluster, and whether it makes sense (scenarios-serial.md 1.1, step 2).
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -7,9 +9,10 @@ use serde::Deserialize;
 
 use super::{Options, infra};
 use crate::context::topologies;
+use crate::facts::{allocatable, unannounced};
 use crate::observed::NodeTopology;
 use crate::recorder::{Look, Recorder};
-use crate::resources::DeviceNames;
+use crate::resources::{DeviceNames, Resources};
 use crate::scenario::Stop;
 
 /// Fewest nodes with `single-numa-node` that the suite makes sense with.
@@ -20,6 +23,14 @@ const SAMPLE_DEVICES: [&str; 3] = [
     fixtures::machines::DEVICE_B,
     fixtures::machines::DEVICE_C,
 ];
+
+/// The unloaded cluster.
+pub(super) struct Reference {
+    /// Its NRTs.
+    pub(super) nodes: Vec<NodeTopology>,
+    /// What pods may use on each of these nodes, by the nodes' own statuses.
+    pub(super) allocatable: BTreeMap<String, Resources>,
+}
 
 #[derive(Debug, Deserialize)]
 struct Configz {
@@ -34,15 +45,15 @@ struct Kubelet {
     #[serde(default)]
     topology_manager_scope: String,
     #[serde(default)]
-    cpu_manager_policy_options: std::collections::BTreeMap<String, String>,
+    cpu_manager_policy_options: BTreeMap<String, String>,
 }
 
-/// Labels the nodes, checks them against their kubelets and takes their NRTs as the reference.
+/// Labels the nodes, checks them against their kubelets and takes their NRTs and statuses as the reference.
 pub(super) async fn take(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
-) -> Result<Vec<NodeTopology>, Stop> {
+) -> Result<Reference, Stop> {
     recorder
         .step(
             "nodes are labelled with their number of zones",
@@ -79,25 +90,40 @@ pub(super) async fn take(
         .await?;
     recorder
         .step("the reference state is taken", async {
-            let nodes = recorder
-                .until("every published fingerprint is that of the API's pods", options.deadlines.installed, async || {
-                    let nodes = topologies(client).await?;
-                    let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
-                    Ok(match nodes.iter().find_map(|node| crate::settle::unsettled(node, &pods)) {
-                        None => Look::Ready(nodes),
-                        Some(why) => Look::NotYet(why),
-                    })
-                })
+            let what = "every node's status has its devices and every published fingerprint is that of the API's pods";
+            let reference = recorder
+                .until(what, options.deadlines.installed, async || look(client).await)
                 .await?;
-            let fitting = nodes.iter().filter(|node| node.single_numa_node()).count();
+            let fitting = reference.nodes.iter().filter(|node| node.single_numa_node()).count();
             if fitting < NEEDED {
                 return Err(Stop::fail(format!(
                     "Not enough nodes with \"single-numa-node\" topology found {fitting} needed {NEEDED}"
                 )));
             }
-            Ok(nodes)
+            Ok(reference)
         })
         .await
+}
+
+/// The reference, if it can be taken now.
+async fn look(client: &Client) -> Result<Look<Reference>, Stop> {
+    let topologies = topologies(client).await?;
+    let all = ListParams::default();
+    let pods = Api::<Pod>::all(client.clone()).list(&all).await?.items;
+    let nodes = Api::<Node>::all(client.clone()).list(&all).await?.items;
+    let mut amounts = BTreeMap::new();
+    for topology in &topologies {
+        let node = nodes.iter().find(|node| node.name_any() == topology.node);
+        let unannounced = node.and_then(|node| unannounced(topology, node));
+        if let Some(why) = unannounced.or_else(|| crate::settle::unsettled(topology, &pods)) {
+            return Ok(Look::NotYet(why));
+        }
+        amounts.extend(node.map(|node| (topology.node.clone(), allocatable(node))));
+    }
+    Ok(Look::Ready(Reference {
+        nodes: topologies,
+        allocatable: amounts,
+    }))
 }
 
 /// Where an NRT differs from its node's kubelet, or the kubelet is set up so that the scenarios' numbers do not hold.

@@ -328,7 +328,7 @@ async fn pod_is_accounted(ctx: &Context, asks: Asks, takes: bool) -> Result<(), 
             ctx.barrier(&before).await?;
         }
         ctx.settle().await?;
-        let after = ctx.topology(&before.node).await?;
+        let after = ctx.baseline_of(&before.node).await?;
         if (cpus(&after) < cpus(&before)) == takes {
             return Ok(());
         }

@@ -149,7 +149,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         ctx.make_last_choice(&arena),
     )
     .await?;
-    let target = ctx.topology(&arena.target().node).await?;
+    let target = ctx.baseline_of(&arena.target().node).await?;
 
     let pod = if row.deployment {
         let plan = arena.confine(PodPlan::new(

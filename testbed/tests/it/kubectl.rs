@@ -1,0 +1,603 @@
+//! kubectl, as it is, against a whole embedded cluster: what people and their scripts do to clusters.
+
+mod harness;
+
+use serde_json::json;
+
+use harness::{Place, daemon_set, deployment, image, sleeper};
+
+const IMAGE_OF_POD: &str = "jsonpath={.spec.template.spec.containers[0].image}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cordoned_node_takes_no_pods_until_it_is_uncordoned() {
+    let place = Place::up(1).await;
+    assert_eq!(
+        place.ok(&["cordon", "worker-0"]).await,
+        "node/worker-0 cordoned\n"
+    );
+    assert_eq!(
+        place.ok(&["cordon", "worker-0"]).await,
+        "node/worker-0 already cordoned\n"
+    );
+    let nodes = place.ok(&["get", "nodes", "--no-headers"]).await;
+    assert!(nodes.contains("Ready,SchedulingDisabled"), "{nodes}");
+    place.apply(&deployment("web", 1)).await;
+    let unschedulable = ["get", "events", "--field-selector=reason=FailedScheduling"];
+    let told = place
+        .eventually(&unschedulable, |out| out.contains("pod/web-"))
+        .await;
+    assert!(told.contains("1 node(s) were unschedulable"), "{told}");
+    assert_eq!(
+        place.ok(&["uncordon", "worker-0"]).await,
+        "node/worker-0 uncordoned\n"
+    );
+    place
+        .ok(&["rollout", "status", "deployment/web", "--timeout=30s"])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
+    let place = Place::up(2).await;
+    place.apply(&daemon_set("agent")).await;
+    place
+        .ok(&["rollout", "status", "ds/agent", "--timeout=30s"])
+        .await;
+    // all of it is on the node to be drained
+    place.ok(&["cordon", "worker-1"]).await;
+    place.apply(&deployment("web", 2)).await;
+    place
+        .ok(&["rollout", "status", "deployment/web", "--timeout=30s"])
+        .await;
+    place.ok(&["uncordon", "worker-1"]).await;
+    place
+        .ok(&[
+            "create",
+            "pdb",
+            "web",
+            "--selector=app=web",
+            "--min-available=2",
+        ])
+        .await;
+    let covered = [
+        "get",
+        "pdb",
+        "web",
+        "-o",
+        "jsonpath={.status.currentHealthy}",
+    ];
+    place.eventually(&covered, |out| out == "2").await;
+
+    let refused = place.refused(&["drain", "worker-0"]).await;
+    let daemons =
+        "cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore): default/agent-";
+    assert!(refused.contains(daemons), "{refused}");
+    let drain = ["drain", "worker-0", "--ignore-daemonsets"];
+    let refused = place
+        .refused(&[&drain[..], &["--timeout=2s"]].concat())
+        .await;
+    assert!(
+        refused.contains("Cannot evict pod as it would violate the pod's disruption budget."),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("ignoring DaemonSet-managed Pods: default/agent-"),
+        "{refused}"
+    );
+    let on = |node: &str| format!("--field-selector=spec.nodeName={node}");
+    let there = place
+        .ok(&[
+            "get",
+            "pods",
+            "-l",
+            "app=web",
+            &on("worker-0"),
+            "-o",
+            "name",
+        ])
+        .await;
+    assert_eq!(there.lines().count(), 2, "{there}");
+
+    let patch = r#"{"spec":{"minAvailable":1}}"#;
+    place
+        .ok(&["patch", "pdb", "web", "--type=merge", "-p", patch])
+        .await;
+    let drained = place.ok(&[&drain[..], &["--timeout=50s"]].concat()).await;
+    assert!(
+        drained.starts_with("node/worker-0 already cordoned\n"),
+        "{drained}"
+    );
+    assert!(drained.ends_with("node/worker-0 drained\n"), "{drained}");
+    assert_eq!(drained.matches(" evicted\n").count(), 2, "{drained}");
+    place
+        .ok(&["rollout", "status", "deployment/web", "--timeout=30s"])
+        .await;
+    let moved = place
+        .ok(&[
+            "get",
+            "pods",
+            "-l",
+            "app=web",
+            &on("worker-1"),
+            "-o",
+            "name",
+        ])
+        .await;
+    assert_eq!(moved.lines().count(), 2, "{moved}");
+    let stays = place
+        .ok(&["get", "pods", &on("worker-0"), "-o", "name"])
+        .await;
+    assert!(
+        stays.lines().count() == 1 && stays.starts_with("pod/agent-"),
+        "{stays}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_takes_pods_that_nobody_brings_back_only_by_force() {
+    let place = Place::up(1).await;
+    let mut spec = sleeper("v1");
+    spec["volumes"] = json!([{"name": "scratch", "emptyDir": {}}]);
+    let bare =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": spec});
+    place.apply(&bare).await;
+    place
+        .ok(&["wait", "--for=condition=Ready", "pod/bare", "--timeout=30s"])
+        .await;
+    let refused = place.refused(&["drain", "worker-0"]).await;
+    for why in [
+        "cannot delete Pods with local storage (use --delete-emptydir-data to override): default/bare",
+        "cannot delete cannot delete Pods that declare no controller (use --force to override): default/bare",
+    ] {
+        assert!(refused.contains(why), "{refused}");
+    }
+    place
+        .ok(&[
+            "drain",
+            "worker-0",
+            "--force",
+            "--delete-emptydir-data",
+            "--timeout=50s",
+        ])
+        .await;
+    let gone = place.refused(&["get", "pod", "bare"]).await;
+    assert_eq!(
+        gone,
+        "Error from server (NotFound): pods \"bare\" not found\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
+    let place = Place::up(2).await;
+    place.apply(&deployment("web", 2)).await;
+    let status = ["rollout", "status", "deployment/web", "--timeout=50s"];
+    let said = place.ok(&status).await;
+    assert!(
+        said.ends_with("deployment \"web\" successfully rolled out\n"),
+        "{said}"
+    );
+    let second = format!("main={}", image("v2"));
+    place.ok(&["set", "image", "deployment/web", &second]).await;
+    place
+        .ok(&[
+            "annotate",
+            "deployment/web",
+            "kubernetes.io/change-cause=the second",
+        ])
+        .await;
+    let said = place.ok(&status).await;
+    assert!(
+        said.ends_with("deployment \"web\" successfully rolled out\n"),
+        "{said}"
+    );
+    let known = |out: &str| out.contains("the second");
+    let history = place
+        .eventually(&["rollout", "history", "deployment/web"], known)
+        .await;
+    assert_eq!(
+        history,
+        "deployment.apps/web \nREVISION  CHANGE-CAUSE\n1         <none>\n2         the second\n\n"
+    );
+    let one = place
+        .ok(&["rollout", "history", "deployment/web", "--revision=1"])
+        .await;
+    assert!(
+        one.starts_with("deployment.apps/web with revision #1\nPod Template:\n"),
+        "{one}"
+    );
+    assert!(one.contains(&image("v1")), "{one}");
+
+    let undone = place.ok(&["rollout", "undo", "deployment/web"]).await;
+    assert_eq!(undone, "deployment.apps/web rolled back\n");
+    place.ok(&status).await;
+    let now = place
+        .ok(&["get", "deployment/web", "-o", IMAGE_OF_POD])
+        .await;
+    assert_eq!(now, image("v1"));
+    let third = |out: &str| out.contains("\n3 ") && !out.contains("\n1 ");
+    place
+        .eventually(&["rollout", "history", "deployment/web"], third)
+        .await;
+    let refused = place
+        .refused(&["rollout", "undo", "deployment/web", "--to-revision=9"])
+        .await;
+    assert_eq!(
+        refused,
+        "error: unable to find specified revision 9 in history\n"
+    );
+
+    let names = ["get", "pods", "-l", "app=web", "-o", "name"];
+    let before = place
+        .eventually(&names, |out| out.lines().count() == 2)
+        .await;
+    place.ok(&["rollout", "pause", "deployment/web"]).await;
+    let refused = place
+        .refused(&["rollout", "restart", "deployment/web"])
+        .await;
+    assert!(
+        refused.contains("can't restart paused deployment"),
+        "{refused}"
+    );
+    place.ok(&["rollout", "resume", "deployment/web"]).await;
+    let restarted = place.ok(&["rollout", "restart", "deployment/web"]).await;
+    assert_eq!(restarted, "deployment.apps/web restarted\n");
+    place.ok(&status).await;
+    place
+        .eventually(&names, |out| {
+            out.lines().count() == 2 && !out.lines().any(|pod| before.contains(pod))
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rollouts_of_a_daemon_set_are_followed_listed_undone_and_repeated() {
+    let place = Place::up(2).await;
+    place.apply(&daemon_set("agent")).await;
+    let status = ["rollout", "status", "ds/agent", "--timeout=50s"];
+    let said = place.ok(&status).await;
+    assert!(
+        said.ends_with("daemon set \"agent\" successfully rolled out\n"),
+        "{said}"
+    );
+    let second = format!("main={}", image("v2"));
+    place.ok(&["set", "image", "ds/agent", &second]).await;
+    let said = place.ok(&status).await;
+    assert!(
+        said.ends_with("daemon set \"agent\" successfully rolled out\n"),
+        "{said}"
+    );
+    let history = place.ok(&["rollout", "history", "ds/agent"]).await;
+    assert_eq!(
+        history,
+        "daemonset.apps/agent \nREVISION  CHANGE-CAUSE\n1         <none>\n2         <none>\n\n"
+    );
+    let one = place
+        .ok(&["rollout", "history", "ds/agent", "--revision=1"])
+        .await;
+    assert!(one.contains(&image("v1")), "{one}");
+    let undone = place
+        .ok(&["rollout", "undo", "ds/agent", "--to-revision=1"])
+        .await;
+    assert_eq!(undone, "daemonset.apps/agent rolled back\n");
+    place.ok(&status).await;
+    let now = place.ok(&["get", "ds/agent", "-o", IMAGE_OF_POD]).await;
+    assert_eq!(now, image("v1"));
+    let third = |out: &str| out.contains("\n3 ") && !out.contains("\n1 ");
+    place
+        .eventually(&["rollout", "history", "ds/agent"], third)
+        .await;
+    let restarted = place.ok(&["rollout", "restart", "ds/agent"]).await;
+    assert_eq!(restarted, "daemonset.apps/agent restarted\n");
+    place.ok(&status).await;
+    let updated = place
+        .ok(&[
+            "get",
+            "ds/agent",
+            "-o",
+            "jsonpath={.status.updatedNumberScheduled}",
+        ])
+        .await;
+    assert_eq!(updated, "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_ends_when_it_is_so_and_not_before() {
+    let place = Place::up(1).await;
+    let waiting = place.run(&["wait", "--for=create", "deployment/web", "--timeout=50s"]);
+    let made = async {
+        place.apply(&deployment("web", 2)).await;
+    };
+    let (created, ()) = tokio::join!(waiting, made);
+    assert_eq!(
+        created.out, "deployment.apps/web condition met\n",
+        "{created:?}"
+    );
+    let available = place
+        .ok(&[
+            "wait",
+            "--for=condition=Available",
+            "deployment/web",
+            "--timeout=50s",
+        ])
+        .await;
+    assert_eq!(available, "deployment.apps/web condition met\n");
+    let replicas = "--for=jsonpath={.status.readyReplicas}=2";
+    place
+        .ok(&["wait", replicas, "deployment/web", "--timeout=50s"])
+        .await;
+    let phase = "--for=jsonpath={.status.phase}=Running";
+    let all = place
+        .ok(&["wait", phase, "pod", "-l", "app=web", "--timeout=50s"])
+        .await;
+    assert_eq!(all.matches(" condition met\n").count(), 2, "{all}");
+
+    let never = [
+        "wait",
+        "--for=condition=Progressing=False",
+        "deployment/web",
+        "--timeout=1s",
+    ];
+    assert_eq!(
+        place.refused(&never).await,
+        "error: timed out waiting for the condition on deployments/web\n"
+    );
+    let still = ["wait", "--for=delete", "deployment/web", "--timeout=1s"];
+    assert_eq!(
+        place.refused(&still).await,
+        "error: timed out waiting for the condition on deployments/web\n"
+    );
+    let waiting = [
+        "wait",
+        "--for=delete",
+        "pod",
+        "-l",
+        "app=web",
+        "--timeout=50s",
+    ];
+    let waiting = place.run(&waiting);
+    let deleted = place.ok(&["delete", "deployment/web", "--wait=false"]);
+    let (gone, _) = tokio::join!(waiting, deleted);
+    assert!(gone.succeeded, "{gone:?}");
+    place
+        .eventually(
+            &["get", "pods", "-l", "app=web", "-o", "name"],
+            str::is_empty,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scale_changes_replicas_only_from_what_is_expected() {
+    let place = Place::up(1).await;
+    place.apply(&deployment("web", 1)).await;
+    let scaled = place.ok(&["scale", "deployment/web", "--replicas=3"]).await;
+    assert_eq!(scaled, "deployment.apps/web scaled\n");
+    place
+        .ok(&["rollout", "status", "deployment/web", "--timeout=50s"])
+        .await;
+    let wrong = [
+        "scale",
+        "deployment/web",
+        "--current-replicas=9",
+        "--replicas=1",
+    ];
+    assert_eq!(
+        place.refused(&wrong).await,
+        "error: Expected replicas to be 9, was 3\n"
+    );
+    place
+        .ok(&[
+            "scale",
+            "deployment/web",
+            "--current-replicas=3",
+            "--replicas=0",
+        ])
+        .await;
+    place
+        .eventually(
+            &["get", "pods", "-l", "app=web", "-o", "name"],
+            str::is_empty,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edit_takes_what_the_editor_leaves() {
+    let place = Place::up(1).await;
+    place.apply(&deployment("web", 1)).await;
+    let edited = place
+        .edit("deployment/web", "s/replicas:.1/replicas:2/")
+        .await;
+    assert_eq!(edited.out, "deployment.apps/web edited\n", "{edited:?}");
+    let replicas = ["get", "deployment/web", "-o", "jsonpath={.spec.replicas}"];
+    assert_eq!(place.ok(&replicas).await, "2");
+    let same = place.edit("deployment/web", "s/nothing/like-this/").await;
+    assert_eq!(same.err, "Edit cancelled, no changes made.\n", "{same:?}");
+    // kubectl shows what is wrong and opens the editor again, which changes nothing this time
+    let wrong = place
+        .edit("deployment/web", "s/replicas:.2/replicas:-2/")
+        .await;
+    assert!(!wrong.succeeded, "{wrong:?}");
+    assert!(
+        wrong
+            .err
+            .contains("spec.replicas: Invalid value: -2: must be greater than or equal to 0"),
+        "{wrong:?}"
+    );
+    assert_eq!(place.ok(&replicas).await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watching_get_prints_a_line_for_each_change() {
+    let place = Place::up(1).await;
+    let mut watching = place.follow(&[
+        "get",
+        "pods",
+        "--watch",
+        "--output-watch-events",
+        "--no-headers",
+    ]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": sleeper("v1")});
+    place.apply(&pod).await;
+    watching
+        .line(|line| line.starts_with("ADDED ") && line.contains(" one "))
+        .await;
+    watching
+        .line(|line| {
+            line.starts_with("MODIFIED ") && line.contains(" 1/1 ") && line.contains(" Running ")
+        })
+        .await;
+    place.ok(&["delete", "pod", "one", "--wait=false"]).await;
+    watching
+        .line(|line| line.starts_with("MODIFIED ") && line.contains(" Terminating "))
+        .await;
+    watching.line(|line| line.starts_with("DELETED ")).await;
+    let states: Vec<&str> = watching
+        .seen
+        .iter()
+        .filter_map(|line| line.split_whitespace().nth(3))
+        .collect();
+    assert!(states.starts_with(&["Pending"]), "{:#?}", watching.seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn descriptions_tell_what_is_there_and_what_happened() {
+    let place = Place::up(1).await;
+    let mut web = deployment("web", 2);
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"cpu": "2", "memory": "64Mi"}});
+    place.apply(&web).await;
+    place
+        .ok(&["rollout", "status", "deployment/web", "--timeout=50s"])
+        .await;
+
+    let has = |text: &str, lines: &[&str]| {
+        let squeezed: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        for wanted in lines {
+            assert!(
+                squeezed.iter().any(|line| line.starts_with(wanted)),
+                "no {wanted:?} in {text}"
+            );
+        }
+    };
+    let described = place.ok(&["describe", "deployment/web"]).await;
+    has(
+        &described,
+        &[
+            "Replicas: 2 desired | 2 updated | 2 total | 2 available | 0 unavailable",
+            "StrategyType: RollingUpdate",
+            "Available True MinimumReplicasAvailable",
+            "Progressing True NewReplicaSetAvailable",
+            "OldReplicaSets: <none>",
+            "NewReplicaSet: web-",
+            "Normal ScalingReplicaSet",
+        ],
+    );
+    let pod = place
+        .ok(&["get", "pods", "-l", "app=web", "-o", "name"])
+        .await;
+    let described = place.ok(&["describe", pod.lines().next().unwrap()]).await;
+    has(
+        &described,
+        &[
+            "Node: worker-0/127.",
+            "Status: Running",
+            "Controlled By: ReplicaSet/web-",
+            "State: Running",
+            "Ready True",
+            "QoS Class: Guaranteed",
+            "Normal Scheduled",
+            "Normal Started",
+        ],
+    );
+    let described = place.ok(&["describe", "node", "worker-0"]).await;
+    has(
+        &described,
+        &[
+            "Roles: worker",
+            "Unschedulable: false",
+            "HolderIdentity: worker-0",
+            "Ready True",
+            "InternalIP: 127.",
+            "example.com/deviceA: 10",
+            "Kubelet Version: v1.35.4",
+            "Non-terminated Pods: (2 in total)",
+            "default web-",
+            "cpu 4 (9%) 4 (9%)",
+            "memory 128Mi (0%) 128Mi (0%)",
+            "Normal NodeReady",
+        ],
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
+    let place = Place::up(1).await;
+    let explained = place
+        .ok(&["explain", "pod.spec.containers.resources"])
+        .await;
+    assert!(
+        explained.starts_with(
+            "KIND:       Pod\nVERSION:    v1\n\nFIELD: resources <ResourceRequirements>\n"
+        ),
+        "{explained}"
+    );
+    for field in [
+        "  claims\t<[]ResourceClaim>",
+        "  limits\t<map[string]Quantity>",
+    ] {
+        assert!(explained.contains(field), "{explained}");
+    }
+    let explained = place.ok(&["explain", "deployment", "--recursive"]).await;
+    assert!(
+        explained.starts_with("GROUP:      apps\nKIND:       Deployment\nVERSION:    v1\n"),
+        "{explained}"
+    );
+    assert!(
+        explained.contains("maxUnavailable\t<IntOrString>"),
+        "{explained}"
+    );
+    let refused = place.refused(&["explain", "pod.spec.nothing"]).await;
+    assert_eq!(refused, "error: field \"nothing\" does not exist\n");
+
+    let schema = json!({"type": "object", "properties": {"spec": {
+        "type": "object", "description": "What is wanted.", "required": ["size"],
+        "properties": {"size": {"type": "integer", "description": "How many."}},
+    }}});
+    place
+        .apply(&json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "gadgets.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced",
+                "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            },
+        }))
+        .await;
+    place
+        .ok(&[
+            "wait",
+            "--for=condition=Established",
+            "crd/gadgets.example.com",
+            "--timeout=30s",
+        ])
+        .await;
+    let explained = place
+        .eventually(&["explain", "gadgets.spec"], |_| true)
+        .await;
+    assert!(
+        explained.starts_with(
+            "GROUP:      example.com\nKIND:       Gadget\nVERSION:    v1\n\nFIELD: spec <Object>\n"
+        ),
+        "{explained}"
+    );
+    assert!(
+        explained.contains("  size\t<integer> -required-\n    How many.\n"),
+        "{explained}"
+    );
+}

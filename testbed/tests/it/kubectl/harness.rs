@@ -1,0 +1,214 @@
+//! A whole embedded cluster, and kubectl beside it.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use fixtures::machines::Machine;
+use serde_json::{Value, json};
+use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
+use testbed::local::NodePlan;
+use testbed::local::assets::{self, Places};
+use testbed::local::kubelet::TopologyScope;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::cluster::harness::HELPER;
+
+/// More than anything takes.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What a command said.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) out: String,
+    pub(super) err: String,
+    pub(super) succeeded: bool,
+}
+
+/// A cluster with workers.
+pub(super) struct Place {
+    cluster: EmbeddedCluster,
+    kubectl: PathBuf,
+    pub(super) dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub(super) async fn up(workers: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine::default_profile();
+        let nodes = (0..workers).map(|i| NodePlan::worker(i, TopologyScope::Container, &machine));
+        let bin_dir = Path::new(HELPER).parent().unwrap();
+        let spec = EmbeddedSpec::new("kubectl", dir.path(), bin_dir, nodes.collect());
+        let cluster = Box::pin(EmbeddedCluster::up(spec, &|_| {})).await.unwrap();
+        let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+        let place = Self {
+            cluster,
+            kubectl: assets.kubectl,
+            dir,
+        };
+        place
+            .eventually(&["get", "serviceaccount", "default"], |_| true)
+            .await;
+        place
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        command
+            .args(arguments)
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            // what it remembers of other clusters is not for this one
+            .env("HOME", self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    async fn finish(mut command: Command, input: &str) -> Said {
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // who does not read it does not want it
+        let _ = stdin.write_all(input.as_bytes()).await;
+        drop(stdin);
+        let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+        let output = ended
+            .unwrap_or_else(|_| panic!("it hangs: {command:?}"))
+            .unwrap();
+        Said {
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+            succeeded: output.status.success(),
+        }
+    }
+
+    /// Runs a command, whatever becomes of it.
+    pub(super) async fn run(&self, arguments: &[&str]) -> Said {
+        Self::finish(self.command(arguments), "").await
+    }
+
+    /// Runs a command that must succeed; what it printed.
+    pub(super) async fn ok(&self, arguments: &[&str]) -> String {
+        let said = self.run(arguments).await;
+        assert!(said.succeeded, "kubectl {arguments:?}: {said:#?}");
+        said.out
+    }
+
+    /// Runs a command that must fail; what it complained about.
+    pub(super) async fn refused(&self, arguments: &[&str]) -> String {
+        let said = self.run(arguments).await;
+        assert!(!said.succeeded, "kubectl {arguments:?}: {said:#?}");
+        said.err
+    }
+
+    /// Runs `edit` with a stream editor's command as the editor.
+    pub(super) async fn edit(&self, object: &str, script: &str) -> Said {
+        let mut command = self.command(&["edit", object]);
+        command.env("KUBE_EDITOR", format!("sed -i {script}"));
+        Self::finish(command, "").await
+    }
+
+    /// Applies an object.
+    pub(super) async fn apply(&self, object: &Value) {
+        let command = self.command(&["apply", "-f", "-"]);
+        let said = Self::finish(command, &object.to_string()).await;
+        assert!(said.succeeded, "{object}: {said:#?}");
+    }
+
+    /// A command that goes on printing.
+    pub(super) fn follow(&self, arguments: &[&str]) -> Followed {
+        let mut child = self.command(arguments).spawn().unwrap();
+        let stdout = child.stdout.take().unwrap();
+        Followed {
+            lines: BufReader::new(stdout).lines(),
+            seen: Vec::new(),
+            _child: child,
+        }
+    }
+
+    /// Repeats a command until it succeeds and prints what is wanted; the last output.
+    pub(super) async fn eventually(
+        &self,
+        arguments: &[&str],
+        wanted: impl Fn(&str) -> bool,
+    ) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let said = self.run(arguments).await;
+            if said.succeeded && wanted(&said.out) {
+                return said.out;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "never: kubectl {arguments:?}: {said:#?}"
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// The lines of a command that goes on printing.
+pub(super) struct Followed {
+    lines: Lines<BufReader<ChildStdout>>,
+    pub(super) seen: Vec<String>,
+    _child: Child,
+}
+
+impl Followed {
+    /// Waits for a line.
+    pub(super) async fn line(&mut self, wanted: impl Fn(&str) -> bool) {
+        let seen = &mut self.seen;
+        let lines = &mut self.lines;
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                let is_it = wanted(&line);
+                seen.push(line);
+                if is_it {
+                    return true;
+                }
+            }
+            false
+        });
+        assert_eq!(waited.await, Ok(true), "{:#?}", self.seen);
+    }
+}
+
+/// What is in a pod: a container that sleeps, from an image with this tag.
+pub(super) fn sleeper(tag: &str) -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+        "containers": [{"name": "main", "image": image(tag), "command": ["/bin/sleep", "infinity"]}],
+    })
+}
+
+/// The stack's image with a tag of its own.
+pub(super) fn image(tag: &str) -> String {
+    let (repository, _) = api::names::STACK_IMAGE.rsplit_once(':').unwrap();
+    format!("{repository}:{tag}")
+}
+
+/// A Deployment.
+pub(super) fn deployment(name: &str, replicas: i32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": sleeper("v1")},
+        },
+    })
+}
+
+/// A DaemonSet.
+pub(super) fn daemon_set(name: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": sleeper("v1")},
+        },
+    })
+}
