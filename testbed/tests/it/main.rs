@@ -10,6 +10,7 @@ mod controllers;
 mod disturbed;
 mod embedded_node;
 mod faults;
+mod kubectl;
 mod kubelet;
 mod node;
 mod node_programs;

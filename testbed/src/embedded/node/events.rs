@@ -80,6 +80,8 @@ impl Recorder {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
             name: Some(name.to_owned()),
+            // kubelets put the name here, and `kubectl describe node` looks for it
+            uid: Some(name.to_owned()),
             ..ObjectReference::default()
         };
         self.tell(about, kind, reason, message.into());

@@ -108,7 +108,7 @@ impl Place {
     /// Runs `edit` with a stream editor's command as the editor.
     pub(super) async fn edit(&self, object: &str, script: &str) -> Said {
         let mut command = self.command(&["edit", object]);
-        command.env("KUBE_EDITOR", format!("sed -i {script}"));
+        command.env("KUBE_EDITOR", format!("sed -i '{script}'"));
         Self::finish(command, "").await
     }
 
