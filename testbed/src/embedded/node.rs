@@ -120,6 +120,8 @@ pub struct SimulatedNode {
     dir: PathBuf,
     administrator: kube::Client,
     settings: Mutex<KubeletSettings>,
+    /// Whose certificates the clients of its endpoint may show.
+    authorities: Vec<Vec<u8>>,
     boot: String,
     /// Tasks that live as long as the node.
     lasting: Vec<JoinHandle<()>>,
@@ -179,6 +181,7 @@ impl SimulatedNode {
             host: url.host().unwrap_or("localhost").to_owned(),
             port: url.port_u16().unwrap_or(HTTPS),
         };
+        let authorities = config.root_cert.clone().unwrap_or_default();
         let client = kube::Client::try_from(config).map_err(Box::new)?;
         let layout = Arc::new(Layout::prepare(&dir, &plan.machine, &hardware)?);
         let managers = Managers::new(Arc::clone(&layout), &plan.machine, &plan.kubelet)?;
@@ -202,6 +205,7 @@ impl SimulatedNode {
             dir,
             administrator,
             settings: Mutex::new(settings),
+            authorities,
             boot: uuid::Uuid::new_v4().to_string(),
             lasting: vec![recording],
             running: Mutex::default(),
@@ -238,10 +242,11 @@ impl SimulatedNode {
             port: endpoint::port(&listener)?,
             boot: self.boot.clone(),
         };
-        let tls = tls::serving(&kubelet.name, kubelet.addresses.node())?;
+        let tls = tls::serving(&kubelet.name, kubelet.addresses.node(), &self.authorities)?;
         let told = Arc::new(endpoint::Facts {
             settings: self.kubelet_settings(),
             machine: self.plan.machine.clone(),
+            access: endpoint::Access::new(kubelet.client.clone(), &kubelet.name),
         });
         tasks.push(tokio::spawn(endpoint::serve(
             Arc::clone(kubelet),

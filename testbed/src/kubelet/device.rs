@@ -63,6 +63,29 @@ pub enum Error {
     },
 }
 
+/// What the kubelet asks a plugin that wants a say before it chooses among its devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The plugin's resource.
+    pub resource: String,
+    /// Devices to choose from.
+    pub available: BTreeSet<String>,
+    /// Those of them that are chosen already.
+    pub included: BTreeSet<String>,
+    /// How many there are to be.
+    pub count: usize,
+}
+
+/// What plugins say about choices. The manager itself talks to nobody: what it does not find here it notes as a question, and whoever asked
+/// for devices begins anew when the plugin has answered.
+#[derive(Clone, Debug, Default)]
+pub struct Advice {
+    /// Resources whose plugins want to be asked.
+    pub resources: BTreeSet<String>,
+    /// What they answered.
+    pub answers: Vec<(Question, BTreeSet<String>)>,
+}
+
 /// When devices are given.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment<'a> {
@@ -93,6 +116,9 @@ pub struct Manager {
     written: Vec<DeviceEntry>,
     /// What to take first where the kubelet's order is unspecified.
     favourites: Vec<DeviceEntry>,
+    advice: Advice,
+    /// The first question that the advice does not answer.
+    question: Option<Question>,
 }
 
 impl Manager {
@@ -160,6 +186,29 @@ impl Manager {
     /// names what the kubelet took; only a choice that the rules allow can follow it.
     pub fn favour(&mut self, entries: Vec<DeviceEntry>) {
         self.favourites = entries;
+    }
+
+    /// What plugins say from now on about choices.
+    pub fn advise(&mut self, advice: Advice) {
+        self.advice = advice;
+    }
+
+    /// The first question that nobody has answered: what was chosen since may not be what its plugin prefers.
+    pub fn take_question(&mut self) -> Option<Question> {
+        self.question.take()
+    }
+
+    /// What the plugin of a resource prefers, if it wants to be asked.
+    fn preferred(&mut self, question: Question) -> Ids {
+        if !self.advice.resources.contains(&question.resource) {
+            return Ids::new();
+        }
+        let mut known = self.advice.answers.iter();
+        if let Some((_, ids)) = known.find(|(asked, _)| *asked == question) {
+            return ids.clone();
+        }
+        self.question.get_or_insert(question);
+        Ids::new()
     }
 
     /// The plugins' devices.
@@ -408,7 +457,7 @@ impl Manager {
 
     /// The devices to give; none when the container has them already.
     fn choose(
-        &self,
+        &mut self,
         pod: &Workload,
         unit: &Unit,
         resource: &str,
@@ -453,8 +502,27 @@ impl Manager {
                 available: available.len(),
             });
         }
-        for set in self.by_affinity(resource, &available, affinity) {
-            pick(&set, count, &favourites, &mut chosen);
+        let [aligned, unaligned, anywhere] = self.by_affinity(resource, &available, affinity);
+        let question = |from: &Ids, chosen: &Ids| Question {
+            resource: resource.to_owned(),
+            available: from.union(chosen).cloned().collect(),
+            included: chosen.clone(),
+            count,
+        };
+        if needed < aligned.len() {
+            let preferred = self.preferred(question(&aligned, &chosen));
+            let preferred = preferred.intersection(&aligned).cloned().collect();
+            pick(&preferred, count, &favourites, &mut chosen);
+            pick(&aligned, count, &favourites, &mut chosen);
+            return Ok(chosen);
+        }
+        pick(&aligned, count, &favourites, &mut chosen);
+        if chosen.len() < count {
+            let preferred = self.preferred(question(&available, &chosen));
+            let preferred = preferred.intersection(&available).cloned().collect();
+            for set in [preferred, unaligned, anywhere] {
+                pick(&set, count, &favourites, &mut chosen);
+            }
         }
         Ok(chosen)
     }

@@ -1,6 +1,9 @@
 //! Simulated nodes on the embedded API server: no root, nothing but loopback.
 
+mod access;
 mod harness;
+mod plugins;
+mod probes;
 mod static_pods;
 mod streams;
 

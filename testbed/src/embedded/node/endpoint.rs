@@ -1,5 +1,6 @@
 //! What a node serves over HTTPS: its configuration, its pods, logs and streams of its containers (kubelet-node.md 3).
 
+mod access;
 mod configz;
 mod container_logs;
 mod port_forward;
@@ -25,17 +26,22 @@ use tokio_rustls::rustls::ServerConfig;
 use super::kubelet::Kubelet;
 use crate::local::KubeletSettings;
 
+pub(crate) use access::Access;
+use access::User;
+
 /// The port that kubelets have; another one where that is taken.
 const PORT: u16 = 10250;
 
 /// Body of an answer.
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What the endpoint tells beside the pods.
-#[derive(Clone, Debug)]
+/// What the endpoint knows beside the pods.
+#[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) settings: KubeletSettings,
     pub(crate) machine: Machine,
+    /// Who may ask.
+    pub(crate) access: Access,
 }
 
 /// Listens on the node's address.
@@ -72,9 +78,18 @@ pub(crate) async fn serve(
             let Ok(stream) = acceptor.accept(stream).await else {
                 return;
             };
+            let certificates = stream.get_ref().1.peer_certificates();
+            let user = certificates.and_then(|chain| User::of(chain.first()?));
             let service = service_fn(move |request| {
                 let (kubelet, facts) = (Arc::clone(&kubelet), Arc::clone(&facts));
-                async move { Ok::<_, Infallible>(answer(&kubelet, &facts, request).await) }
+                let user = user.clone();
+                async move {
+                    let access = facts.access.check(user.as_ref(), &request).await;
+                    Ok::<_, Infallible>(match access {
+                        Ok(()) => answer(&kubelet, &facts, request).await,
+                        Err(refusal) => text(refusal.status(), &refusal.to_string()),
+                    })
+                }
             });
             let serving = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)

@@ -22,6 +22,7 @@ use self::plugins::Plugins;
 use super::layout::Layout;
 use crate::kubelet::checkpoint;
 use crate::kubelet::corpus::{DeviceEntry, Refusal};
+use crate::kubelet::device::Advice;
 use crate::kubelet::node::{Node, StartError, StateFiles};
 use crate::kubelet::predicates::Place;
 use crate::kubelet::settings;
@@ -182,20 +183,7 @@ impl Managers {
     /// Admits a pod and gives its containers what they need.
     pub(crate) async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let held = {
-            let mut model = self.lock();
-            let outcome = model.node.admit(pod).unwrap_or_else(|error| {
-                Err(Refusal {
-                    reason: UNEXPECTED.to_owned(),
-                    message: format!("Pod was rejected: {error}"),
-                })
-            });
-            if let Err(refusal) = outcome {
-                self.write(&mut model);
-                return Err(refusal);
-            }
-            held(&mut model.node, pod, &uid)
-        };
+        let held = self.decide(pod, &uid).await?;
         for (container, resource, ids) in held {
             match self.plugins.allocate(&resource, ids).await {
                 Ok(answer) => {
@@ -205,18 +193,73 @@ impl Managers {
                 }
                 Err(status) => {
                     self.release(&uid);
-                    return Err(Refusal {
-                        reason: UNEXPECTED.to_owned(),
-                        message: format!(
-                            "Pod was rejected: Allocate failed due to rpc error: code = {:?} desc = {}, which is unexpected",
-                            status.code(),
-                            status.message()
-                        ),
-                    });
+                    return Err(unanswered(&status));
                 }
             }
         }
         self.write(&mut self.lock());
+        Ok(())
+    }
+
+    /// Lets the model decide about a pod, and begins anew as long as plugins have to be asked which devices they prefer. The devices that
+    /// its containers hold then.
+    async fn decide(
+        &self,
+        pod: &Pod,
+        uid: &str,
+    ) -> Result<Vec<(String, String, Vec<String>)>, Refusal> {
+        let mut advice = Advice {
+            resources: self.plugins.choosy(),
+            answers: Vec::new(),
+        };
+        loop {
+            let question = {
+                let mut model = self.lock();
+                let before = (!advice.resources.is_empty()).then(|| model.node.clone());
+                model.node.devices().advise(advice.clone());
+                let outcome = model.node.admit(pod).unwrap_or_else(|error| {
+                    Err(Refusal {
+                        reason: UNEXPECTED.to_owned(),
+                        message: format!("Pod was rejected: {error}"),
+                    })
+                });
+                model.node.devices().advise(Advice::default());
+                match (model.node.devices().take_question(), before) {
+                    (Some(question), Some(before)) => {
+                        model.node = before;
+                        question
+                    }
+                    _ => {
+                        if outcome.is_err() {
+                            self.write(&mut model);
+                        }
+                        return outcome.map(|()| held(&mut model.node, pod, uid));
+                    }
+                }
+            };
+            let preferred = self.plugins.prefer(&question).await;
+            let preferred = preferred.map_err(|status| unanswered(&status))?;
+            advice.answers.push((question, preferred));
+        }
+    }
+
+    /// Tells plugins that want to know it that a container with devices of theirs is about to start; why it must not.
+    pub(crate) async fn pre_start(&self, uid: &str, container: &str) -> Result<(), String> {
+        for resource in self.plugins.preparing() {
+            let ids = {
+                let mut model = self.lock();
+                let held = model.node.devices().held(uid, container);
+                held.and_then(|held| held.get(&resource)).cloned()
+            };
+            let Some(ids) = ids else { continue };
+            let told = self.plugins.pre_start(&resource, ids.into_iter().collect());
+            told.await.map_err(|status| {
+                format!(
+                    "device plugin PreStartContainer rpc failed with err: {}",
+                    rpc_error(&status)
+                )
+            })?;
+        }
         Ok(())
     }
 
@@ -369,6 +412,26 @@ impl Managers {
             device.healthy = false;
         }
         self.announce(resource, devices);
+    }
+}
+
+/// An error of a plugin, in the kubelet's words.
+fn rpc_error(status: &Status) -> String {
+    format!(
+        "rpc error: code = {:?} desc = {}",
+        status.code(),
+        status.message()
+    )
+}
+
+/// The refusal of a pod for an error of a plugin.
+fn unanswered(status: &Status) -> Refusal {
+    Refusal {
+        reason: UNEXPECTED.to_owned(),
+        message: format!(
+            "Pod was rejected: Allocate failed due to {}, which is unexpected",
+            rpc_error(status)
+        ),
     }
 }
 

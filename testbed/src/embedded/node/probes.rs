@@ -1,5 +1,7 @@
 //! Probes: what asks a container whether it has started, lives, or is ready.
 
+mod grpc;
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,10 +91,15 @@ pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(O
     let mut told: Option<bool> = None;
     loop {
         kubelet.awake().await;
-        let tried = tokio::time::timeout(limit, attempt(&kubelet, &subject, limit)).await;
-        let problem = tried
-            .unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
-            .err();
+        let problem = match &probe.grpc {
+            // it tells more of what took too long
+            Some(action) => grpc::check(subject.address, action, limit).await.err(),
+            None => {
+                let tried = tokio::time::timeout(limit, attempt(&kubelet, &subject, limit)).await;
+                let late = |_| Err("context deadline exceeded".to_owned());
+                tried.unwrap_or_else(late).err()
+            }
+        };
         if problem.is_some() && told.is_none() && first.elapsed() < LENIENT {
             tokio::time::sleep(SHORT).await;
             continue;

@@ -9,8 +9,10 @@ use tokio_rustls::rustls::client::danger::{
 };
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
 };
 
 /// The name of a server that is known by its address.
@@ -77,19 +79,43 @@ pub enum ServingError {
     /// TLS could not be set up.
     #[error("cannot set up TLS for the node")]
     Tls(#[from] Error),
+    /// The authority of clients could not be used.
+    #[error("cannot verify clients of the node")]
+    Clients(#[from] VerifierBuilderError),
 }
 
-/// A server with a certificate that it signed itself, as kubelets have.
-pub(crate) fn serving(node: &str, address: Ipv4Addr) -> Result<Arc<ServerConfig>, ServingError> {
+/// How certificates of clients are judged; a client without one is let in, to say by other means who it is.
+fn clients(
+    provider: Arc<CryptoProvider>,
+    authorities: &[Vec<u8>],
+) -> Result<Arc<dyn ClientCertVerifier>, ServingError> {
+    if authorities.is_empty() {
+        return Ok(WebPkiClientVerifier::no_client_auth());
+    }
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(CertificateDer::from(authority.clone()))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    Ok(builder.allow_unauthenticated().build()?)
+}
+
+/// A server with a certificate that it signed itself, as kubelets have. Clients may show certificates of these authorities.
+pub(crate) fn serving(
+    node: &str,
+    address: Ipv4Addr,
+    authorities: &[Vec<u8>],
+) -> Result<Arc<ServerConfig>, ServingError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(vec![node.to_owned(), address.to_string()])?;
     params
         .distinguished_name
         .push(DnType::CommonName, format!("{node}@1"));
     let certificate = params.self_signed(&key)?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients(provider, authorities)?)
         .with_single_cert(
             vec![certificate.der().clone()],
             PrivateKeyDer::Pkcs8(key.serialize_der().into()),

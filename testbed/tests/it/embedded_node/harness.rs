@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use apiserver::{Options, Running, Server, User};
+use base64::Engine as _;
 use fixtures::machines::Machine;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{Api, ListParams, PostParams};
@@ -27,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Place {
     client: kube::Client,
     pub(super) node: SimulatedNode,
-    server: Running,
+    pub(super) server: Running,
     _block: Block,
     dir: tempfile::TempDir,
 }
@@ -201,6 +202,24 @@ impl Place {
 
     /// Asks the node's own endpoint, as the API server does.
     pub(super) async fn get(&self, path: &str) -> String {
+        let groups = ["system:masters"];
+        let (certificate, key) = self
+            .server
+            .client_certificate("kube-apiserver-kubelet-client", &groups)
+            .unwrap();
+        let asked = self.ask(path, Some((&certificate, &key)), None);
+        let (status, text) = asked.await.unwrap();
+        assert_eq!(status, 200, "{path}: {text}");
+        text
+    }
+
+    /// Asks the node's own endpoint, with a certificate and its key, or a token, or neither: status and text of the answer.
+    pub(super) async fn ask(
+        &self,
+        path: &str,
+        certificate: Option<(&str, &str)>,
+        token: Option<&str>,
+    ) -> kube::Result<(u16, String)> {
         let node: Node = Api::all(self.client()).get("worker-0").await.unwrap();
         let status = node.status.unwrap();
         let port = status
@@ -212,11 +231,21 @@ impl Place {
         let url = format!("https://{}:{port}/", self.node.address());
         let mut config = kube::Config::new(url.parse().unwrap());
         config.accept_invalid_certs = true;
+        if let Some((certificate, key)) = certificate {
+            let data = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+            config.auth_info.client_certificate_data = Some(data(certificate));
+            config.auth_info.client_key_data = Some(data(key).into());
+        }
+        config.auth_info.token = token.map(|token| token.to_owned().into());
         let client = kube::Client::try_from(config).unwrap();
         let request = http::Request::get(format!("/{path}"))
-            .body(Vec::new())
+            .body(kube::client::Body::empty())
             .unwrap();
-        client.request_text(request).await.unwrap()
+        let answer = client.send(request).await?;
+        let status = answer.status().as_u16();
+        let body = http_body_util::BodyExt::collect(answer.into_body());
+        let bytes = body.await.unwrap().to_bytes();
+        Ok((status, String::from_utf8(bytes.to_vec()).unwrap()))
     }
 }
 

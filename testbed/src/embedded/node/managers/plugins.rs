@@ -1,6 +1,6 @@
 //! Device plugins: they register on the node's socket and tell their devices for as long as they live.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,15 @@ use tonic::{Request, Response, Status};
 use topology::mask::ZoneId;
 
 use super::{Error, Managers};
-use crate::kubelet::device::Device;
+use crate::kubelet::device::{Device, Question};
 
 /// Devices of one resource by id.
 pub(super) type Devices = BTreeMap<String, Device>;
 
 /// How long a plugin may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to get devices ready for a container.
+const PRE_START: Duration = Duration::from_secs(30);
 
 /// The plugins that are there.
 #[derive(Debug, Default)]
@@ -36,6 +38,7 @@ pub(super) struct Plugins {
 #[derive(Debug)]
 struct Plugin {
     client: DevicePluginClient<Channel>,
+    options: api::DevicePluginOptions,
     watching: JoinHandle<()>,
 }
 
@@ -59,19 +62,67 @@ impl Plugins {
         }
     }
 
+    fn client(&self, resource: &str) -> Result<DevicePluginClient<Channel>, Status> {
+        let client = self
+            .lock()
+            .get(resource)
+            .map(|plugin| plugin.client.clone());
+        client.ok_or_else(|| Status::unavailable("the device plugin is gone"))
+    }
+
+    /// Resources whose plugins have an option.
+    fn with(&self, option: impl Fn(&api::DevicePluginOptions) -> bool) -> BTreeSet<String> {
+        let plugins = self.lock();
+        let having = plugins.iter().filter(|(_, plugin)| option(&plugin.options));
+        having.map(|(resource, _)| resource.clone()).collect()
+    }
+
+    /// Resources whose plugins want a say in which devices are taken.
+    pub(super) fn choosy(&self) -> BTreeSet<String> {
+        self.with(|options| options.get_preferred_allocation_available)
+    }
+
+    /// Resources whose plugins want to know when a container is about to start.
+    pub(super) fn preparing(&self) -> BTreeSet<String> {
+        self.with(|options| options.pre_start_required)
+    }
+
+    /// Asks a plugin which of its devices it would take.
+    pub(super) async fn prefer(&self, question: &Question) -> Result<BTreeSet<String>, Status> {
+        let list = |ids: &BTreeSet<String>| ids.iter().cloned().collect();
+        let mut client = self.client(&question.resource)?;
+        let request = api::PreferredAllocationRequest {
+            container_requests: vec![api::ContainerPreferredAllocationRequest {
+                available_device_i_ds: list(&question.available),
+                must_include_device_i_ds: list(&question.included),
+                allocation_size: i32::try_from(question.count).unwrap_or(i32::MAX),
+            }],
+        };
+        let answer = tokio::time::timeout(PATIENCE, client.get_preferred_allocation(request))
+            .await
+            .map_err(|_| Status::deadline_exceeded("context deadline exceeded"))??;
+        let answers = answer.into_inner().container_responses;
+        let first = answers.into_iter().next().unwrap_or_default();
+        Ok(first.device_i_ds.into_iter().collect())
+    }
+
+    /// Tells a plugin that a container with these devices is about to start.
+    pub(super) async fn pre_start(&self, resource: &str, ids: Vec<String>) -> Result<(), Status> {
+        let mut client = self.client(resource)?;
+        let request = api::PreStartContainerRequest { devices_ids: ids };
+        let answer = tokio::time::timeout(PRE_START, client.pre_start_container(request)).await;
+        answer
+            .map_err(|_| Status::deadline_exceeded("context deadline exceeded"))?
+            .map(drop)
+    }
+
     /// Asks the plugin of a resource what a container with these devices needs.
     pub(super) async fn allocate(
         &self,
         resource: &str,
         ids: Vec<String>,
     ) -> Result<Vec<api::ContainerAllocateResponse>, Status> {
-        let client = self
-            .lock()
-            .get(resource)
-            .map(|plugin| plugin.client.clone());
-        let Some(mut client) = client else {
-            return Err(Status::unavailable("the device plugin is gone"));
-        };
+        let mut client = self.client(resource)?;
         let request = api::AllocateRequest {
             container_requests: vec![api::ContainerAllocateRequest { devices_ids: ids }],
         };
@@ -139,6 +190,16 @@ impl Registration for Registrar {
         let socket = Socket::new(self.dir.join(&request.endpoint))
             .map_err(|error| Status::unknown(error.to_string()))?;
         let mut client = DevicePluginClient::new(socket.channel());
+        let options =
+            tokio::time::timeout(PATIENCE, client.get_device_plugin_options(api::Empty {}))
+                .await
+                .map_err(|_| Status::unknown("context deadline exceeded"))?
+                .map_err(|error| {
+                    Status::unknown(format!(
+                        "failed to get device plugin options: {}",
+                        error.message()
+                    ))
+                })?;
         let stream = tokio::time::timeout(PATIENCE, client.list_and_watch(api::Empty {}))
             .await
             .map_err(|_| Status::unknown("context deadline exceeded"))??;
@@ -150,9 +211,12 @@ impl Registration for Registrar {
             }
             managers.lose(&name);
         });
-        self.managers
-            .plugins
-            .insert(resource, Plugin { client, watching });
+        let plugin = Plugin {
+            client,
+            options: options.into_inner(),
+            watching,
+        };
+        self.managers.plugins.insert(resource, plugin);
         Ok(Response::new(api::Empty {}))
     }
 }

@@ -262,6 +262,10 @@ impl Worker {
         given.push(("PATH".to_owned(), PATH.to_owned()));
         let name = self.pod.metadata.name.clone().unwrap_or_default();
         given.push(("HOSTNAME".to_owned(), name));
+        kubelet
+            .managers
+            .pre_start(&self.uid, &container.name)
+            .await?;
         let answers = kubelet.managers.answers(&self.uid, &container.name);
         for answer in &answers {
             given.extend(answer.envs.clone());

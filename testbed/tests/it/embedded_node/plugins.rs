@@ -1,0 +1,231 @@
+//! Device plugins with wishes: a say in which devices are taken, and word before a container starts.
+
+use std::sync::{Arc, Mutex};
+
+use podresources::device_plugin::{KUBELET_SOCKET, VERSION, device};
+use podresources::deviceplugin::v1beta1 as api;
+use podresources::deviceplugin::v1beta1::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use podresources::deviceplugin::v1beta1::registration_client::RegistrationClient;
+use podresources::server::Listener;
+use podresources::socket::Socket;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tonic::codegen::BoxStream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use super::harness::{self, Place};
+
+const RESOURCE: &str = "example.com/picky";
+const DEVICES: [&str; 4] = ["d0", "d1", "d2", "d3"];
+
+/// What a plugin wants, and what it was told.
+#[derive(Debug, Default)]
+struct Log {
+    preferred: Vec<String>,
+    no_start: Option<String>,
+    asked: Vec<api::ContainerPreferredAllocationRequest>,
+    allocated: Vec<Vec<String>>,
+    started: Vec<Vec<String>>,
+}
+
+#[derive(Clone, Default)]
+struct Picky(Arc<Mutex<Log>>);
+
+impl Picky {
+    fn log<T>(&self, look: impl FnOnce(&mut Log) -> T) -> T {
+        look(&mut self.0.lock().unwrap())
+    }
+
+    /// Serves on the node until the task is aborted, and registers.
+    async fn register(&self, place: &Place) -> JoinHandle<()> {
+        let dir = place
+            .node
+            .host_path("/var/lib/kubelet/device-plugins".as_ref());
+        let own = Socket::new(dir.join("picky.sock")).unwrap();
+        let listener = Listener::bind(&own, 0o600).await.unwrap();
+        let service = DevicePluginServer::new(self.clone());
+        let serving = tokio::spawn(async move {
+            let served = listener.serve(Routes::new(service), std::future::pending());
+            served.await.unwrap();
+        });
+        let kubelet = Socket::new(dir.join(KUBELET_SOCKET)).unwrap();
+        let request = api::RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: "picky.sock".to_owned(),
+            resource_name: RESOURCE.to_owned(),
+            options: None,
+        };
+        let mut client = RegistrationClient::new(kubelet.channel());
+        client.register(request).await.unwrap();
+        harness::eventually("the devices are known", || {
+            let state = place
+                .node
+                .state_file("device-plugins/kubelet_internal_checkpoint");
+            state.is_ok_and(|state| state.contains(RESOURCE))
+        })
+        .await;
+        serving
+    }
+}
+
+#[tonic::async_trait]
+impl DevicePlugin for Picky {
+    async fn get_device_plugin_options(
+        &self,
+        _request: Request<api::Empty>,
+    ) -> Result<Response<api::DevicePluginOptions>, Status> {
+        Ok(Response::new(api::DevicePluginOptions {
+            pre_start_required: true,
+            get_preferred_allocation_available: true,
+        }))
+    }
+
+    async fn list_and_watch(
+        &self,
+        _request: Request<api::Empty>,
+    ) -> Result<Response<BoxStream<api::ListAndWatchResponse>>, Status> {
+        let devices = DEVICES.map(|id| device(id, true, None)).to_vec();
+        let list = futures::stream::iter([Ok(api::ListAndWatchResponse { devices })]);
+        let list = futures::StreamExt::chain(list, futures::stream::pending());
+        Ok(Response::new(Box::pin(list)))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<api::PreferredAllocationRequest>,
+    ) -> Result<Response<api::PreferredAllocationResponse>, Status> {
+        let asked = request.into_inner().container_requests;
+        let preferred = self.log(|log| {
+            log.asked.extend(asked);
+            log.preferred.clone()
+        });
+        if preferred.is_empty() {
+            return Err(Status::internal("no idea"));
+        }
+        Ok(Response::new(api::PreferredAllocationResponse {
+            container_responses: vec![api::ContainerPreferredAllocationResponse {
+                device_i_ds: preferred,
+            }],
+        }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<api::AllocateRequest>,
+    ) -> Result<Response<api::AllocateResponse>, Status> {
+        let asked = request.into_inner().container_requests;
+        let answers = vec![api::ContainerAllocateResponse::default(); asked.len()];
+        let ids = asked.into_iter().map(|request| request.devices_ids);
+        self.log(|log| log.allocated.extend(ids));
+        Ok(Response::new(api::AllocateResponse {
+            container_responses: answers,
+        }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<api::PreStartContainerRequest>,
+    ) -> Result<Response<api::PreStartContainerResponse>, Status> {
+        let refusal = self.log(|log| {
+            log.started.push(request.into_inner().devices_ids);
+            log.no_start.clone()
+        });
+        match refusal {
+            None => Ok(Response::new(api::PreStartContainerResponse {})),
+            Some(why) => Err(Status::unknown(why)),
+        }
+    }
+}
+
+/// A pod whose container asks for some of the devices.
+fn pod(name: &str, count: usize) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "c", "command": ["/bin/sleep", "1000"], "resources": {"limits": {RESOURCE: count}},
+            }],
+        },
+    })
+}
+
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(|&word| word.to_owned()).collect()
+}
+
+async fn ready(place: &Place, name: &str) {
+    place
+        .until(name, "is ready", |pod| {
+            harness::condition(pod, "Ready") == "True"
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plugin_has_a_say_in_which_devices_are_taken() {
+    let place = Place::up().await;
+    let picky = Picky::default();
+    let _serving = picky.register(&place).await;
+    picky.log(|log| log.preferred = words(&["d2"]));
+    place.create(pod("one", 1)).await;
+    ready(&place, "one").await;
+    let asked = picky.log(|log| log.asked.pop()).unwrap();
+    assert_eq!(asked.available_device_i_ds, DEVICES);
+    assert_eq!(asked.must_include_device_i_ds, Vec::<String>::new());
+    assert_eq!(asked.allocation_size, 1);
+    assert_eq!(picky.log(|log| log.allocated.pop()), Some(words(&["d2"])));
+    // what it names and is not free is passed over, what is missing is taken as without it
+    picky.log(|log| log.preferred = words(&["d2", "d3"]));
+    place.create(pod("two", 2)).await;
+    ready(&place, "two").await;
+    let asked = picky.log(|log| log.asked.pop()).unwrap();
+    assert_eq!(asked.available_device_i_ds, ["d0", "d1", "d3"]);
+    let given = picky.log(|log| log.allocated.pop());
+    assert_eq!(given, Some(words(&["d0", "d3"])));
+    // a plugin that cannot say keeps the pod out, and the devices free
+    picky.log(|log| log.preferred.clear());
+    place.create(pod("three", 1)).await;
+    let refused = place
+        .until("three", "failed", |pod| harness::phase(pod) == "Failed")
+        .await;
+    assert_eq!(
+        refused.status.unwrap().message.as_deref(),
+        Some(
+            "Pod was rejected: Allocate failed due to rpc error: code = Internal desc = no idea, which is unexpected"
+        )
+    );
+    picky.log(|log| log.preferred = words(&["d1"]));
+    place.create(pod("four", 1)).await;
+    ready(&place, "four").await;
+    assert_eq!(picky.log(|log| log.allocated.pop()), Some(words(&["d1"])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plugin_hears_of_a_container_before_it_starts_and_can_keep_it_from_it() {
+    let place = Place::up().await;
+    let picky = Picky::default();
+    let _serving = picky.register(&place).await;
+    picky.log(|log| {
+        log.preferred = words(&["d1"]);
+        log.no_start = Some("not now".to_owned());
+    });
+    place.create(pod("p", 1)).await;
+    let why = "device plugin PreStartContainer rpc failed with err: rpc error: code = Unknown desc = not now";
+    place.event("Failed", &format!("Error: {why}")).await;
+    let waiting = place
+        .until("p", "waits", |pod| {
+            harness::waiting(pod) == "CreateContainerConfigError"
+        })
+        .await;
+    let id = waiting.status.unwrap().container_statuses.unwrap()[0]
+        .container_id
+        .clone();
+    assert_eq!(id, None, "there is no container yet");
+    picky.log(|log| log.no_start = None);
+    ready(&place, "p").await;
+    let told = picky.log(|log| log.started.clone());
+    assert!(told.len() >= 2, "{told:?}");
+    assert!(told.iter().all(|ids| *ids == ["d1"]), "{told:?}");
+}
