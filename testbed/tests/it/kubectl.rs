@@ -596,3 +596,73 @@ async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
         "{explained}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn debug_adds_containers_that_the_pod_does_not_depend_on() {
+    let place = Place::up(1).await;
+    let mut spec = sleeper("v1");
+    let readiness = json!({"exec": {"command": ["/bin/sleep", "0"]}});
+    spec["containers"][0]["readinessProbe"] = readiness;
+    // its init container waits for ever: a pod is looked at when something is wrong with it
+    let stuck =
+        json!({"name": "stuck", "image": image("v1"), "command": ["/bin/sleep", "infinity"]});
+    let mut waits = spec.clone();
+    waits["initContainers"] = json!([stuck]);
+    for (name, spec) in [("one", spec), ("waits", waits)] {
+        place
+            .apply(&json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec,
+            }))
+            .await;
+    }
+    place
+        .ok(&["wait", "--for=condition=Ready", "pod/one", "--timeout=30s"])
+        .await;
+    let image = format!("--image={}", image("v2"));
+    for name in ["one", "waits"] {
+        let sleeps = ["--", "/bin/sleep", "infinity"];
+        let debug = ["debug", name, &image, "--container=look", "--quiet"];
+        place.ok(&[&debug[..], &sleeps].concat()).await;
+        let state = "--for=jsonpath={.status.ephemeralContainerStatuses[0].state.running}";
+        let pod = format!("pod/{name}");
+        place.ok(&["wait", state, &pod, "--timeout=30s"]).await;
+    }
+    let there = ["exec", "waits", "-c", "look", "--", "/bin/cat", "/dev/null"];
+    place.ok(&there).await;
+    // one that ends badly is not started again, and the pod stays ready
+    let fails = ["debug", "one", &image, "--container=fails", "--quiet", "--"];
+    place
+        .ok(&[&fails[..], &["/bin/cat", "/no/such/file"]].concat())
+        .await;
+    let ended =
+        "--for=jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode}=1";
+    place.ok(&["wait", ended, "pod/one", "--timeout=30s"]).await;
+    let logs = place.ok(&["logs", "one", "-c", "fails"]).await;
+    assert!(logs.contains("No such file or directory"), "{logs}");
+    let pod = place.ok(&["get", "pod", "one", "-o", "json"]).await;
+    let pod: serde_json::Value = serde_json::from_str(&pod).unwrap();
+    let statuses = pod["status"]["ephemeralContainerStatuses"]
+        .as_array()
+        .unwrap();
+    let seen: Vec<_> = statuses
+        .iter()
+        .map(|status| {
+            (
+                status["name"].as_str().unwrap(),
+                status["restartCount"].as_i64(),
+            )
+        })
+        .collect();
+    assert_eq!(seen, [("fails", Some(0)), ("look", Some(0))]);
+    let ready = ["wait", "--for=condition=Ready", "pod/one", "--timeout=1s"];
+    place.ok(&ready).await;
+    let described = place.ok(&["describe", "pod", "one"]).await;
+    assert!(
+        described.contains("Ephemeral Containers:\n  look:"),
+        "{described}"
+    );
+    // what looks at a pod does not outlive it
+    place
+        .ok(&["delete", "pod", "one", "waits", "--timeout=30s"])
+        .await;
+}

@@ -26,6 +26,7 @@ pub(crate) async fn run(
     mut tokens: Tokens,
 ) {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    // without a pause a watch whose client is gone fails again and again and never lets go of its thread: the runtime cannot end then
     let mut changes = SelectAll::new();
     let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     for name in &references.config_maps {

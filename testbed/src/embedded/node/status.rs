@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use topology::request::ContainerKind;
 
 /// Conditions that belong to the kubelet, in its order.
 pub(crate) const CONDITIONS: [&str; 5] = [
@@ -34,11 +33,24 @@ pub(crate) enum Run {
     Exited(ContainerStateTerminated),
 }
 
+/// The part that a container plays in its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It ends before the others start.
+    Init,
+    /// It starts before the others and stays with them.
+    Sidecar,
+    /// One of those that the pod is there for.
+    App,
+    /// Added while the pod was there, to look at the others: nothing of the pod depends on it.
+    Ephemeral,
+}
+
 /// A container and what became of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) container: Container,
-    pub(crate) kind: ContainerKind,
+    pub(crate) role: Role,
     pub(crate) run: Run,
     pub(crate) last: Option<ContainerStateTerminated>,
     pub(crate) restarts: i32,
@@ -52,7 +64,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// A container that was not looked at yet.
-    pub(crate) fn new(container: &Container, kind: ContainerKind, has_init: bool) -> Self {
+    pub(crate) fn new(container: &Container, role: Role, has_init: bool) -> Self {
         let reason = if has_init {
             "PodInitializing"
         } else {
@@ -60,7 +72,7 @@ impl Facts {
         };
         Self {
             container: container.clone(),
-            kind,
+            role,
             run: Run::Waiting {
                 reason: reason.to_owned(),
                 message: None,
@@ -88,28 +100,30 @@ impl Facts {
 
     /// Whether it is ready in the sense of its status.
     fn is_ready(&self) -> bool {
-        match self.kind {
-            ContainerKind::Init => self.exit_code() == Some(0),
-            _ => self.is_running() && self.ready,
+        match self.role {
+            Role::Init => self.exit_code() == Some(0),
+            Role::Sidecar | Role::App => self.is_running() && self.ready,
+            Role::Ephemeral => false,
         }
     }
 
     fn is_done(&self) -> bool {
-        match self.kind {
-            ContainerKind::Init => self.exit_code() == Some(0),
-            ContainerKind::Sidecar => self.is_running() && self.started,
-            ContainerKind::App => true,
+        match self.role {
+            Role::Init => self.exit_code() == Some(0),
+            Role::Sidecar => self.is_running() && self.started,
+            Role::App | Role::Ephemeral => true,
         }
     }
 }
 
 /// Whether a container is started again after it ended with this code.
-pub(crate) fn restarts(spec: &PodSpec, kind: ContainerKind, code: i32) -> bool {
-    match (kind, spec.restart_policy.as_deref().unwrap_or("Always")) {
-        (ContainerKind::Sidecar, _) => true,
+pub(crate) fn restarts(spec: &PodSpec, role: Role, code: i32) -> bool {
+    match (role, spec.restart_policy.as_deref().unwrap_or("Always")) {
+        (Role::Sidecar, _) => true,
+        (Role::Ephemeral, _) => false,
         (_, "Never") => false,
-        (_, "OnFailure") | (ContainerKind::Init, _) => code != 0,
-        (ContainerKind::App, _) => true,
+        (_, "OnFailure") | (Role::Init, _) => code != 0,
+        (Role::App, _) => true,
     }
 }
 
@@ -157,15 +171,15 @@ pub(crate) fn of(view: &View<'_>, now: Timestamp) -> PodStatus {
         Some((reason, message)) => (Some(reason.clone()), Some(message.clone())),
         None => (None, None),
     };
-    let (init, mut app): (Vec<_>, Vec<_>) = view
-        .containers
-        .iter()
-        .map(|facts| (facts.kind == ContainerKind::App, container(facts, view.pod)))
-        .partition(|(is_app, _)| !is_app);
-    app.sort_by(|one, other| one.1.name.cmp(&other.1.name));
-    let statuses = |list: Vec<(bool, ContainerStatus)>| {
-        let list: Vec<_> = list.into_iter().map(|(_, status)| status).collect();
+    let statuses = |roles: &[Role]| {
+        let meant = |facts: &&Facts| roles.contains(&facts.role);
+        let list = view.containers.iter().filter(meant);
+        let list: Vec<ContainerStatus> = list.map(|facts| container(facts, view.pod)).collect();
         (!list.is_empty()).then_some(list)
+    };
+    let by_name = |mut list: Vec<ContainerStatus>| {
+        list.sort_by(|one, other| one.name.cmp(&other.name));
+        list
     };
     PodStatus {
         phase: Some(phase.to_owned()),
@@ -185,8 +199,9 @@ pub(crate) fn of(view: &View<'_>, now: Timestamp) -> PodStatus {
         start_time: Some(old.start_time.unwrap_or(Time(view.since))),
         qos_class: Some(old.qos_class.unwrap_or_else(|| view.qos.to_owned())),
         observed_generation: view.pod.metadata.generation,
-        init_container_statuses: statuses(init),
-        container_statuses: statuses(app),
+        init_container_statuses: statuses(&[Role::Init, Role::Sidecar]),
+        container_statuses: statuses(&[Role::App]).map(by_name),
+        ephemeral_container_statuses: statuses(&[Role::Ephemeral]).map(by_name),
         ..PodStatus::default()
     }
 }
@@ -221,24 +236,24 @@ fn foreign(status: &PodStatus) -> impl Iterator<Item = &PodCondition> {
 fn phase(spec: &PodSpec, view: &View<'_>) -> &'static str {
     let mut pending = false;
     for facts in view.containers {
-        match facts.kind {
-            ContainerKind::Init => match facts.exit_code() {
+        match facts.role {
+            Role::Init => match facts.exit_code() {
                 Some(0) => {}
-                Some(code) if !restarts(spec, facts.kind, code) => return "Failed",
+                Some(code) if !restarts(spec, facts.role, code) => return "Failed",
                 _ if view.was_initialized => {}
                 _ => pending = true,
             },
-            ContainerKind::Sidecar => {
+            Role::Sidecar => {
                 let stays_out = !facts.is_running() || !facts.started;
                 pending |= stays_out && !view.was_initialized;
             }
-            ContainerKind::App => {}
+            Role::App | Role::Ephemeral => {}
         }
     }
     let apps = || {
         view.containers
             .iter()
-            .filter(|facts| facts.kind == ContainerKind::App)
+            .filter(|facts| facts.role == Role::App)
     };
     let never_ran =
         |facts: &Facts| matches!(facts.run, Run::Waiting { .. }) && facts.last.is_none();
@@ -258,7 +273,7 @@ fn phase(spec: &PodSpec, view: &View<'_>) -> &'static str {
             Run::Running { .. } => None,
         })
         .collect();
-    let again = |code: &i32| restarts(spec, ContainerKind::App, *code);
+    let again = |code: &i32| restarts(spec, Role::App, *code);
     if !view.is_over && ends.iter().any(again) {
         return "Running";
     }
@@ -339,8 +354,8 @@ fn initialized(view: &View<'_>, phase: &str) -> Said {
     let unfinished: Vec<&str> = view
         .containers
         .iter()
-        .filter(|facts| facts.kind != ContainerKind::App && !facts.is_done())
-        .filter(|facts| !(view.was_initialized && facts.kind == ContainerKind::Sidecar))
+        .filter(|facts| !facts.is_done())
+        .filter(|facts| !(view.was_initialized && facts.role == Role::Sidecar))
         .map(|facts| facts.container.name.as_str())
         .collect();
     match phase {
@@ -365,7 +380,7 @@ fn containers_ready(view: &View<'_>, phase: &str) -> Said {
     let unready: Vec<&str> = view
         .containers
         .iter()
-        .filter(|facts| facts.kind != ContainerKind::Init && !facts.is_ready())
+        .filter(|facts| matches!(facts.role, Role::Sidecar | Role::App) && !facts.is_ready())
         .map(|facts| facts.container.name.as_str())
         .collect();
     if unready.is_empty() {
@@ -453,7 +468,7 @@ fn container(facts: &Facts, pod: &Pod) -> ContainerStatus {
         state: Some(state),
         last_state: Some(last_state),
         ready: facts.is_ready(),
-        started: Some(facts.is_running() && facts.started),
+        started: (facts.role != Role::Ephemeral).then(|| facts.is_running() && facts.started),
         restart_count: facts.restarts,
         image: spec.image.clone().unwrap_or_default(),
         image_id: facts.image_id.clone().unwrap_or_default(),
@@ -530,14 +545,14 @@ mod tests {
         let mut facts: Vec<Facts> = init
             .iter()
             .map(|container| {
-                let kind = match container.restart_policy {
-                    Some(_) => ContainerKind::Sidecar,
-                    None => ContainerKind::Init,
+                let role = match container.restart_policy {
+                    Some(_) => Role::Sidecar,
+                    None => Role::Init,
                 };
-                Facts::new(container, kind, has_init)
+                Facts::new(container, role, has_init)
             })
             .collect();
-        let app = |container| Facts::new(container, ContainerKind::App, has_init);
+        let app = |container| Facts::new(container, Role::App, has_init);
         facts.extend(spec.containers.iter().map(app));
         facts
     }

@@ -13,18 +13,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use topology::request::ContainerKind;
 
 use super::events::Kind;
 use super::kubelet::Kubelet;
 use super::launcher::{Exit, Process};
 use super::probes::{self, Outcome};
-use super::status::{Facts, Run, restarts};
+use super::status::{Facts, Role, Run, restarts};
 use super::volumes::{self, References, Tokens};
 
 /// First delay of a container that ended again, and the longest.
@@ -82,6 +81,20 @@ pub(super) struct Slot {
     /// Delay after an image that is not there.
     pull_delay: Duration,
     began: Option<Instant>,
+}
+
+impl Slot {
+    fn new(facts: Facts) -> Self {
+        Self {
+            facts,
+            process: None,
+            watchers: Vec::new(),
+            delay: Duration::ZERO,
+            not_before: None,
+            pull_delay: FIRST_BACKOFF,
+            began: None,
+        }
+    }
 }
 
 /// What others may see of a pod.
@@ -142,6 +155,19 @@ pub(crate) struct Worker {
     mirror: Option<Pod>,
     /// Whether what was said has to be said again.
     is_untold: bool,
+}
+
+impl Drop for Worker {
+    /// Nothing watches a pod whose worker is gone.
+    fn drop(&mut self) {
+        let watchers = self
+            .slots
+            .iter_mut()
+            .flat_map(|slot| slot.watchers.drain(..));
+        for task in watchers.chain(self.refresher.take()) {
+            task.abort();
+        }
+    }
 }
 
 /// What to do after a round.
@@ -232,6 +258,7 @@ impl Worker {
             Signal::Changed(pod) => {
                 if version(&pod) >= version(&self.pod) {
                     self.pod = *pod;
+                    self.take_in();
                 }
             }
             Signal::Gone => self.is_gone = true,
@@ -275,6 +302,19 @@ impl Worker {
                     self.tell(index, Kind::Warning, "FailedPostStartHook", text);
                     self.kill(index, "FailedPostStartHook");
                 }
+            }
+        }
+    }
+
+    /// Takes in the containers that were added to the pod.
+    fn take_in(&mut self) {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        for slot in ephemeral(&spec) {
+            let name = &slot.facts.container.name;
+            let mut known = self.slots.iter().map(|slot| &slot.facts.container.name);
+            if !known.any(|known| known == name) {
+                self.slots.push(slot);
+                self.prepared.push(Arc::default());
             }
         }
     }
@@ -465,19 +505,22 @@ impl Worker {
     async fn start_due(&mut self) -> Option<Instant> {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let mut wake: Option<Instant> = None;
-        for index in 0..self.slots.len() {
+        let is_ephemeral = |index: &usize| self.slots[*index].facts.role == Role::Ephemeral;
+        // those that look at the others wait for none of them
+        let (first, then): (Vec<_>, Vec<_>) = (0..self.slots.len()).partition(is_ephemeral);
+        for index in first.into_iter().chain(then) {
             let facts = &self.slots[index].facts;
-            let kind = facts.kind;
-            if kind == ContainerKind::App && !self.was_initialized {
+            let role = facts.role;
+            if role == Role::App && !self.was_initialized {
                 self.was_initialized = true;
             }
-            if kind == ContainerKind::Init && self.was_initialized {
+            if role == Role::Init && self.was_initialized {
                 continue;
             }
             let is_due = match &facts.run {
                 Run::Running { .. } => false,
                 Run::Waiting { .. } => true,
-                Run::Exited(end) => restarts(&spec, kind, end.exit_code),
+                Run::Exited(end) => restarts(&spec, role, end.exit_code),
             };
             if is_due {
                 let later = self.start_or_wait(index).await;
@@ -487,12 +530,10 @@ impl Worker {
                 };
             }
             let facts = &self.slots[index].facts;
-            let goes_on = match kind {
-                ContainerKind::Init => facts.exit_code() == Some(0),
-                ContainerKind::Sidecar => {
-                    self.was_initialized || (facts.is_running() && facts.started)
-                }
-                ContainerKind::App => true,
+            let goes_on = match role {
+                Role::Init => facts.exit_code() == Some(0),
+                Role::Sidecar => self.was_initialized || (facts.is_running() && facts.started),
+                Role::App | Role::Ephemeral => true,
             };
             if !goes_on {
                 break;
@@ -543,27 +584,28 @@ impl Worker {
         let mut apps = self
             .slots
             .iter()
-            .filter(|slot| slot.facts.kind == ContainerKind::App);
+            .filter(|slot| slot.facts.role == Role::App);
         let init_failed = self.slots.iter().any(|slot| {
-            slot.facts.kind == ContainerKind::Init
+            slot.facts.role == Role::Init
                 && slot
                     .facts
                     .exit_code()
-                    .is_some_and(|code| code != 0 && !restarts(spec, slot.facts.kind, code))
+                    .is_some_and(|code| code != 0 && !restarts(spec, slot.facts.role, code))
         });
         init_failed
             || apps.all(|slot| {
                 let code = slot.facts.exit_code();
-                code.is_some_and(|code| !restarts(spec, slot.facts.kind, code))
+                code.is_some_and(|code| !restarts(spec, slot.facts.role, code))
             })
     }
 
     /// Tells about a container.
     fn tell(&self, index: usize, kind: Kind, reason: &str, message: impl Into<String>) {
         let facts = &self.slots[index].facts;
-        let list = match facts.kind {
-            ContainerKind::App => "containers",
-            ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
+        let list = match facts.role {
+            Role::App => "containers",
+            Role::Init | Role::Sidecar => "initContainers",
+            Role::Ephemeral => "ephemeralContainers",
         };
         let field = format!("spec.{list}{{{}}}", facts.container.name);
         let events = &self.kubelet.events;
@@ -619,28 +661,34 @@ fn slots(spec: &PodSpec) -> Vec<Slot> {
     let init = spec.init_containers.iter().flatten();
     let has_init = init.clone().next().is_some();
     let init = init.map(|container| {
-        let kind = if container.restart_policy.as_deref() == Some("Always") {
-            ContainerKind::Sidecar
+        let role = if container.restart_policy.as_deref() == Some("Always") {
+            Role::Sidecar
         } else {
-            ContainerKind::Init
+            Role::Init
         };
-        (container, kind)
+        (container, role)
     });
     let app = spec
         .containers
         .iter()
-        .map(|container| (container, ContainerKind::App));
+        .map(|container| (container, Role::App));
     init.chain(app)
-        .map(|(container, kind)| Slot {
-            facts: Facts::new(container, kind, has_init),
-            process: None,
-            watchers: Vec::new(),
-            delay: Duration::ZERO,
-            not_before: None,
-            pull_delay: FIRST_BACKOFF,
-            began: None,
-        })
+        .map(|(container, role)| Slot::new(Facts::new(container, role, has_init)))
+        .chain(ephemeral(spec))
         .collect()
+}
+
+/// The containers that were added to a pod.
+fn ephemeral(spec: &PodSpec) -> impl Iterator<Item = Slot> {
+    let containers = spec.ephemeral_containers.iter().flatten();
+    containers.filter_map(|container| {
+        // but for what it is added to, it is a container like others
+        let container = serde_json::to_value(container).and_then(serde_json::from_value);
+        let container: Container = container
+            .inspect_err(|error| tracing::warn!(%error, "An ephemeral container is left out"))
+            .ok()?;
+        Some(Slot::new(Facts::new(&container, Role::Ephemeral, false)))
+    })
 }
 
 async fn sleep_until(at: Option<Instant>) {

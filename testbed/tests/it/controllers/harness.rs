@@ -205,7 +205,9 @@ fn kubelet(client: &Client) -> JoinSet<()> {
     let client = client.clone();
     tasks.spawn(async move {
         let all: Api<Pod> = Api::all(client.clone());
+        // without a pause it would not let the runtime of a test end whose server is gone
         let mut pods = watcher(all, WatchConfig::default())
+            .default_backoff()
             .applied_objects()
             .boxed();
         while let Some(pod) = pods.next().await {

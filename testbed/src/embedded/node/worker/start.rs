@@ -17,6 +17,7 @@ use crate::embedded::node::images::{self, Place};
 use crate::embedded::node::launcher::{Input, Launch};
 use crate::embedded::node::probes;
 use crate::embedded::node::rewrite::Paths;
+use crate::embedded::node::status::Role;
 use crate::node::images::Resolved;
 use crate::node::logs::LogFile;
 
@@ -153,7 +154,9 @@ impl Worker {
         match self.spawn(index, &argv, attempt).await {
             Ok(()) => {
                 self.tell(index, Kind::Normal, "Started", "Container started");
-                self.kubelet.managers.started(&self.uid, &container.name);
+                if self.slots[index].facts.role != Role::Ephemeral {
+                    self.kubelet.managers.started(&self.uid, &container.name);
+                }
                 self.hook(index, attempt);
                 self.watch(index, true);
                 None

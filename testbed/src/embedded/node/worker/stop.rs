@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::ContainerStateTerminated;
 use kube::api::{Api, DeleteParams, Preconditions};
 use nix::sys::signal::Signal as Number;
-use topology::request::ContainerKind;
 
 use super::{Next, Run, Signal, Worker, sleep_until};
 use crate::embedded::node::events::Kind;
 use crate::embedded::node::hooks;
 use crate::embedded::node::static_pods;
+use crate::embedded::node::status::Role;
 
 /// Least time that a container has to end by itself.
 const LEAST: Duration = Duration::from_secs(2);
@@ -25,13 +25,9 @@ const DEFAULT_GRACE: i64 = 30;
 impl Worker {
     /// Stops every container: the app containers together, then the sidecars from the last to the first.
     pub(super) async fn stop(&mut self) {
-        let apps: Vec<usize> = self.indices(|kind| kind != ContainerKind::Sidecar);
+        let apps: Vec<usize> = self.indices(|role| role != Role::Sidecar);
         self.stop_all(&apps).await;
-        for index in self
-            .indices(|kind| kind == ContainerKind::Sidecar)
-            .into_iter()
-            .rev()
-        {
+        for index in self.indices(|role| role == Role::Sidecar).into_iter().rev() {
             self.stop_all(&[index]).await;
         }
         for slot in &mut self.slots {
@@ -82,10 +78,10 @@ impl Worker {
         }
     }
 
-    fn indices(&self, is_meant: impl Fn(ContainerKind) -> bool) -> Vec<usize> {
+    fn indices(&self, is_meant: impl Fn(Role) -> bool) -> Vec<usize> {
         let slots = self.slots.iter().enumerate();
         slots
-            .filter(|(_, slot)| slot.facts.is_running() && is_meant(slot.facts.kind))
+            .filter(|(_, slot)| slot.facts.is_running() && is_meant(slot.facts.role))
             .map(|(index, _)| index)
             .collect()
     }
