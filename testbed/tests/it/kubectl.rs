@@ -409,7 +409,7 @@ async fn edit_takes_what_the_editor_leaves() {
     assert_eq!(place.ok(&replicas).await, "2");
     let same = place.edit("deployment/web", "s/nothing/like-this/").await;
     assert_eq!(same.err, "Edit cancelled, no changes made.\n", "{same:?}");
-    // kubectl shows what is wrong and opens the editor again, which changes nothing this time
+    // kubectl writes what is wrong into the file and opens the editor again, which changes nothing this time
     let wrong = place
         .edit("deployment/web", "s/replicas: 2/replicas: -2/")
         .await;
@@ -417,9 +417,13 @@ async fn edit_takes_what_the_editor_leaves() {
     assert!(
         wrong
             .err
-            .contains("spec.replicas: Invalid value: -2: must be greater than or equal to 0"),
+            .starts_with("error: deployments.apps \"web\" is invalid\n"),
         "{wrong:?}"
     );
+    let (_, kept) = wrong.err.split_once("has been stored to \"").unwrap();
+    let kept = fs_err::read_to_string(kept.split_once('"').unwrap().0).unwrap();
+    let why = "# * spec.replicas: Invalid value: -2: must be greater than or equal to 0\n";
+    assert!(kept.contains(why), "{kept}");
     assert_eq!(place.ok(&replicas).await, "2");
 }
 

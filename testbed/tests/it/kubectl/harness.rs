@@ -109,6 +109,8 @@ impl Place {
     pub(super) async fn edit(&self, object: &str, script: &str) -> Said {
         let mut command = self.command(&["edit", object]);
         command.env("KUBE_EDITOR", format!("sed -i '{script}'"));
+        // a change that is refused is kept here
+        command.env("TMPDIR", self.dir.path());
         Self::finish(command, "").await
     }
 
