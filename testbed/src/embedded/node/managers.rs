@@ -224,18 +224,15 @@ impl Managers {
                     })
                 });
                 model.node.devices().advise(Advice::default());
-                match (model.node.devices().take_question(), before) {
-                    (Some(question), Some(before)) => {
-                        model.node = before;
-                        question
+                let question = model.node.devices().take_question();
+                let (Some(question), Some(before)) = (question, before) else {
+                    if outcome.is_err() {
+                        self.write(&mut model);
                     }
-                    _ => {
-                        if outcome.is_err() {
-                            self.write(&mut model);
-                        }
-                        return outcome.map(|()| held(&mut model.node, pod, uid));
-                    }
-                }
+                    return outcome.map(|()| held(&mut model.node, pod, uid));
+                };
+                model.node = before;
+                question
             };
             let preferred = self.plugins.prefer(&question).await;
             let preferred = preferred.map_err(|status| unanswered(&status))?;

@@ -91,14 +91,13 @@ pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(O
     let mut told: Option<bool> = None;
     loop {
         kubelet.awake().await;
-        let problem = match &probe.grpc {
+        let problem = if let Some(action) = &probe.grpc {
             // it tells more of what took too long
-            Some(action) => grpc::check(subject.address, action, limit).await.err(),
-            None => {
-                let tried = tokio::time::timeout(limit, attempt(&kubelet, &subject, limit)).await;
-                let late = |_| Err("context deadline exceeded".to_owned());
-                tried.unwrap_or_else(late).err()
-            }
+            grpc::check(subject.address, action, limit).await.err()
+        } else {
+            let tried = tokio::time::timeout(limit, attempt(&kubelet, &subject, limit)).await;
+            let late = |_| Err("context deadline exceeded".to_owned());
+            tried.unwrap_or_else(late).err()
         };
         if problem.is_some() && told.is_none() && first.elapsed() < LENIENT {
             tokio::time::sleep(SHORT).await;

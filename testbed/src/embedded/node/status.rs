@@ -120,8 +120,7 @@ impl Facts {
 pub(crate) fn restarts(spec: &PodSpec, role: Role, code: i32) -> bool {
     match (role, spec.restart_policy.as_deref().unwrap_or("Always")) {
         (Role::Sidecar, _) => true,
-        (Role::Ephemeral, _) => false,
-        (_, "Never") => false,
+        (Role::Ephemeral, _) | (_, "Never") => false,
         (_, "OnFailure") | (Role::Init, _) => code != 0,
         (Role::App, _) => true,
     }
