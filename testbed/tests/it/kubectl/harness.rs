@@ -76,9 +76,7 @@ impl Place {
         let _ = stdin.write_all(input.as_bytes()).await;
         drop(stdin);
         let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
-        let output = ended
-            .unwrap_or_else(|_| panic!("it hangs: {command:?}"))
-            .unwrap();
+        let output = ended.expect("kubectl hangs").unwrap();
         Said {
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
