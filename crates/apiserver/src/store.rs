@@ -61,6 +61,9 @@ impl PartialOrd for Key {
 /// Newest changes whose objects are kept as values; older ones are kept as texts, which take a tenth of the memory.
 const VALUES: usize = 1024;
 
+/// Bytes of texts that the history holds at most: large objects must not make it grow for longer than small ones.
+const BYTES: usize = 32 << 20;
+
 /// An object as it was.
 #[derive(Clone, Debug)]
 pub(crate) enum Past {
@@ -90,6 +93,14 @@ impl Past {
     fn shrink(&mut self) {
         *self = Self::Text(self.text());
     }
+
+    /// Bytes of the text, 0 for a value.
+    fn size(&self) -> usize {
+        match self {
+            Self::Value(_) => 0,
+            Self::Text(text) => text.len(),
+        }
+    }
 }
 
 /// A change of one object.
@@ -113,8 +124,11 @@ pub(crate) struct State {
     objects: BTreeMap<Key, Arc<Value>>,
     version: u64,
     history: VecDeque<Change>,
+    /// Bytes of the texts of changed objects. What was before a change shares the text of the change that made it.
+    texts: usize,
     compacted: u64,
     keep: usize,
+    keep_bytes: usize,
     /// Highest version at which anything of a kind of definition changed; see [`State::version_of`].
     touched: BTreeMap<String, u64>,
     /// Versions at which the definitions of custom resources came.
@@ -200,10 +214,12 @@ impl State {
         if let Some(old) = self.history.len().checked_sub(VALUES + 1) {
             self.shrink(old);
         }
-        while self.history.len() > self.keep {
-            if let Some(oldest) = self.history.pop_front() {
-                self.compacted = oldest.version;
-            }
+        while self.history.len() > self.keep || self.texts > self.keep_bytes {
+            let Some(oldest) = self.history.pop_front() else {
+                break;
+            };
+            self.texts -= oldest.object.size();
+            self.compacted = oldest.version;
         }
     }
 
@@ -220,6 +236,7 @@ impl State {
         });
         if let Some(change) = self.history.get_mut(index) {
             change.object.shrink();
+            self.texts += change.object.size();
             if let Some(before) = &mut change.before {
                 match made {
                     Some(text) => *before = Past::Text(text),
@@ -261,8 +278,10 @@ impl State {
             objects,
             version,
             history: VecDeque::new(),
+            texts: 0,
             compacted: self.compacted,
             keep: 0,
+            keep_bytes: 0,
             touched: BTreeMap::new(),
             defined: BTreeMap::new(),
             incomplete: BTreeSet::new(),
@@ -282,6 +301,7 @@ impl State {
     /// Forgets all history.
     pub(crate) fn compact(&mut self) {
         self.history.clear();
+        self.texts = 0;
         self.compacted = self.version;
     }
 }
@@ -307,8 +327,10 @@ impl Store {
                 // clients take 0 for "any"; a real server's first objects are a few versions on as well
                 version: 1,
                 history: VecDeque::new(),
+                texts: 0,
                 compacted: 0,
                 keep,
+                keep_bytes: BYTES,
                 touched: BTreeMap::new(),
                 defined: BTreeMap::new(),
                 incomplete: BTreeSet::new(),
@@ -480,6 +502,23 @@ mod tests {
         state.compact();
         assert!(state.after(2).is_none());
         assert_eq!(state.after(4).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn large_objects_shorten_the_history() {
+        let store = Store::new(usize::MAX);
+        let mut state = store.lock();
+        state.keep_bytes = 10_000;
+        let mut large = object("a");
+        large["data"] = json!("x".repeat(1000));
+        for _ in 0..VALUES + 20 {
+            state.put(Key::new("pods", "x", "a"), large.clone());
+        }
+        let newest = VALUES as u64 + 20;
+        let texts = newest - VALUES as u64 - state.compacted();
+        assert_eq!(texts, 8, "of more than 1,100 bytes each");
+        assert_eq!(state.after(newest - 1).unwrap().count(), 1);
+        assert!(state.after(10).is_none());
     }
 
     #[test]
