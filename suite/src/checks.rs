@@ -318,11 +318,8 @@ impl Context {
         guaranteed: bool,
         scope: Scope,
     ) -> Result<(), Stop> {
-        let settled = self.settle().await?;
-        let Some(after) = settled.iter().find(|now| now.node == before.node) else {
-            return Err(Stop::fail(format!("the NRT of {} is gone", before.node)));
-        };
-        match accounting_difference(before, after, required, guaranteed, scope == Scope::Pod) {
+        let after = self.settled_on(&before.node).await?;
+        match accounting_difference(before, &after, required, guaranteed, scope == Scope::Pod) {
             None => Ok(()),
             Some(seen) => Err(Stop::mismatch(
                 "the NRT accounts for something else",

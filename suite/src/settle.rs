@@ -53,6 +53,13 @@ impl Context {
         Ok(self.facts().incomplete(topologies, &nodes))
     }
 
+    /// Waits until the cluster is settled and gives the NRT of one node as it is then.
+    pub async fn settled_on(&self, node: &str) -> Result<NodeTopology, Stop> {
+        let nodes = self.settle().await?;
+        let found = nodes.into_iter().find(|topology| topology.node == node);
+        found.ok_or_else(|| Stop::fail(format!("the NRT of {node} is gone")))
+    }
+
     /// Waits until the cluster is settled and gives the NRTs as they are then.
     pub async fn settle(&self) -> Result<Vec<NodeTopology>, Stop> {
         let mut last: Option<Vec<NodeTopology>> = None;

@@ -106,12 +106,7 @@ async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {
             ctx.until(
                 "there is a record with a fingerprint and the pod",
                 ctx.deadlines().settled,
-                async || {
-                    Ok(match record(ctx, pod, &node, &name).await? {
-                        Ok(()) => Look::Ready(()),
-                        Err(problem) => Look::NotYet(problem),
-                    })
-                },
+                async || record(ctx, pod, &node, &name).await,
             ),
         )
         .await?;
@@ -120,27 +115,21 @@ async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Looks for the latest record. Former exporters had one in `dump.json`, present ones have a list in a file with the node's name.
-async fn record(
-    ctx: &Context,
-    exporter: &Pod,
-    node: &str,
-    pod: &str,
-) -> Result<Result<(), String>, Stop> {
+async fn record(ctx: &Context, exporter: &Pod, node: &str, pod: &str) -> Result<Look<()>, Stop> {
     let directory = api::names::PFP_STATUS_DIR;
     let mut problem = String::new();
     for name in [node.replace('.', "_"), "dump.json".to_owned()] {
         let file = format!("{directory}/{name}");
         let output = run(ctx, exporter, &["/bin/cat", &file]).await?;
         if output.succeeded {
-            return Ok(
-                flaw(&output.stdout, &ctx.namespace, pod).map_or(Ok(()), |flaw| {
-                    Err(format!("{file} {flaw}: {}", output.stdout))
-                }),
-            );
+            return Ok(match flaw(&output.stdout, &ctx.namespace, pod) {
+                None => Look::Ready(()),
+                Some(flaw) => Look::NotYet(format!("{file} {flaw}: {}", output.stdout)),
+            });
         }
         problem = output.stderr;
     }
-    Ok(Err(problem))
+    Ok(Look::NotYet(problem))
 }
 
 /// What a dump lacks.

@@ -104,9 +104,7 @@ async fn run(ctx: &Context, plans: &[PodPlan], node: &str) -> Result<NodeTopolog
     }
     let names: Vec<String> = plans.iter().map(|plan| plan.name().to_owned()).collect();
     ctx.pods_running(&names).await?;
-    let settled = ctx.settle().await?;
-    let found = settled.into_iter().find(|one| one.node == node);
-    found.ok_or_else(|| Stop::fail(format!("the NRT of {node} is gone")))
+    ctx.settled_on(node).await
 }
 
 /// What is available with each set of the pods, by the fingerprint of the set: a kubelet may admit them in any order.

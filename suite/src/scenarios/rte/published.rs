@@ -327,8 +327,7 @@ async fn pod_is_accounted(ctx: &Context, asks: Asks, takes: bool) -> Result<(), 
         if !takes {
             ctx.barrier(&before).await?;
         }
-        ctx.settle().await?;
-        let after = ctx.baseline_of(&before.node).await?;
+        let after = ctx.settled_on(&before.node).await?;
         if (cpus(&after) < cpus(&before)) == takes {
             return Ok(());
         }

@@ -1,14 +1,16 @@
 //! Keeps the volumes of a running pod up to date with the objects that they are made of.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{SelectAll, StreamExt as _};
+use futures::stream::{BoxStream, SelectAll, StreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 
 use super::kubelet::Kubelet;
 use super::volumes::{self, References, Tokens};
@@ -26,26 +28,14 @@ pub(crate) async fn run(
     mut tokens: Tokens,
 ) {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    // without a pause a watch whose client is gone fails again and again and never lets go of its thread: the runtime cannot end then
     let mut changes = SelectAll::new();
-    let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     for name in &references.config_maps {
         let api: Api<ConfigMap> = Api::namespaced(kubelet.client.clone(), &namespace);
-        changes.push(
-            watcher(api, only(name))
-                .default_backoff()
-                .map(|event| is_news(&event))
-                .boxed(),
-        );
+        changes.push(news(api, name));
     }
     for name in &references.secrets {
         let api: Api<Secret> = Api::namespaced(kubelet.client.clone(), &namespace);
-        changes.push(
-            watcher(api, only(name))
-                .default_backoff()
-                .map(|event| is_news(&event))
-                .boxed(),
-        );
+        changes.push(news(api, name));
     }
     let mut failed = false;
     loop {
@@ -68,6 +58,19 @@ pub(crate) async fn run(
             }
         };
     }
+}
+
+/// What happens to the object of a name, and whether it is news.
+fn news<K>(api: Api<K>, name: &str) -> BoxStream<'static, bool>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    // without a pause a watch whose client is gone fails again and again and never lets go of its thread: the runtime cannot end then
+    watcher(api, only)
+        .default_backoff()
+        .map(|event| is_news(&event))
+        .boxed()
 }
 
 fn is_news<K>(event: &Result<watcher::Event<K>, watcher::Error>) -> bool {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A type.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,17 +41,7 @@ impl Type {
                 Self::Map(Box::new(Self::String), Box::new(values))
             }
             "object" => {
-                let mut properties = schema["properties"]
-                    .as_object()
-                    .cloned()
-                    .unwrap_or_default();
-                if is_object {
-                    let text = json!({"type": "string"});
-                    properties.insert("apiVersion".into(), text.clone());
-                    properties.insert("kind".into(), text.clone());
-                    let metadata = json!({"type": "object", "properties": {"name": text, "generateName": text}});
-                    properties.insert("metadata".into(), metadata);
-                }
+                let properties = properties(schema, is_object);
                 // reserved words may be written both ways
                 let plain = properties
                     .iter()
@@ -170,6 +160,21 @@ pub(super) fn escaped(name: &str) -> String {
         }
     }
     text
+}
+
+/// The properties of a schema; roots of objects have what all objects have.
+pub(super) fn properties(schema: &Value, is_object: bool) -> Map<String, Value> {
+    let own = schema["properties"].as_object().cloned();
+    let mut properties = own.unwrap_or_default();
+    if is_object {
+        let text = json!({"type": "string"});
+        properties.insert("apiVersion".into(), text.clone());
+        properties.insert("kind".into(), text.clone());
+        let fields = json!({"name": text, "generateName": text});
+        let metadata = json!({"type": "object", "properties": fields});
+        properties.insert("metadata".into(), metadata);
+    }
+    properties
 }
 
 #[cfg(test)]

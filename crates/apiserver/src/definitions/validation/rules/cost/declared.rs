@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::super::types::escaped;
+use super::super::types::{escaped, properties};
 use super::kind::{DURATION, Kind, TIMESTAMP};
 
 /// The largest request, in bytes.
@@ -141,18 +141,7 @@ fn map(schema: &Value) -> Option<Declared> {
 }
 
 fn object(schema: &Value, is_object: bool) -> Declared {
-    let mut properties = schema["properties"]
-        .as_object()
-        .cloned()
-        .unwrap_or_default();
-    if is_object {
-        let text = json!({"type": "string"});
-        properties.insert("apiVersion".into(), text.clone());
-        properties.insert("kind".into(), text.clone());
-        let fields = json!({"name": text, "generateName": text});
-        let metadata = json!({"type": "object", "properties": fields});
-        properties.insert("metadata".into(), metadata);
-    }
+    let properties = properties(schema, is_object);
     let required = schema["required"].as_array().into_iter().flatten();
     let required: Vec<&str> = required.filter_map(Value::as_str).collect();
     let mut fields = BTreeMap::new();
@@ -200,6 +189,8 @@ fn text(schema: &Value) -> Declared {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn most(schema: &Value, way: &[&str]) -> Option<u64> {
