@@ -48,7 +48,7 @@ impl Outcome {
         }
     }
 
-    fn reason<'a>(&'a self, condition: &'a str) -> &'a str {
+    pub(crate) fn reason<'a>(&'a self, condition: &'a str) -> &'a str {
         match self {
             Self::Available | Self::Progressing { .. } => condition,
             Self::Invalid { reason, .. } => reason,
@@ -56,7 +56,7 @@ impl Outcome {
         }
     }
 
-    fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         match self {
             Self::Available => "",
             Self::Progressing { message, .. }
@@ -72,7 +72,21 @@ pub struct Extra {
     /// Type.
     pub name: &'static str,
     /// `True`, `False`, or `Unknown` when nothing can be said.
-    pub status: &'static str,
+    pub status: String,
+    /// What there is to say about it; may be empty.
+    pub message: String,
+}
+
+impl Extra {
+    /// The condition as it is in a list, `Unknown` where it is not.
+    pub fn kept(name: &'static str, existing: &[Condition]) -> Self {
+        let found = existing.iter().find(|condition| condition.type_ == name);
+        Self {
+            name,
+            status: found.map_or_else(|| "Unknown".into(), |found| found.status.clone()),
+            message: found.map(|found| found.message.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// The conditions after `outcome`: the four base ones in their order, then the extra ones, then whatever else was there. The transition
@@ -99,7 +113,7 @@ pub fn updated(
     });
     let extra = extras
         .iter()
-        .map(|extra| condition(extra.name, extra.status, extra.name, "", None));
+        .map(|extra| condition(extra.name, &extra.status, extra.name, &extra.message, None));
     let mut result: Vec<Condition> = base.chain(extra).collect();
     for condition in &mut result {
         let old = existing
@@ -245,7 +259,8 @@ mod tests {
         let foreign = condition("Foreign", "True", "r", "m", None);
         let extra = Extra {
             name: "DedicatedInformerActive",
-            status: "Unknown",
+            status: "Unknown".into(),
+            message: String::new(),
         };
         let result = updated(&[foreign], &Outcome::Available, &[extra], None, at(1));
         let names: Vec<&str> = result.iter().map(|c| c.type_.as_str()).collect();

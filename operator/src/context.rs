@@ -8,6 +8,7 @@ use apply::Applier;
 use kube::Client;
 use manifests::platform::{Platform, TlsSettings};
 use manifests::rte::Image;
+use manifests::rte::config_map::KubeletSettings;
 
 use crate::images::Policy;
 use crate::metrics::Metrics;
@@ -29,7 +30,15 @@ pub(crate) struct Context {
     pub(crate) tls: TlsSettings,
     pub(crate) api_server_ports: Vec<u16>,
     pub(crate) metrics: Metrics,
+    /// Name of this process in Events.
+    pub(crate) instance: String,
+    /// Conditions of machine config pools are copied into the status of the operator resource.
+    pub(crate) forwards_pool_conditions: bool,
+    /// The kubelets leave terminated pods out of what they tell exporters.
+    pub(crate) lists_active_pods: bool,
     failures: Mutex<HashMap<(&'static str, String), u32>>,
+    /// What the kubelet of each node said last.
+    kubelets: Mutex<HashMap<String, KubeletSettings>>,
 }
 
 /// What [`Context`] is made of.
@@ -39,8 +48,13 @@ pub(crate) struct Settings {
     pub(crate) platform: Platform,
     pub(crate) image: Image,
     pub(crate) images: Policy,
+    pub(crate) tls: TlsSettings,
     pub(crate) api_server_ports: Vec<u16>,
     pub(crate) metrics: Metrics,
+    /// Name of this process in Events.
+    pub(crate) instance: String,
+    pub(crate) forwards_pool_conditions: bool,
+    pub(crate) lists_active_pods: bool,
 }
 
 impl Context {
@@ -51,8 +65,12 @@ impl Context {
             platform,
             image,
             images,
+            tls,
             api_server_ports,
             metrics,
+            instance,
+            forwards_pool_conditions,
+            lists_active_pods,
         } = settings;
         Self {
             applier: Applier::new(client.clone()),
@@ -61,11 +79,34 @@ impl Context {
             platform,
             image,
             images,
-            tls: TlsSettings::default(),
+            tls,
             api_server_ports,
             metrics,
+            instance,
+            forwards_pool_conditions,
+            lists_active_pods,
             failures: Mutex::default(),
+            kubelets: Mutex::default(),
         }
+    }
+
+    /// What the kubelet of a node said, now or, when it does not answer, the last time: its settings are the same until it says otherwise.
+    pub(crate) fn kubelet(
+        &self,
+        node: &str,
+        said: Option<KubeletSettings>,
+    ) -> Option<KubeletSettings> {
+        let mut kubelets = self.kubelets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(said) = said {
+            kubelets.insert(node.to_owned(), said);
+        }
+        kubelets.get(node).cloned()
+    }
+
+    /// Forgets what the kubelets said of nodes that are gone.
+    pub(crate) fn keep_kubelets(&self, exists: impl Fn(&str) -> bool) {
+        let mut kubelets = self.kubelets.lock().unwrap_or_else(PoisonError::into_inner);
+        kubelets.retain(|node, _| exists(node));
     }
 
     /// Counts a good reconciliation: the next failure is retried soon again.
@@ -75,6 +116,14 @@ impl Context {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&(controller, object.to_owned()));
+    }
+
+    /// Whether the last reconciliation failed.
+    pub(crate) fn is_failing(&self, controller: &'static str, object: &str) -> bool {
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains_key(&(controller, object.to_owned()))
     }
 
     /// Counts a failure; says how long to wait before the next try.

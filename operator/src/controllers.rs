@@ -19,6 +19,7 @@ use crate::context::Context;
 
 mod kubelet_config;
 mod operator;
+mod pools;
 mod scheduler;
 mod triggers;
 
@@ -53,17 +54,10 @@ pub(crate) async fn run(context: Arc<Context>, with_scheduler: bool, stop: &Canc
             scheduler::run(Arc::clone(&context), stop).await;
         }
     };
-    let kubelets = async {
-        if context.platform.is_openshift() {
-            tracing::warn!(platform = %context.platform, "Kubelet settings are read on plain Kubernetes only");
-        } else {
-            kubelet_config::run(Arc::clone(&context), stop).await;
-        }
-    };
     futures::join!(
         operator::run(Arc::clone(&context), stop),
         scheduler,
-        kubelets
+        kubelet_config::run(Arc::clone(&context), stop)
     );
 }
 

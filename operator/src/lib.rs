@@ -2,9 +2,9 @@
 //!
 //! - [`args`], [`version`]: the command line, in Go's syntax;
 //! - [`run`]: start-up in order; the only place that knows all parts;
-//! - [`controllers`]: `NUMAResourcesOperator`, `NUMAResourcesScheduler`, and the kubelets' settings on plain Kubernetes;
+//! - [`controllers`]: `NUMAResourcesOperator`, `NUMAResourcesScheduler`, and the kubelets' settings;
 //! - [`node_groups`], [`images`], [`conditions`]: their rules, pure;
-//! - [`platform`]: which kind of cluster this is; [`render`]: the objects as text.
+//! - [`platform`]: which kind of cluster this is, and what it asks of everybody; [`render`]: the objects as text.
 //!
 //! What the objects look like is said in `manifests`, how they get to the cluster in `apply`.
 
@@ -12,6 +12,7 @@ pub mod args;
 pub mod conditions;
 mod context;
 pub mod controllers;
+mod events;
 pub mod images;
 mod metrics;
 pub mod node_groups;
@@ -19,4 +20,5 @@ pub mod platform;
 pub mod render;
 pub mod run;
 mod status;
+mod tls_profile;
 pub mod version;

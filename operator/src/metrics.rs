@@ -12,10 +12,20 @@ pub(crate) struct Reconciliation {
     pub(crate) result: &'static str,
 }
 
+/// Labels of [`Metrics::adds`]: the queue of a controller has the controller's name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Queue {
+    pub(crate) controller: &'static str,
+    pub(crate) name: &'static str,
+}
+
 /// All metrics of the operator.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) reconciliations: Family<Reconciliation, Counter>,
+    /// What was taken from the queues. Requests for the same object that wait together count as one.
+    pub(crate) adds: Family<Queue, Counter>,
+    pub(crate) lost_events: Counter,
 }
 
 impl Metrics {
@@ -25,9 +35,24 @@ impl Metrics {
             "Reconciliations by controller and result",
             self.reconciliations.clone(),
         );
+        registry.register(
+            "workqueue_adds",
+            "Requests that were handled by controller",
+            self.adds.clone(),
+        );
+        registry.register(
+            "numaresources_operator_lost_events",
+            "Events about the resources that the API server did not take",
+            self.lost_events.clone(),
+        );
     }
 
     pub(crate) fn count(&self, controller: &'static str, result: &'static str) {
+        let queue = Queue {
+            controller,
+            name: controller,
+        };
+        self.adds.get_or_create(&queue).inc();
         self.reconciliations
             .get_or_create(&Reconciliation { controller, result })
             .inc();

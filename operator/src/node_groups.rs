@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::labels;
+use api::labels::{self, HYPERSHIFT_NODE_POOL};
+use api::openshift::machine_config::MachineConfigPool;
 use api::operator::v1::{MAX_ANNOTATIONS, NodeGroup, NodeGroupConfig};
-use k8s_openapi::api::core::v1::Node;
 use manifests::platform::Platform;
 use manifests::rte::NodeSelection;
 
-/// Label of the nodes of a pool of a hosted cluster.
-const HYPERSHIFT_NODE_POOL: &str = "hypershift.openshift.io/nodePool";
+pub mod machine_pools;
+pub mod selectors;
+
 /// The pool that every cluster has, labelled or not.
 const WORKER_POOL: &str = "worker";
 
@@ -22,6 +23,10 @@ pub struct Pool {
     pub nodes: NodeSelection,
     /// Effective configuration.
     pub config: NodeGroupConfig,
+    /// Whether its exporters run under the legacy SELinux policy (OpenShift only).
+    pub custom_selinux_policy: bool,
+    /// The machine config pool that it is (OpenShift only).
+    pub machines: Option<MachineConfigPool>,
 }
 
 /// Checks the node groups: the first check that fails wins, with the messages of all groups that fail it.
@@ -75,6 +80,9 @@ pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> 
             ));
         }
     }
+    if platform == Platform::OpenShift {
+        machine_pools::validate(groups)?;
+    }
     for (index, group) in groups.iter().enumerate() {
         let period = group
             .config
@@ -98,25 +106,20 @@ fn joined(messages: impl Iterator<Item = String>) -> Result<(), String> {
     }
 }
 
-/// The pools of valid node groups, in their order. `workers_are_labelled` says whether any node carries the role of the pool `worker`.
-pub fn pools(
-    groups: &[NodeGroup],
-    platform: Platform,
-    workers_are_labelled: bool,
-) -> Result<Vec<Pool>, String> {
-    if platform == Platform::OpenShift {
-        return Err("unsupported platform".into());
-    }
+/// The pools of valid node groups where there are no machine config pools, in their order. `workers_are_labelled` says whether any node carries the role of the pool `worker`.
+pub fn pools(groups: &[NodeGroup], platform: Platform, workers_are_labelled: bool) -> Vec<Pool> {
     let named = groups
         .iter()
         .filter_map(|group| group.pool_name.as_deref().map(|name| (name, group)));
-    Ok(named
+    named
         .map(|(name, group)| Pool {
             name: name.into(),
             nodes: selection(name, platform, workers_are_labelled),
             config: group.normalized_config(),
+            custom_selinux_policy: false,
+            machines: None,
         })
-        .collect())
+        .collect()
 }
 
 fn selection(pool: &str, platform: Platform, workers_are_labelled: bool) -> NodeSelection {
@@ -132,31 +135,20 @@ fn selection(pool: &str, platform: Platform, workers_are_labelled: bool) -> Node
     NodeSelection::Labels(BTreeMap::from([(labels::node_role(pool), String::new())]))
 }
 
-/// Whether any node carries the role of the pool `worker`.
-pub fn workers_are_labelled<'a>(mut nodes: impl Iterator<Item = &'a Node>) -> bool {
-    nodes.any(|node| {
-        node.metadata
-            .labels
-            .as_ref()
-            .is_some_and(|labels| labels.contains_key(labels::WORKER))
-    })
-}
-
-/// Whether a node belongs to a pool.
-pub fn selects(selection: &NodeSelection, node: &Node) -> bool {
-    let empty = BTreeMap::new();
-    let present = node.metadata.labels.as_ref().unwrap_or(&empty);
+/// Whether a node with these labels belongs to a pool.
+pub fn selects(selection: &NodeSelection, present: &BTreeMap<String, String>) -> bool {
     match selection {
         NodeSelection::Labels(wanted) => wanted
             .iter()
             .all(|(key, value)| present.get(key) == Some(value)),
+        NodeSelection::Selector(selector) => selectors::matches(selector, present),
         NodeSelection::NotControlPlane => !present.contains_key(labels::CONTROL_PLANE),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
     use rstest::rstest;
 
     use super::*;
@@ -226,11 +218,11 @@ mod tests {
     #[test]
     fn pools_select_by_role_and_unlabelled_workers_by_absence() {
         let groups = [pool("numa"), pool("worker")];
-        let found = pools(&groups, Platform::Kubernetes, false).unwrap();
+        let found = pools(&groups, Platform::Kubernetes, false);
         let role = BTreeMap::from([("node-role.kubernetes.io/numa".to_owned(), String::new())]);
         assert_eq!(found[0].nodes, NodeSelection::Labels(role));
         assert_eq!(found[1].nodes, NodeSelection::NotControlPlane);
-        let labelled = pools(&groups, Platform::Kubernetes, true).unwrap();
+        let labelled = pools(&groups, Platform::Kubernetes, true);
         assert!(
             matches!(&labelled[1].nodes, NodeSelection::Labels(labels) if labels.contains_key(labels::WORKER))
         );
@@ -239,17 +231,9 @@ mod tests {
 
     #[test]
     fn nodes_are_members_by_all_labels_or_by_not_being_control_plane() {
-        let node = |pairs: &[&str]| Node {
-            metadata: ObjectMeta {
-                labels: Some(
-                    pairs
-                        .iter()
-                        .map(|key| ((*key).to_owned(), String::new()))
-                        .collect(),
-                ),
-                ..ObjectMeta::default()
-            },
-            ..Node::default()
+        let node = |keys: &[&str]| -> BTreeMap<String, String> {
+            let keys = keys.iter();
+            keys.map(|key| ((*key).to_owned(), String::new())).collect()
         };
         let role =
             NodeSelection::Labels(BTreeMap::from([(labels::WORKER.to_owned(), String::new())]));
@@ -260,7 +244,5 @@ mod tests {
             &NodeSelection::NotControlPlane,
             &node(&[labels::CONTROL_PLANE])
         ));
-        assert!(workers_are_labelled([node(&[labels::WORKER])].iter()));
-        assert!(!workers_are_labelled([node(&[])].iter()));
     }
 }

@@ -1,16 +1,20 @@
 //! The objects as a stream of YAML documents, without a cluster (operator.md 2.4).
 
-use api::names;
 use api::operator::LogLevel;
 use api::operator::v1::NodeGroupConfig;
 use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
+use api::{labels, names};
 use manifests::platform::{Platform, TlsSettings};
+use manifests::rte::machine_config::machine_config;
 use manifests::rte::{self, Image, NodeSelection};
 use manifests::scheduler::config::Settings;
 use manifests::{scheduler, to_value};
 use serde_json::Value;
 
 use crate::args::Args;
+
+/// The pool that the legacy machine configuration is shown for.
+const WORKER_POOL: &str = "worker";
 
 /// Nothing can be rendered.
 #[derive(Debug, thiserror::Error)]
@@ -104,8 +108,16 @@ fn rte_objects(namespace: &str, image: &str, platform: Platform) -> Vec<Value> {
         nodes: NodeSelection::NotControlPlane,
         config: NodeGroupConfig::defaults(),
         config_hash: String::new(),
+        custom_selinux_policy: false,
     };
-    rte::Set::new(&options, &[pool]).objects()
+    let mut objects = Vec::new();
+    if platform == Platform::OpenShift {
+        let name = names::machine_config(names::OPERATOR_CR, WORKER_POOL);
+        let labels = [(labels::MACHINE_CONFIG_ROLE.into(), WORKER_POOL.into())];
+        objects.push(to_value(&machine_config(&name, labels.into())));
+    }
+    objects.extend(rte::Set::new(&options, &[pool]).objects());
+    objects
 }
 
 #[cfg(test)]
@@ -139,6 +151,18 @@ mod tests {
             kinds(&["-render", "-render-nrt-crd"]),
             ["CustomResourceDefinition"]
         );
+    }
+
+    #[test]
+    fn openshift_adds_its_own_kinds() {
+        let all = kinds(&["-render", "-enable-scheduler=false", "-platform=openshift"]);
+        assert_eq!(all[0], "MachineConfig");
+        let constraints = all
+            .iter()
+            .filter(|kind| *kind == "SecurityContextConstraints");
+        assert_eq!(constraints.count(), 2);
+        let hosted = kinds(&["-render", "-enable-scheduler=false", "-platform=hypershift"]);
+        assert_eq!(hosted[..], all[1..]);
     }
 
     #[test]

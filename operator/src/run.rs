@@ -14,7 +14,7 @@ use daemon::lease::{self, Params};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::Api;
-use manifests::platform::Platform;
+use manifests::platform::TlsSettings;
 use manifests::rte::Image;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ use crate::args::{Args, Error as ArgsError, usage};
 use crate::context::{Context, Settings};
 use crate::images::Policy;
 use crate::metrics::Metrics;
-use crate::{controllers, platform, render, version};
+use crate::{controllers, platform, render, tls_profile, version};
 
 /// Usual port of the API server, TCP.
 pub const API_SERVER_PORT: u16 = 6443;
@@ -90,7 +90,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             Err(error) => failed(&error.into()),
         };
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
+    // it waits for the API server most of the time; a thread for each of a large node's CPUs would only cost memory
+    let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
     {
@@ -120,33 +121,43 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let stop = daemon::shutdown::token().context("failed to listen for signals")?;
     let client = client(args).await?;
     let platform = platform::detect(&client, args.text("platform")).await?;
-    let version = platform::version(&client, args.text("platform-version")).await?;
+    let version = platform::version(&client, platform, args.text("platform-version")).await?;
     tracing::info!(%platform, %version, "Platform");
     if args.is_on("detect-platform-only") {
+        let version = platform::short(&version);
         print(&format!("platform={platform} version={version}\n"));
         return Ok(());
     }
     if args.is_on("enable-webhooks") {
         tracing::warn!("No webhooks are served: the API server relabels versions by itself");
     }
-    if platform == Platform::OpenShift {
-        tracing::warn!(
-            "Machine config pools are not followed: every operator resource will be reported as degraded"
-        );
-    }
     let namespace = environment("NAMESPACE").unwrap_or_else(|| names::DEFAULT_NAMESPACE.into());
     let metrics = Metrics::default();
+    let tls = platform::tls(&client, platform).await?;
     let context = Arc::new(Context::new(Settings {
         image: exporter_image(&client, &namespace, args).await,
         client: client.clone(),
         namespace: namespace.clone(),
         platform,
         images: Policy::from_env(environment),
+        tls: tls.clone(),
         api_server_ports: api_server_ports(),
         metrics: metrics.clone(),
+        instance: instance(),
+        forwards_pool_conditions: args.is_on("enable-mcp-conds-fwd"),
+        lists_active_pods: platform::lists_active_pods(platform, &version),
     }));
-    let endpoints = endpoints(args, &metrics, &stop).await?;
-    let result = lead(args, context, &stop).await;
+    let endpoints = endpoints(args, &metrics, &tls, &stop).await?;
+    let follow_tls = async {
+        tls_profile::changed(&client, platform, &tls).await;
+        tracing::info!("TLS profile changed, triggering graceful shutdown to reload");
+        stop.cancel();
+    };
+    let result = tokio::select! {
+        result = lead(args, context, &stop) => result,
+        // never ends first: the other ends when `stop` is cancelled
+        () = async { follow_tls.await; std::future::pending().await } => Ok(()),
+    };
     stop.cancel();
     for endpoint in endpoints {
         endpoint
@@ -164,13 +175,10 @@ async fn lead(args: &Args, context: Arc<Context>, stop: &CancellationToken) -> a
         controllers::run(context, with_scheduler, stop).await;
         return Ok(());
     }
-    let pod = environment("PODNAME")
-        .or_else(|| environment("HOSTNAME"))
-        .unwrap_or_else(|| PROGRAM.into());
     let params = Params {
         namespace: context.namespace.clone(),
         name: names::OPERATOR_LEASE.into(),
-        identity: format!("{pod}_{}", uuid::Uuid::new_v4()),
+        identity: format!("{}_{}", context.instance, uuid::Uuid::new_v4()),
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_secs(2),
@@ -202,6 +210,7 @@ type Endpoint = tokio::task::JoinHandle<std::io::Result<()>>;
 async fn endpoints(
     args: &Args,
     metrics: &Metrics,
+    tls: &TlsSettings,
     stop: &CancellationToken,
 ) -> anyhow::Result<Vec<Endpoint>> {
     let mut endpoints = Vec::new();
@@ -232,8 +241,13 @@ async fn endpoints(
             &[PROGRAM.to_owned()],
         )
         .context("failed to set up the metrics certificate")?;
-        let tls = daemon::tls::server_config(certificate, &daemon::tls::Options::default())
-            .context("failed to set up TLS")?;
+        let options = daemon::tls::Options {
+            min_version: tls.min_version.clone(),
+            cipher_suites: tls.suites().map(str::to_owned).collect(),
+            client_ca: None,
+        };
+        let tls =
+            daemon::tls::server_config(certificate, &options).context("failed to set up TLS")?;
         let listener = tokio::net::TcpListener::bind(address)
             .await
             .with_context(|| format!("failed to listen on {address}"))?;
@@ -327,6 +341,13 @@ fn api_server_ports() -> Vec<u16> {
     let mut ports = vec![API_SERVER_PORT];
     ports.extend(own.filter(|port| *port != API_SERVER_PORT));
     ports
+}
+
+/// Name of this process: that of its pod, if it has one.
+fn instance() -> String {
+    environment("PODNAME")
+        .or_else(|| environment("HOSTNAME"))
+        .unwrap_or_else(|| PROGRAM.into())
 }
 
 fn environment(name: &str) -> Option<String> {

@@ -171,7 +171,7 @@ pub struct TopologyExporter {
     /// A `KubeletConfiguration` to read the topology manager's settings from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kubelet_config_file: String,
-    /// How many events a [`time_unit_to_limit_events`](Self::time_unit_to_limit_events) may cause scans; 0 or less: any number.
+    /// How many notifications a [`time_unit_to_limit_events`](Self::time_unit_to_limit_events) may cause scans; 0 or less: any number.
     #[serde(skip_serializing_if = "is_default")]
     pub max_event_per_time_unit: i64,
     /// Address to serve metrics on.

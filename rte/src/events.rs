@@ -1,5 +1,5 @@
-//! What causes scans: the timer, the notification file, changes that the API server tells, failures before; and the limit on them
-//! (rte.md 3).
+//! What causes scans: the timer, the notification file, changes that the API server tells, failures before; and the limit on
+//! notifications (rte.md 3).
 //!
 //! A change of a pod is told before, while, or after the kubelet acts on it. So it causes no publication but some cheap looks at the
 //! kubelet, soon and then ever later, and only a look that finds something new is an event.
@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use api::duration::GoDuration;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use futures::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
@@ -39,6 +38,15 @@ pub(crate) enum Event {
     Look,
 }
 
+/// Why a wait ended.
+enum Wake {
+    Event(Event),
+    /// The API server told a change.
+    Change,
+    /// Somebody wrote the notification file.
+    Notification,
+}
+
 /// Looks that are still to be done.
 #[derive(Clone, Copy, Debug)]
 struct Looks {
@@ -54,11 +62,21 @@ pub(crate) struct Events {
     watcher: Option<Watcher>,
     timer: Option<Interval>,
     limiter: Option<Limiter>,
+    /// When the limit lets a notification pass that came.
+    held_until: Option<Instant>,
     retries: Option<Retries>,
     changes: Arc<Notify>,
     looks: Option<Looks>,
     last_look: Option<Instant>,
     node: String,
+}
+
+/// Waits for a moment; for ever if there is none.
+async fn moment(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Tries after a failure.
@@ -70,7 +88,8 @@ struct Retries {
 
 impl Events {
     /// Events of a timer, if `period` is above zero, and of a file, if one is given, which has to be
-    /// [prepared](notify::prepare), and of whoever tells `changes`. The limit, if any, is for all but the timer, which limits itself.
+    /// [prepared](notify::prepare), and of whoever tells `changes`. The limit, if any, is for the file, which anybody may write as often as
+    /// they like. A change of what pods hold needs none: the API server has taken several writes for that pod already.
     pub(crate) fn new(
         period: GoDuration,
         notifications: Option<PathBuf>,
@@ -83,6 +102,7 @@ impl Events {
             notifications,
             timer: timer(period),
             limiter,
+            held_until: None,
             retries: None,
             changes,
             looks: None,
@@ -99,17 +119,20 @@ impl Events {
     /// The next event.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
-            if let Some(event) = self.wait().await {
-                return event;
+            match self.wait().await {
+                Wake::Event(event) => return event,
+                Wake::Change => {
+                    let since = Instant::now();
+                    self.looks = Some(Looks { since, done: 0 });
+                }
+                Wake::Notification => self.hold(),
             }
-            let since = Instant::now();
-            self.looks = Some(Looks { since, done: 0 });
         }
     }
 
-    /// The next event, or nothing when a change was told.
-    async fn wait(&mut self) -> Option<Event> {
-        let look_at = self.look_at();
+    async fn wait(&mut self) -> Wake {
+        let passed = moment(self.held_until);
+        let look = moment(self.look_at());
         let tick = async {
             match &mut self.timer {
                 Some(timer) => drop(timer.tick().await),
@@ -131,28 +154,26 @@ impl Events {
                 None => std::future::pending().await,
             }
         };
-        let look = async {
-            match look_at {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             outcome = notification => {
-                tracing::debug!("fsnotify update trigger");
                 self.notified(outcome);
-                Some(Event::Cycle(Trigger::Reactive))
+                Wake::Notification
+            }
+            () = passed => {
+                tracing::debug!("fsnotify update trigger");
+                self.held_until = None;
+                Wake::Event(Event::Cycle(Trigger::Reactive))
             }
             () = tick => {
                 tracing::debug!("timer update trigger");
-                Some(Event::Cycle(Trigger::Periodic))
+                Wake::Event(Event::Cycle(Trigger::Periodic))
             }
-            trigger = retry => Some(Event::Cycle(trigger)),
-            () = self.changes.notified() => None,
+            trigger = retry => Wake::Event(Event::Cycle(trigger)),
+            () = self.changes.notified() => Wake::Change,
             () = look => {
                 self.looked();
-                Some(Event::Look)
+                Wake::Event(Event::Look)
             }
         }
     }
@@ -190,23 +211,12 @@ impl Events {
         });
     }
 
-    /// Waits for the rate limit. What is notified meanwhile belongs to the event that waits.
-    pub(crate) async fn pass(&mut self, trigger: Trigger) {
-        if trigger == Trigger::Periodic {
-            return;
-        }
-        if let Some(limiter) = &mut self.limiter {
-            let now = Instant::now();
-            let at = limiter.admit(now);
-            if at > now {
-                sleep_until(at).await;
-                let meanwhile = self
-                    .watcher
-                    .as_mut()
-                    .and_then(|watcher| watcher.next().now_or_never());
-                self.notified(meanwhile.unwrap_or(Ok(())));
-            }
-        }
+    /// Asks the limit when the notification that came may pass. One that comes while another is held belongs to that one.
+    fn hold(&mut self) {
+        let now = Instant::now();
+        let limiter = &mut self.limiter;
+        self.held_until
+            .get_or_insert_with(|| limiter.as_mut().map_or(now, |limiter| limiter.admit(now)));
     }
 
     /// Plans the next try, or none after a success.
@@ -268,6 +278,8 @@ fn pauses(node: &str) -> ExponentialBackoff {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn events(period_seconds: i64, notifications: Option<PathBuf>) -> Events {
@@ -333,24 +345,44 @@ mod tests {
         assert_eq!(events.next().await, REACTIVE);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn notifications_while_the_limit_holds_are_one_event() {
+    /// Events of a file whose limit, one a second, is used up.
+    async fn used_up() -> (tempfile::TempDir, PathBuf, Events) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         notify::prepare(&path).unwrap();
         let mut events = events(0, Some(path.clone()));
         events.limiter = Limiter::new(1, Duration::from_secs(1));
         for _ in 0..11 {
-            events.pass(Trigger::Reactive).await;
+            std::fs::write(&path, "").unwrap();
+            assert_eq!(events.next().await, REACTIVE);
         }
-        std::fs::write(&path, "").unwrap();
+        (dir, path, events)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn notifications_while_the_limit_holds_are_one_event() {
+        let (_dir, path, mut events) = used_up().await;
         let start = Instant::now();
-        events.pass(Trigger::Reactive).await;
+        for _ in 0..3 {
+            std::fs::write(&path, "").unwrap();
+            assert!(events.next().now_or_never().is_none(), "the limit holds it");
+        }
+        assert_eq!(events.next().await, REACTIVE);
         assert_eq!(start.elapsed(), Duration::from_secs(1));
         assert!(
             events.next().now_or_never().is_none(),
             "it was told while the limit held"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_pods_are_looked_at_while_the_limit_holds() {
+        let (_dir, path, mut events) = used_up().await;
+        let start = Instant::now();
+        std::fs::write(&path, "").unwrap();
+        events.changes.notify_one();
+        assert_eq!(events.next().await, Event::Look);
+        assert_eq!(start.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
@@ -397,13 +429,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn timer_neither_waits_for_the_limit_nor_uses_it_up() {
-        let mut events = events(0, None);
-        events.limiter = Limiter::new(1, Duration::from_secs(1));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        notify::prepare(&path).unwrap();
+        let mut events = events(1, Some(path.clone()));
+        events.limiter = Limiter::new(1, Duration::from_hours(1));
         let start = Instant::now();
         for _ in 0..100 {
-            events.pass(Trigger::Periodic).await;
+            assert_eq!(events.next().await, PERIODIC);
         }
-        events.pass(Trigger::Reactive).await;
-        assert_eq!(start.elapsed(), Duration::ZERO);
+        assert_eq!(start.elapsed(), Duration::from_secs(100));
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(events.next().await, REACTIVE);
+        assert_eq!(start.elapsed(), Duration::from_secs(100));
     }
 }

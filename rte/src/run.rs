@@ -268,14 +268,10 @@ impl Exporter {
                 Trigger::Periodic => period,
                 Trigger::Reactive => GoDuration::default(),
             };
-            let cycle = async {
-                events.pass(trigger).await;
-                self.cycle(trigger, interval).await
-            };
             let outcome = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                outcome = cycle => outcome,
+                outcome = self.cycle(trigger, interval) => outcome,
             };
             if one_shot {
                 return outcome;

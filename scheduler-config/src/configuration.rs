@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::args::{self, NodeResourceTopologyMatchArgs};
+use crate::default_plugins::{self, DefaultPluginArgs, DefaultPreemptionArgs, PluginArgs as _};
 use crate::duration;
 use crate::plugins::{self, Plugin, Plugins, Point};
 
@@ -32,8 +33,6 @@ pub struct Configuration {
     pub pod_initial_backoff: Duration,
     /// Longest wait before a rejected pod is tried again.
     pub pod_max_backoff: Duration,
-    /// Share of the nodes that are scored, in percent; 0 adapts it to their number.
-    pub percentage_of_nodes_to_score: u8,
     /// Profiles, at least one.
     pub profiles: Vec<Profile>,
 }
@@ -43,6 +42,8 @@ pub struct Configuration {
 pub struct Profile {
     /// The `schedulerName` of its pods.
     pub scheduler_name: String,
+    /// Share of the nodes that are scored, in percent, of the profile or else of all of them; 0 adapts it to their number.
+    pub percentage_of_nodes_to_score: u8,
     /// Filter plugins in their order.
     pub filter: Vec<Plugin>,
     /// Score plugins with weights.
@@ -53,8 +54,12 @@ pub struct Profile {
     pub post_filter: Vec<Plugin>,
     /// Arguments of NodeResourceTopologyMatch, where the profile enables it anywhere.
     pub topology_match: Option<NodeResourceTopologyMatchArgs>,
-    /// Arguments of other plugins, undecoded, by plugin name.
-    pub other_args: Vec<(String, Value)>,
+    /// Arguments of DefaultPreemption, where the profile enables it.
+    pub preemption: Option<DefaultPreemptionArgs>,
+    /// Arguments of the default plugins, whether enabled or not.
+    pub default_args: DefaultPluginArgs,
+    /// Plugins that arguments are given to and that take none.
+    pub needless_args: Vec<String>,
 }
 
 /// Leader election.
@@ -79,9 +84,9 @@ pub struct LeaderElection {
 pub struct ClientConnection {
     /// Path of a kubeconfig; in-cluster when absent.
     pub kubeconfig: Option<String>,
-    /// Requests a second.
-    pub qps: f64,
-    /// Requests above the rate in a burst.
+    /// Requests a second; none limits nothing.
+    pub qps: Option<f64>,
+    /// Requests that may be made at once before the rate limits them.
     pub burst: u32,
 }
 
@@ -127,6 +132,15 @@ pub enum Error {
         /// What is wrong.
         #[source]
         source: plugins::Error,
+    },
+    /// Wrong arguments of a default plugin.
+    #[error("profile {profile:?}")]
+    DefaultPluginArgs {
+        /// Scheduler name of the profile.
+        profile: String,
+        /// What is wrong.
+        #[source]
+        source: default_plugins::Error,
     },
     /// Wrong plugin arguments.
     #[error("profile {profile:?}")]
@@ -187,8 +201,7 @@ struct WireClientConnection {
     kubeconfig: Option<String>,
     #[serde(rename = "acceptContentTypes")]
     _accept_content_types: Option<String>,
-    #[serde(rename = "contentType")]
-    _content_type: Option<String>,
+    content_type: Option<String>,
     qps: Option<f64>,
     burst: Option<i64>,
 }
@@ -275,29 +288,52 @@ pub fn parse(text: &str) -> Result<Configuration, Error> {
             "must be greater than or equal to podInitialBackoffSeconds",
         );
     }
-    let qps = wire.client_connection.qps.unwrap_or(50.0);
-    let burst = wire.client_connection.burst.unwrap_or(100);
-    let Ok(burst) = u32::try_from(burst) else {
-        return invalid("clientConnection.burst", burst, "must be non-negative");
-    };
     Ok(Configuration {
         parallelism,
         leader_election: leader_election(wire.leader_election)?,
-        client_connection: ClientConnection {
-            kubeconfig: wire
-                .client_connection
-                .kubeconfig
-                .filter(|path| !path.is_empty()),
-            qps,
-            burst,
-        },
+        client_connection: client_connection(wire.client_connection)?,
         pod_initial_backoff: initial,
         pod_max_backoff: maximum,
-        percentage_of_nodes_to_score: percentage(
-            "percentageOfNodesToScore",
-            wire.percentage_of_nodes_to_score,
+        profiles: profiles(
+            wire.profiles,
+            percentage(
+                "percentageOfNodesToScore",
+                wire.percentage_of_nodes_to_score,
+            )?,
         )?,
-        profiles: profiles(wire.profiles)?,
+    })
+}
+
+/// A rate of 0 stands for the default, as an absent one; below 0 there is no limit (client-go's `rest.Config`).
+fn client_connection(wire: WireClientConnection) -> Result<ClientConnection, Error> {
+    const TYPES: &[&str] = &[
+        "",
+        "application/json",
+        "application/vnd.kubernetes.protobuf",
+    ];
+    let content_type = wire.content_type.unwrap_or_default();
+    if !TYPES.contains(&content_type.as_str()) {
+        return invalid(
+            "clientConnection.contentType",
+            format!("{content_type:?}"),
+            "must be application/json or application/vnd.kubernetes.protobuf",
+        );
+    }
+    let qps = match wire.qps.unwrap_or(0.0) {
+        0.0 => 50.0,
+        qps => qps,
+    };
+    let burst = match wire.burst.unwrap_or(0) {
+        0 => 100,
+        burst => burst,
+    };
+    let Ok(burst) = u32::try_from(burst) else {
+        return invalid("clientConnection.burst", burst, "must be non-negative");
+    };
+    Ok(ClientConnection {
+        kubeconfig: wire.kubeconfig.filter(|path| !path.is_empty()),
+        qps: (qps > 0.0).then_some(qps),
+        burst,
     })
 }
 
@@ -377,7 +413,7 @@ fn leader_election(wire: WireLeaderElection) -> Result<LeaderElection, Error> {
     Ok(election)
 }
 
-fn profiles(wire: Vec<WireProfile>) -> Result<Vec<Profile>, Error> {
+fn profiles(wire: Vec<WireProfile>, percentage_of_all: u8) -> Result<Vec<Profile>, Error> {
     let wire = if wire.is_empty() {
         vec![WireProfile::default()]
     } else {
@@ -402,12 +438,11 @@ fn profiles(wire: Vec<WireProfile>) -> Result<Vec<Profile>, Error> {
         if !names.insert(name.clone()) {
             return invalid(field, format!("{name:?}"), "must be unique");
         }
-        percentage(
-            &format!("profiles[{index}].percentageOfNodesToScore"),
-            profile.percentage_of_nodes_to_score,
-        )?;
+        let own = profile.percentage_of_nodes_to_score;
+        let field = format!("profiles[{index}].percentageOfNodesToScore");
         profiles.push(resolve(
             name,
+            own.map_or(Ok(percentage_of_all), |own| percentage(&field, Some(own)))?,
             &profile.plugins.unwrap_or_default(),
             profile.plugin_config,
         )?);
@@ -417,6 +452,7 @@ fn profiles(wire: Vec<WireProfile>) -> Result<Vec<Profile>, Error> {
 
 fn resolve(
     name: String,
+    percentage_of_nodes_to_score: u8,
     plugins: &Plugins,
     config: Vec<WirePluginConfig>,
 ) -> Result<Profile, Error> {
@@ -443,7 +479,8 @@ fn resolve(
     }
     let mut seen = BTreeSet::new();
     let mut given = None;
-    let mut other_args = Vec::new();
+    let mut default_args = DefaultPluginArgs::default();
+    let mut needless_args = Vec::new();
     for entry in config {
         if !seen.insert(entry.name.clone()) {
             return Err(Error::RepeatedConfig {
@@ -453,8 +490,16 @@ fn resolve(
         }
         if entry.name == args::PLUGIN {
             given = entry.args;
-        } else if let Some(value) = entry.args {
-            other_args.push((entry.name, value));
+            continue;
+        }
+        let taken = default_args
+            .set(&entry.name, entry.args.as_ref())
+            .map_err(|source| Error::DefaultPluginArgs {
+                profile: name.clone(),
+                source,
+            })?;
+        if !taken && entry.args.is_some() {
+            needless_args.push(entry.name);
         }
     }
     let enabled = [&filter, &score, &reserve]
@@ -465,14 +510,20 @@ fn resolve(
             profile: name.clone(),
             source,
         })?;
+    let preempts = post_filter
+        .iter()
+        .any(|plugin| plugin.name == DefaultPreemptionArgs::PLUGIN);
     Ok(Profile {
+        preemption: preempts.then_some(default_args.preemption),
         scheduler_name: name,
+        percentage_of_nodes_to_score,
         filter,
         score,
         reserve,
         post_filter,
         topology_match: enabled.then_some(decoded),
-        other_args,
+        default_args,
+        needless_args,
     })
 }
 

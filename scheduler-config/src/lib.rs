@@ -4,10 +4,11 @@
 //! The result has every default filled in and every plugin list resolved. No I/O: the caller reads the file.
 //!
 //! Reading order: [`configuration`] (the file), [`plugins`] (which plugin runs at which point), [`args`] (the arguments of
-//! NodeResourceTopologyMatch).
+//! NodeResourceTopologyMatch), [`default_plugins`] (those of the others).
 
 pub mod args;
 pub mod configuration;
+pub mod default_plugins;
 pub mod duration;
 pub mod plugins;
 

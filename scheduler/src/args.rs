@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
+use daemon::guard::OPEN_PATHS;
 use scheduler_config::configuration::LeaderElection;
 
 /// Places pods on nodes whose kubelet can align them to NUMA zones.
@@ -70,12 +71,16 @@ pub struct Args {
     #[arg(long, action = ArgAction::Version)]
     version: Option<bool>,
 
-    /// Accepted for compatibility: requests are not authenticated here, only health and metrics are served
+    /// Who asks the API server who is allowed to read metrics, if not the scheduler's own client
+    #[arg(long)]
+    pub authorization_kubeconfig: Option<PathBuf>,
+    /// Paths that everybody may read; a * at the end of one stands for anything
+    #[arg(long, value_delimiter = ',', default_values_t = OPEN_PATHS.map(str::to_owned))]
+    pub authorization_always_allow_paths: Vec<String>,
+
+    /// Accepted for compatibility: the other one says who is asked
     #[arg(long, hide = true)]
     authentication_kubeconfig: Option<PathBuf>,
-    /// Accepted for compatibility
-    #[arg(long, hide = true)]
-    authorization_kubeconfig: Option<PathBuf>,
     /// Accepted for compatibility
     #[arg(long, hide = true)]
     cert_dir: Option<PathBuf>,

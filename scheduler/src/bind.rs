@@ -8,8 +8,10 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::pod::PodKey;
+use crate::retry::{is_passing, retried};
+use crate::volume_bind;
 
-/// An API server that has not answered by then will not; whether the pod was bound, the watch tells.
+/// An API server that has not answered by then will not.
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Why a pod was not bound.
@@ -26,6 +28,9 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// The pod's volumes were not bound before it.
+    #[error(transparent)]
+    Volumes(#[from] volume_bind::Error),
     /// No answer in time.
     #[error("binding pod {pod} to node {node} took too long")]
     Timeout {
@@ -36,7 +41,18 @@ pub enum Error {
     },
 }
 
-/// Binds the pod of that uid: a namesake is not bound by mistake.
+impl Error {
+    /// Whether the pod may have been bound all the same.
+    fn leaves_open(&self) -> bool {
+        match self {
+            Self::Refused { source, .. } => is_passing(source),
+            Self::Timeout { .. } => true,
+            Self::Volumes(_) => false,
+        }
+    }
+}
+
+/// Binds the pod of that uid: a namesake is not bound by mistake. A binding whose answer was lost counts if the pod has that node.
 pub async fn bind(client: Client, pod: &PodKey, uid: &str, node: &str) -> Result<(), Error> {
     let api: Api<WirePod> = Api::namespaced(client, &pod.namespace);
     let binding = Binding {
@@ -54,16 +70,29 @@ pub async fn bind(client: Client, pod: &PodKey, uid: &str, node: &str) -> Result
     };
     let params = PostParams::default();
     let call = api.create_subresource::<_, Status>("binding", &pod.name, &params, &binding);
-    match tokio::time::timeout(LIMIT, call).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(source)) => Err(Error::Refused {
+    let error = match tokio::time::timeout(LIMIT, call).await {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(source)) => Error::Refused {
             pod: pod.clone(),
             node: node.to_owned(),
             source: Box::new(source),
-        }),
-        Err(_) => Err(Error::Timeout {
+        },
+        Err(_) => Error::Timeout {
             pod: pod.clone(),
             node: node.to_owned(),
-        }),
+        },
+    };
+    if error.leaves_open() && has_node(&api, &pod.name, uid, node).await {
+        return Ok(());
     }
+    Err(error)
+}
+
+/// Whether the pod of that uid is bound to that node. When that cannot be found out, the watch will tell.
+async fn has_node(api: &Api<WirePod>, name: &str, uid: &str, node: &str) -> bool {
+    let pod = retried(|| api.get(name)).await;
+    pod.is_ok_and(|pod| {
+        pod.metadata.uid.as_deref() == Some(uid)
+            && pod.spec.and_then(|spec| spec.node_name).as_deref() == Some(node)
+    })
 }

@@ -13,13 +13,15 @@
 //! Names are all that a fingerprint knows. A pod that has the name of a recent one is therefore accounted for only by NRTs that came
 //! after it was seen running.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use nrt::decode::NodeTopology;
 use nrt::fingerprint::Method;
-use scheduler_config::args::{ForeignPodsDetect, NodeResourceTopologyMatchArgs, ResyncMethod};
+use scheduler_config::args::{
+    ForeignPodsDetect, NodeResourceTopologyMatchArgs, PreemptionMode, ResyncMethod,
+};
 use tokio::time::Instant;
 use topology::fit::{self, FreeZone};
 use topology::mask::{NumaMask, ZoneId};
@@ -30,8 +32,10 @@ use topology::zone::Zone;
 
 use crate::pod::{Phase, Pod, PodKey};
 use search::{Candidate, fingerprint_of, search};
+use simulate::Zones;
 
 mod search;
+pub mod simulate;
 
 /// Pods that are gone but may still be in an NRT; more of them on one node are not remembered.
 const GHOSTS: usize = 32;
@@ -62,6 +66,8 @@ pub struct Settings {
     pub profiles: BTreeSet<String>,
     /// Remember what was compared, for [`Cache::take_checks`].
     pub trace: bool,
+    /// Read where containers are, so that preemption can tell what would become free (`preemptionMode: Enabled`).
+    pub placement: bool,
 }
 
 impl Settings {
@@ -80,6 +86,7 @@ impl Settings {
             method: args.cache.resync_method,
             profiles,
             trace: false,
+            placement: mode == Mode::OverReserve && args.preemption_mode == PreemptionMode::Enabled,
         }
     }
 }
@@ -136,7 +143,7 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Cache {
     settings: Settings,
-    entries: BTreeMap<String, Entry>,
+    entries: HashMap<String, Entry>,
     /// Number of NRTs received: tells which of two events was first.
     received: u64,
     checks: Vec<Check>,
@@ -150,6 +157,10 @@ struct Entry {
     /// Whether the pod set of `base` is known.
     understood: bool,
     pods: BTreeMap<PodKey, Tracked>,
+    /// What the pods that `base` accounts for hold in which zone, if the base tells.
+    held: simulate::Held,
+    /// What pods held that ended and were deleted since the base was published, by zone.
+    released: Vec<Zones>,
     /// Hashes of pods that are gone but may still be in an NRT, oldest first.
     ghosts: Vec<u64>,
     /// What pods held that were deleted while they were charged, and until when it is charged at most.
@@ -161,7 +172,7 @@ struct Entry {
 
 #[derive(Clone, Debug)]
 struct Numbered {
-    topology: NodeTopology,
+    topology: Arc<NodeTopology>,
     number: u64,
 }
 
@@ -190,7 +201,7 @@ impl Cache {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            entries: BTreeMap::new(),
+            entries: HashMap::new(),
             received: 0,
             checks: Vec::new(),
             next_expiry: None,
@@ -219,8 +230,11 @@ impl Cache {
             differs = entry
                 .latest
                 .as_ref()
-                .is_none_or(|latest| latest.topology != topology);
-            entry.latest = Some(Numbered { topology, number });
+                .is_none_or(|latest| *latest.topology != topology);
+            entry.latest = Some(Numbered {
+                topology: Arc::new(topology),
+                number,
+            });
         });
         changed || differs
     }
@@ -229,6 +243,8 @@ impl Cache {
     pub fn delete_nrt(&mut self, node: &str) -> bool {
         self.change(node, |entry| {
             (entry.latest, entry.base, entry.understood) = (None, None, false);
+            entry.held = simulate::Held::default();
+            entry.released.clear();
             for pod in entry.pods.values_mut() {
                 pod.accounted = false;
             }
@@ -252,6 +268,9 @@ impl Cache {
                 return;
             };
             entry.remember(pod.hash);
+            if pod.accounted && !pod.lives() {
+                entry.released.extend(entry.held.0.remove(key));
+            }
             if pod.lives() && !pod.accounted && entry.latest.is_some() {
                 entry.lingering.push((pod.request, until));
                 lingers = true;
@@ -454,6 +473,7 @@ impl Entry {
         if understood {
             tracing::debug!(node, published = %published.text, pods = keys.len(), "Flushing");
             self.flush(&keys, &set);
+            self.held = self.read_placement(&keys, &set);
         } else {
             tracing::debug!(node, published = %published.text, pods = keys.len(), "NodeTopology podset fingerprint mismatch");
             // Before the first understood one, the newest amounts are the best there are; every pod is charged on top.
@@ -514,11 +534,16 @@ impl Entry {
         for (key, included) in keys.iter().zip(in_pods) {
             if let Some(pod) = self.pods.get_mut(key) {
                 pod.accounted = *included;
+                // It ended, and no NRT will have it again. Jobs leave such pods behind by the hundreds.
+                if !included && !pod.lives() {
+                    pod.not_before = u64::MAX;
+                }
             }
         }
         let mut kept = in_ghosts.iter().copied();
         self.ghosts.retain(|_| kept.next().unwrap_or(false));
         self.lingering.clear();
+        self.released.clear();
         self.base.clone_from(&self.latest);
         self.understood = true;
     }
@@ -532,6 +557,8 @@ impl Entry {
         }
         self.ghosts.clear();
         self.lingering.clear();
+        self.held = simulate::Held::default();
+        self.released.clear();
         self.base.clone_from(&self.latest);
         self.understood = true;
     }
@@ -544,7 +571,39 @@ impl Entry {
     }
 
     fn compute(&self, settings: &Settings) -> View {
-        let (Some(latest), Some(base)) = (&self.latest, &self.base) else {
+        match &self.base {
+            Some(base) => self.compute_from(settings, &self.with_released(base), &[]),
+            None => View::Absent,
+        }
+    }
+
+    /// The base with what ended pods held, where the NRT told in which zone that was. A kubelet says that a pod ended when its containers have, and
+    /// from then on gives to others what they held: nobody has to wait for an exporter to say so.
+    fn with_released(&self, base: &Numbered) -> Numbered {
+        let mut base = base.clone();
+        let ended = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.accounted && !pod.lives())
+            .filter_map(|(key, _)| self.held.0.get(key));
+        for (id, amounts) in ended.chain(&self.released).flatten() {
+            let zones = &mut Arc::make_mut(&mut base.topology).zones;
+            let Some(zone) = zones.iter_mut().find(|zone| zone.id == *id) else {
+                continue;
+            };
+            for (name, amount) in amounts.iter() {
+                if let Some(resource) = zone.resources.get_mut(name) {
+                    let left = resource.available.saturating_add(amount);
+                    resource.available = left.min(resource.allocatable).max(resource.available);
+                }
+            }
+        }
+        base
+    }
+
+    /// The view if the base were this one, and `guests` were charged as well.
+    fn compute_from(&self, settings: &Settings, base: &Numbered, guests: &[Arc<Request>]) -> View {
+        let Some(latest) = &self.latest else {
             return View::Absent;
         };
         if settings.mode == Mode::DiscardReserved && !self.reserved.is_empty() {
@@ -563,7 +622,8 @@ impl Entry {
                 }
                 charges.push((whole(&latest.topology, &pod.request), Some(&pod.request)));
             }
-            for (request, _) in &self.lingering {
+            let lingering = self.lingering.iter().map(|(request, _)| request);
+            for request in lingering.chain(guests) {
                 charges.push((whole(&latest.topology, request), None));
             }
             charges.retain(|(amounts, _)| !amounts.is_zero());
@@ -650,8 +710,15 @@ impl Entry {
 
     /// Whether a pod that the base may contain is gone or going: the zones may have more room than the base says.
     fn makes_room(&self) -> bool {
-        let goes = |pod: &Tracked| pod.accounted && (pod.deleting || !pod.lives());
-        !self.understood || !self.ghosts.is_empty() || self.pods.values().any(goes)
+        let goes = |(key, pod): (&PodKey, &Tracked)| {
+            pod.accounted
+                && if pod.lives() {
+                    pod.deleting
+                } else {
+                    !self.held.0.contains_key(key)
+                }
+        };
+        !self.understood || !self.ghosts.is_empty() || self.pods.iter().any(goes)
     }
 
     /// Whether a foreign pod that no NRT accounts for makes the amounts useless.

@@ -6,9 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::core::v1::{Node as WireNode, Taint};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use topology::resource::Resources;
 
+use crate::filter::selector;
+use crate::images::{ImageId, Images};
 use crate::pod::{Phase, Pod, PodKey, resources};
+use crate::storage::Storage;
 
 /// A node as its object tells it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,9 +28,19 @@ pub struct Node {
     pub unschedulable: bool,
     /// What pods may use in total.
     pub allocatable: Resources,
+    /// Images that are there already; these only matter to scores.
+    pub images: Images,
 }
 
 impl Node {
+    /// Whether every filter judges it as it judges the other.
+    fn filters_alike(&self, other: &Self) -> bool {
+        self.labels == other.labels
+            && self.taints == other.taints
+            && self.unschedulable == other.unschedulable
+            && self.allocatable == other.allocatable
+    }
+
     /// Reads a node. Nothing for objects without a name, which no API server sends.
     pub fn read(wire: WireNode) -> Option<Self> {
         let (spec, status) = (
@@ -38,6 +53,7 @@ impl Node {
             taints: spec.taints.unwrap_or_default(),
             unschedulable: spec.unschedulable.unwrap_or(false),
             allocatable: resources(status.allocatable.as_ref()),
+            images: Images::read(status.images.as_deref().unwrap_or_default()),
         })
     }
 }
@@ -53,6 +69,8 @@ pub struct NodeState {
     pub used: Resources,
     /// The same for scores: CPU (milli), memory.
     pub scored: (i64, i64),
+    /// How many of them have which priority.
+    pub priorities: BTreeMap<i32, usize>,
 }
 
 /// What a change of a pod means to others.
@@ -73,12 +91,111 @@ pub struct Cluster {
     /// Pods with required anti-affinity: every pod must respect theirs.
     exclusive: BTreeSet<PodKey>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    budgets: BTreeMap<PodKey, Budget>,
+    /// Waiting pods for which others gave way, with the node.
+    nominations: BTreeMap<PodKey, String>,
+    /// Pods with a say on who should be near them.
+    sociable: BTreeSet<PodKey>,
+    groups: BTreeMap<(GroupKind, PodKey), LabelSelector>,
+    /// Number of nodes that have an image.
+    images: HashMap<ImageId, usize>,
+    storage: Storage,
+    /// How many pods with a node use a claim that they name themselves.
+    claim_users: BTreeMap<PodKey, usize>,
+}
+
+/// What makes pods one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum GroupKind {
+    Service,
+    ReplicationController,
+    ReplicaSet,
+    StatefulSet,
+}
+
+impl GroupKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [
+        Self::Service,
+        Self::ReplicationController,
+        Self::ReplicaSet,
+        Self::StatefulSet,
+    ];
+
+    /// The kind of a pod's controller; none if it is no such one.
+    pub fn of_controller(api_version: &str, kind: &str) -> Option<Self> {
+        match (api_version, kind) {
+            ("v1", "ReplicationController") => Some(Self::ReplicationController),
+            ("apps/v1", "ReplicaSet") => Some(Self::ReplicaSet),
+            ("apps/v1", "StatefulSet") => Some(Self::StatefulSet),
+            _ => None,
+        }
+    }
+
+    /// Its objects, as the API names them.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Service => "services",
+            Self::ReplicationController => "replicationcontrollers",
+            Self::ReplicaSet => "replicasets",
+            Self::StatefulSet => "statefulsets",
+        }
+    }
+}
+
+/// A PodDisruptionBudget.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// The pods that it covers; none or an empty one covers nothing.
+    pub selector: Option<LabelSelector>,
+    /// How many of them may go now.
+    pub allowed: i32,
+    /// Names of pods that are about to go and are accounted for.
+    pub disrupted: BTreeSet<String>,
+}
+
+impl Budget {
+    /// Reads a budget with its namespace and name. Nothing for objects without, which no API server sends.
+    pub fn read(wire: PodDisruptionBudget) -> Option<(PodKey, Self)> {
+        let key = PodKey {
+            namespace: wire.metadata.namespace?,
+            name: wire.metadata.name?,
+        };
+        let status = wire.status.unwrap_or_default();
+        let budget = Self {
+            selector: wire.spec.and_then(|spec| spec.selector),
+            allowed: status.disruptions_allowed,
+            disrupted: status
+                .disrupted_pods
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name)
+                .collect(),
+        };
+        Some((key, budget))
+    }
 }
 
 impl Cluster {
     /// A cluster without anything.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Volumes and claims.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Volumes and claims, to be changed.
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+
+    /// Whether a pod with a node uses a claim.
+    pub fn is_claim_in_use(&self, claim: &PodKey) -> bool {
+        self.claim_users.contains_key(claim)
     }
 
     /// Nodes whose object is known, by name.
@@ -108,6 +225,73 @@ impl Cluster {
         self.exclusive.iter().filter_map(|key| self.pods.get(key))
     }
 
+    /// Pods with any affinity to other pods, required or preferred, or with preferred anti-affinity.
+    pub fn sociable_pods(&self) -> impl Iterator<Item = &Pod> {
+        self.sociable.iter().filter_map(|key| self.pods.get(key))
+    }
+
+    /// How many nodes have an image.
+    pub fn nodes_with(&self, image: ImageId) -> usize {
+        self.images.get(&image).copied().unwrap_or(0)
+    }
+
+    /// What the services that select a pod, and its controller, select together; nothing if there are none.
+    pub fn siblings(&self, pod: &Pod) -> Option<LabelSelector> {
+        let namespace = &pod.key.namespace;
+        let first = PodKey {
+            namespace: namespace.clone(),
+            name: String::new(),
+        };
+        let mut labels = BTreeMap::new();
+        let services = self.groups.range((GroupKind::Service, first)..);
+        let services = services.take_while(|((kind, key), _)| {
+            *kind == GroupKind::Service && key.namespace == *namespace
+        });
+        for (_, selector) in services {
+            if selector::labels(Some(selector), &pod.labels) {
+                labels.extend(selector.match_labels.clone().unwrap_or_default());
+            }
+        }
+        let mut expressions = Vec::new();
+        let controller = pod.wishes.controller.as_ref();
+        if let Some(selector) = controller.and_then(|(kind, name)| {
+            let key = PodKey {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            };
+            self.groups.get(&(*kind, key))
+        }) {
+            let equal = selector.match_labels.iter().flatten();
+            expressions.extend(equal.map(|(key, value)| LabelSelectorRequirement {
+                key: key.clone(),
+                operator: "In".to_owned(),
+                values: Some(vec![value.clone()]),
+            }));
+            expressions.extend(selector.match_expressions.iter().flatten().cloned());
+        }
+        let together = LabelSelector {
+            match_labels: Some(labels),
+            match_expressions: Some(expressions),
+        };
+        (!selector::is_empty(Some(&together))).then_some(together)
+    }
+
+    /// A service or a controller of pods was added or changed.
+    pub fn apply_group(&mut self, kind: GroupKind, key: PodKey, selector: LabelSelector) {
+        self.groups.insert((kind, key), selector);
+    }
+
+    /// A service or a controller of pods is gone.
+    pub fn delete_group(&mut self, kind: GroupKind, key: &PodKey) {
+        self.groups.remove(&(kind, key.clone()));
+    }
+
+    /// Only these services, or controllers of one kind, are left.
+    pub fn retain_groups(&mut self, kind: GroupKind, keys: &BTreeSet<PodKey>) {
+        self.groups
+            .retain(|(other, key), _| *other != kind || keys.contains(key));
+    }
+
     /// Whether a pod is placed by us and not yet seen back.
     pub fn is_assumed(&self, key: &PodKey) -> bool {
         self.assumed.contains(key)
@@ -133,21 +317,92 @@ impl Cluster {
         self.namespaces.remove(name);
     }
 
+    /// Every disruption budget with its namespace and name.
+    pub fn budgets(&self) -> impl Iterator<Item = (&PodKey, &Budget)> {
+        self.budgets.iter()
+    }
+
+    /// A disruption budget was added or changed.
+    pub fn apply_budget(&mut self, key: PodKey, budget: Budget) {
+        self.budgets.insert(key, budget);
+    }
+
+    /// A disruption budget is gone.
+    pub fn delete_budget(&mut self, key: &PodKey) {
+        self.budgets.remove(key);
+    }
+
+    /// The node where others gave way to a waiting pod.
+    pub fn nomination(&self, key: &PodKey) -> Option<&str> {
+        self.nominations.get(key).map(String::as_str)
+    }
+
+    /// Waiting pods for which others gave way, with the node.
+    pub fn nominations(&self) -> impl Iterator<Item = (&Pod, &str)> {
+        self.nominations
+            .iter()
+            .filter_map(|(key, node)| Some((self.pods.get(key)?, node.as_str())))
+    }
+
+    /// Others give way to a waiting pod on this node, or nowhere any more.
+    pub fn nominate(&mut self, key: &PodKey, node: Option<String>) {
+        match node {
+            Some(node) => drop(self.nominations.insert(key.clone(), node)),
+            None => drop(self.nominations.remove(key)),
+        }
+    }
+
+    /// Takes a pod away to see what would be without it; [`Cluster::put_back`] undoes it.
+    pub fn take_out(&mut self, key: &PodKey) -> Option<Pod> {
+        self.release(key);
+        self.exclusive.remove(key);
+        self.sociable.remove(key);
+        self.pods.remove(key)
+    }
+
+    /// Puts back what [`Cluster::take_out`] gave.
+    pub fn put_back(&mut self, pod: Pod) {
+        if holds(&pod) {
+            self.charge(&pod);
+        }
+        self.index(&pod);
+        self.pods.insert(pod.key.clone(), pod);
+    }
+
     /// A node was added or changed. True if anything that placing looks at is different.
     pub fn apply_node(&mut self, node: Node) -> bool {
         let state = self.nodes.entry(node.name.clone()).or_default();
-        let changed = state.node.as_ref() != Some(&node);
+        let before = state.node.take();
+        let is_alike = before
+            .as_ref()
+            .is_some_and(|before| before.filters_alike(&node));
+        for image in node.images.ids() {
+            *self.images.entry(image).or_default() += 1;
+        }
         state.node = Some(node);
-        changed
+        self.forget_images(before.as_ref());
+        !is_alike
+    }
+
+    fn forget_images(&mut self, node: Option<&Node>) {
+        for image in node.iter().flat_map(|node| node.images.ids()) {
+            if let Some(count) = self.images.get_mut(&image) {
+                *count -= 1;
+                if *count == 0 {
+                    self.images.remove(&image);
+                }
+            }
+        }
     }
 
     /// A node is gone. Its pods remain known until they are deleted.
     pub fn delete_node(&mut self, name: &str) {
         if let Some(state) = self.nodes.get_mut(name) {
-            state.node = None;
+            let node = state.node.take();
             if state.pods.is_empty() {
                 self.nodes.remove(name);
             }
+            self.forget_images(node.as_ref());
         }
     }
 
@@ -164,6 +419,18 @@ impl Cluster {
                 pod.node = before.and_then(|before| before.node.clone());
             }
         }
+        // A status that says nothing new may be older than what was decided here.
+        if pod.node.is_some() || pod.phase == Phase::Terminal || pod.deleting || replaced {
+            self.nominations.remove(&key);
+        }
+        let waits = pod.node.is_none() && pod.phase != Phase::Terminal && !pod.deleting;
+        let told = before.and_then(|before| before.nominated.as_ref());
+        if waits && (replaced || told != pod.nominated.as_ref()) {
+            match &pod.nominated {
+                Some(node) => drop(self.nominations.insert(key.clone(), node.clone())),
+                None => drop(self.nominations.remove(&key)),
+            }
+        }
         let held = before.is_some_and(holds);
         let elsewhere = before.is_some_and(|before| before.node != pod.node);
         self.release(&key);
@@ -171,11 +438,7 @@ impl Cluster {
         if holds_now {
             self.charge(&pod);
         }
-        if pod.anti_affinity.is_empty() {
-            self.exclusive.remove(&key);
-        } else {
-            self.exclusive.insert(key.clone());
-        }
+        self.index(&pod);
         self.pods.insert(key, pod);
         PodEffect {
             freed: held && (!holds_now || replaced || elsewhere),
@@ -188,6 +451,8 @@ impl Cluster {
         self.release(key);
         self.assumed.remove(key);
         self.exclusive.remove(key);
+        self.sociable.remove(key);
+        self.nominations.remove(key);
         self.pods.remove(key)
     }
 
@@ -197,6 +462,7 @@ impl Cluster {
             return false;
         };
         self.release(key);
+        self.nominations.remove(key);
         pod.node = Some(node.to_owned());
         self.charge(&pod);
         self.assumed.insert(key.clone());
@@ -216,6 +482,22 @@ impl Cluster {
         true
     }
 
+    /// Remembers which rules of a pod others have to look at.
+    fn index(&mut self, pod: &Pod) {
+        let note = |set: &mut BTreeSet<PodKey>, is_in: bool| {
+            if is_in {
+                set.insert(pod.key.clone());
+            } else {
+                set.remove(&pod.key);
+            }
+        };
+        note(&mut self.exclusive, !pod.anti_affinity.is_empty());
+        note(
+            &mut self.sociable,
+            !pod.wishes.affinity.is_empty() || pod.wishes.preferences.is_some(),
+        );
+    }
+
     fn charge(&mut self, pod: &Pod) {
         let Some(name) = &pod.node else { return };
         let state = self.nodes.entry(name.clone()).or_default();
@@ -223,6 +505,10 @@ impl Cluster {
             state.used.add(&pod.node_request);
             state.scored.0 += pod.scored.0;
             state.scored.1 += pod.scored.1;
+            *state.priorities.entry(pod.priority).or_default() += 1;
+            for claim in named_claims(pod) {
+                *self.claim_users.entry(claim).or_default() += 1;
+            }
         }
     }
 
@@ -238,12 +524,46 @@ impl Cluster {
             state.used.subtract_listed(&pod.node_request);
             state.scored.0 -= pod.scored.0;
             state.scored.1 -= pod.scored.1;
+            if let Some(count) = state.priorities.get_mut(&pod.priority) {
+                *count -= 1;
+                if *count == 0 {
+                    state.priorities.remove(&pod.priority);
+                }
+            }
+            for claim in named_claims(pod) {
+                if let Some(count) = self.claim_users.get_mut(&claim) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.claim_users.remove(&claim);
+                    }
+                }
+            }
         }
         if state.pods.is_empty() && state.node.is_none() {
             let name = name.clone();
             self.nodes.remove(&name);
         }
     }
+}
+
+/// A selector of these labels.
+pub fn labelled(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(labels),
+        ..LabelSelector::default()
+    }
+}
+
+/// Claims that a pod names itself.
+fn named_claims(pod: &Pod) -> impl Iterator<Item = PodKey> {
+    let claims = pod
+        .volumes
+        .iter()
+        .flat_map(|volumes| volumes.named_claims());
+    claims.map(|claim| PodKey {
+        namespace: pod.key.namespace.clone(),
+        name: claim.name.clone(),
+    })
 }
 
 /// Whether a pod takes anything from a node.

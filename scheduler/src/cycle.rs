@@ -1,11 +1,12 @@
 //! One attempt to place a pod: filter, score, choose. Pure; what follows from it is done by the caller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cache::Cache;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::{Attempt, Plugins, Rejection};
 use crate::pod::Pod;
+use crate::preemption::{self, Candidate};
 use crate::profile::Profile;
 use crate::score;
 
@@ -21,6 +22,13 @@ pub enum Outcome {
     },
     /// No node will do.
     Rejected(Verdict),
+    /// No node will do now, but one will when these pods are gone.
+    Preempting {
+        /// As things are.
+        verdict: Verdict,
+        /// Who gives way where.
+        candidate: Candidate,
+    },
 }
 
 /// Why no node will do.
@@ -32,6 +40,8 @@ pub struct Verdict {
     pub rejected_by: Plugins,
     /// Every node with why it was ruled out.
     pub nodes: Vec<(String, Rejection)>,
+    /// The node that the pod was nominated for, if any, is void.
+    pub clears_nomination: bool,
 }
 
 impl Verdict {
@@ -47,39 +57,133 @@ impl Verdict {
     }
 }
 
-/// Looks for a node. `turn` decides between nodes of equal score, so that they are used in turn.
+/// Looks for a node, or for pods that can give way. In a large cluster the search ends when enough nodes are possible ([`Profile::enough`]).
+/// `turn` decides where it begins and between nodes of equal score, so that they are used in turn. The cluster is afterwards as it was.
 pub fn attempt(
     profile: &Profile,
-    cluster: &Cluster,
+    cluster: &mut Cluster,
     cache: &Cache,
     pod: &Pod,
     turn: usize,
 ) -> Outcome {
-    let attempt = Attempt::new(cluster, cache, pod);
+    match place(profile, cluster, cache, pod, turn) {
+        Ok(placed) => placed,
+        Err(rejected) => post_filter(profile, cluster, cache, pod, rejected, turn),
+    }
+}
+
+fn post_filter(
+    profile: &Profile,
+    cluster: &mut Cluster,
+    cache: &Cache,
+    pod: &Pod,
+    rejected: Vec<(String, Rejection)>,
+    turn: usize,
+) -> Outcome {
+    let mut verdict = verdict(rejected);
+    if verdict.nodes.is_empty() {
+        verdict.clears_nomination = true;
+        return Outcome::Rejected(verdict);
+    }
+    let Some(args) = profile.preemption else {
+        return Outcome::Rejected(verdict);
+    };
+    let nodes = &verdict.nodes;
+    match preemption::preempt(&profile.filters, args, cluster, cache, pod, nodes, turn) {
+        Ok(candidate) => Outcome::Preempting { verdict, candidate },
+        Err(refusal) => {
+            verdict.message = format!("{} preemption: {}", verdict.message, refusal.message);
+            verdict.clears_nomination = refusal.clears_nomination;
+            Outcome::Rejected(verdict)
+        }
+    }
+}
+
+/// The chosen node, or why each node was ruled out.
+fn place(
+    profile: &Profile,
+    cluster: &mut Cluster,
+    cache: &Cache,
+    pod: &Pod,
+    turn: usize,
+) -> Result<Outcome, Vec<(String, Rejection)>> {
+    let claimed = claimed(profile, cluster, cache, pod);
+    let cluster = &*cluster;
+    let attempt = Attempt::new(&profile.filters, cluster, cache, pod);
+    let examine = |node: &Node, state: &NodeState| match claimed.get(&node.name) {
+        Some(rejection) => Err(rejection.clone()),
+        None => attempt.examine(node, state),
+    };
+    let nominated = cluster
+        .nomination(&pod.key)
+        .and_then(|name| cluster.node(name));
+    if let Some((node, state)) = nominated.and_then(|state| Some((state.node.as_ref()?, state)))
+        && examine(node, state).is_ok()
+    {
+        return Ok(Outcome::Placed {
+            node: node.name.clone(),
+            feasible: 1,
+        });
+    }
     let mut feasible = Vec::new();
     let mut rejected = Vec::new();
-    for (node, state) in cluster.nodes() {
-        match attempt.examine(&profile.filters, node, state) {
+    let nodes: Vec<_> = cluster.nodes().collect();
+    let enough = profile.enough(nodes.len());
+    let begin = if enough < nodes.len() {
+        turn.wrapping_mul(enough) % nodes.len()
+    } else {
+        0
+    };
+    let (behind, ahead) = nodes.split_at(begin);
+    for (node, state) in ahead.iter().chain(behind).copied() {
+        if feasible.len() == enough {
+            break;
+        }
+        match examine(node, state) {
             Ok(()) => feasible.push((node, state)),
             Err(rejection) => rejected.push((node.name.clone(), rejection)),
         }
     }
     let count = feasible.len();
     if count == 0 {
-        return Outcome::Rejected(verdict(rejected));
+        // whatever the search began with, those who read the verdict see one order
+        rejected.rotate_right(begin);
+        return Err(rejected);
     }
     let totals = if count == 1 {
         vec![0]
     } else {
-        score::totals(&profile.scores, pod, &feasible, cache)
+        score::totals(&profile.scores, pod, &feasible, cluster, cache)
     };
     let best = totals.iter().copied().max().unwrap_or(0);
     let equals: Vec<usize> = (0..count).filter(|index| totals[*index] == best).collect();
     let (node, _) = feasible[equals[turn % equals.len()]];
-    Outcome::Placed {
+    Ok(Outcome::Placed {
         node: node.name.clone(),
         feasible: count,
+    })
+}
+
+/// Nodes that would not do if the pods nominated there, of at least the same priority, had what they wait for.
+pub(crate) fn claimed(
+    profile: &Profile,
+    cluster: &mut Cluster,
+    cache: &Cache,
+    pod: &Pod,
+) -> BTreeMap<String, Rejection> {
+    let nodes: BTreeSet<String> = cluster
+        .nominations()
+        .filter(|(other, _)| other.priority >= pod.priority && other.key != pod.key)
+        .map(|(_, node)| node.to_owned())
+        .collect();
+    let mut claimed = BTreeMap::new();
+    for node in nodes {
+        if let Err(rejection) = preemption::fits(&profile.filters, cluster, cache, pod, &node, &[])
+        {
+            claimed.insert(node, rejection);
+        }
     }
+    claimed
 }
 
 pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
@@ -92,19 +196,28 @@ pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
             .collect()
     };
     Verdict {
-        message: message(&nodes),
+        message: if nodes.is_empty() {
+            "no nodes available to schedule pods".to_owned()
+        } else {
+            let reasons = nodes.iter().flat_map(|(_, rejection)| &rejection.reasons);
+            let mut first = reasons.clone();
+            match first.next() {
+                Some(reason) if nodes.iter().all(|(_, rejection)| rejection.everywhere) => {
+                    format!("0/{} nodes are available: {reason}.", nodes.len())
+                }
+                _ => message(nodes.len(), reasons.map(AsRef::as_ref)),
+            }
+        },
         rejected_by,
         nodes,
+        clears_nomination: false,
     }
 }
 
 /// `0/3 nodes are available: 1 cannot align pod, 2 Insufficient cpu.` Sorted as text, numbers included, as others print it.
-fn message(nodes: &[(String, Rejection)]) -> String {
-    if nodes.is_empty() {
-        return "no nodes available to schedule pods".to_owned();
-    }
+pub(crate) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in nodes.iter().flat_map(|(_, rejection)| &rejection.reasons) {
+    for reason in reasons {
         *counts.entry(reason).or_default() += 1;
     }
     let mut parts: Vec<String> = counts
@@ -112,23 +225,18 @@ fn message(nodes: &[(String, Rejection)]) -> String {
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
     parts.sort();
-    format!(
-        "0/{} nodes are available: {}.",
-        nodes.len(),
-        parts.join(", ")
-    )
+    format!("0/{nodes} nodes are available: {}.", parts.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Mode, Settings};
-    use crate::cluster::Node;
-    use crate::filter::Plugin;
-    use crate::testing::{mk_node, mk_pod};
+    use crate::filter::{Filters, Plugin};
+    use crate::testing::{mk_cache, mk_node, mk_pod};
     use k8s_openapi::api::core::v1::Taint;
     use nrt::decode::NodeTopology;
-    use scheduler_config::args::{ForeignPodsDetect, NodeResourceTopologyMatchArgs, ResyncMethod};
+    use scheduler_config::args::NodeResourceTopologyMatchArgs;
+    use scheduler_config::default_plugins::ScoringStrategy;
     use topology::mask::ZoneId;
     use topology::policy::{ManagerConfig, Policy};
     use topology::zone::{Amounts, Zone};
@@ -136,17 +244,19 @@ mod tests {
     fn mk_profile() -> Profile {
         Profile {
             name: "topo".to_owned(),
-            filters: vec![
-                Plugin::NodeUnschedulable,
-                Plugin::TaintToleration,
-                Plugin::NodeAffinity,
-                Plugin::NodeResourcesFit,
-                Plugin::NodeResourceTopologyMatch,
-                Plugin::Volumes,
-            ],
+            filters: Filters::from(
+                &[
+                    Plugin::NodeUnschedulable,
+                    Plugin::TaintToleration,
+                    Plugin::NodeAffinity,
+                    Plugin::NodeResourcesFit,
+                    Plugin::NodeResourceTopologyMatch,
+                    Plugin::VolumeBinding,
+                ][..],
+            ),
             scores: vec![
                 score::Weighted {
-                    plugin: score::Plugin::NodeResourcesFit,
+                    plugin: score::Plugin::NodeResourcesFit(ScoringStrategy::default()),
                     weight: 1,
                 },
                 score::Weighted {
@@ -156,17 +266,10 @@ mod tests {
                     weight: 1,
                 },
             ],
+            preemption: None,
+            percentage_of_nodes_to_score: 0,
+            volume_timeout: std::time::Duration::ZERO,
         }
-    }
-
-    fn mk_cache() -> Cache {
-        Cache::new(Settings {
-            mode: Mode::OverReserve,
-            foreign: ForeignPodsDetect::All,
-            method: ResyncMethod::Autodetect,
-            profiles: ["topo".to_owned()].into(),
-            trace: false,
-        })
     }
 
     fn mk_nrt(zones: &[&str]) -> NodeTopology {
@@ -193,12 +296,13 @@ mod tests {
                 ..ManagerConfig::default()
             },
             fingerprint: None,
+            placement: None,
         }
     }
 
     #[test]
     fn the_only_node_with_a_fitting_zone_is_chosen() {
-        let (mut cluster, mut cache) = (Cluster::new(), mk_cache());
+        let (mut cluster, mut cache) = (Cluster::new(), mk_cache(true));
         for name in ["a", "b", "c"] {
             cluster.apply_node(mk_node(name, "cpu=8 memory=8Gi"));
         }
@@ -207,7 +311,7 @@ mod tests {
         cache.apply_nrt("b", mk_nrt(&["cpu=6 memory=4Gi", "cpu=2 memory=4Gi"]));
         cache.apply_nrt("c", mk_nrt(&[split, split]));
         let pod = mk_pod("p", "cpu=5 memory=1Gi");
-        let outcome = attempt(&mk_profile(), &cluster, &cache, &pod, 0);
+        let outcome = attempt(&mk_profile(), &mut cluster, &cache, &pod, 0);
         assert_eq!(
             outcome,
             Outcome::Placed {
@@ -219,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_message_counts_every_reason_in_text_order() {
-        let (mut cluster, mut cache) = (Cluster::new(), mk_cache());
+        let (mut cluster, mut cache) = (Cluster::new(), mk_cache(true));
         let taint = Taint {
             key: "k".to_owned(),
             effect: "NoSchedule".to_owned(),
@@ -238,7 +342,8 @@ mod tests {
             cluster.apply_node(mk_node(&format!("worker-{index}"), "cpu=2 memory=1Gi"));
         }
         let pod = mk_pod("p", "cpu=5 memory=1Gi");
-        let Outcome::Rejected(verdict) = attempt(&mk_profile(), &cluster, &cache, &pod, 0) else {
+        let Outcome::Rejected(verdict) = attempt(&mk_profile(), &mut cluster, &cache, &pod, 0)
+        else {
             panic!("no node fits");
         };
         assert_eq!(
@@ -259,11 +364,39 @@ mod tests {
     }
 
     #[test]
+    fn terms_that_contradict_each_other_are_told_once() {
+        let mut cluster = Cluster::new();
+        for name in ["a", "b"] {
+            cluster.apply_node(mk_node(name, "cpu=8"));
+        }
+        let named = |name: &str| serde_json::json!({"key": "metadata.name", "operator": "In", "values": [name]});
+        let mut pod = mk_pod("p", "cpu=1");
+        let mut message = |fields: &[serde_json::Value]| {
+            pod.wishes.node_affinity = serde_json::from_value(serde_json::json!({
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]},
+            }))
+            .ok();
+            match attempt(&mk_profile(), &mut cluster, &mk_cache(true), &pod, 0) {
+                Outcome::Rejected(verdict) => verdict.message,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(
+            message(&[named("a"), named("b")]),
+            "0/2 nodes are available: pod affinity terms conflict."
+        );
+        assert_eq!(
+            message(&[named("c")]),
+            "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+        );
+    }
+
+    #[test]
     fn an_empty_cluster_has_its_own_message() {
         let Outcome::Rejected(verdict) = attempt(
             &mk_profile(),
-            &Cluster::new(),
-            &mk_cache(),
+            &mut Cluster::new(),
+            &mk_cache(true),
             &mk_pod("p", ""),
             0,
         ) else {
@@ -274,7 +407,7 @@ mod tests {
 
     #[test]
     fn equal_nodes_are_used_in_turn() {
-        let (mut cluster, cache) = (Cluster::new(), mk_cache());
+        let (mut cluster, cache) = (Cluster::new(), mk_cache(true));
         for name in ["a", "b"] {
             cluster.apply_node(mk_node(name, "cpu=8 memory=8Gi"));
         }
@@ -282,7 +415,7 @@ mod tests {
             .map(|turn| {
                 attempt(
                     &mk_profile(),
-                    &cluster,
+                    &mut cluster,
                     &cache,
                     &mk_pod("p", "cpu=1 memory=1Gi"),
                     turn,
@@ -290,7 +423,7 @@ mod tests {
             })
             .map(|outcome| match outcome {
                 Outcome::Placed { node, .. } => node,
-                Outcome::Rejected(verdict) => verdict.message,
+                other => panic!("{other:?}"),
             })
             .collect();
         assert_eq!(chosen, ["a", "b", "a"]);
@@ -298,7 +431,7 @@ mod tests {
 
     #[test]
     fn the_emptier_node_is_preferred() {
-        let (mut cluster, cache) = (Cluster::new(), mk_cache());
+        let (mut cluster, cache) = (Cluster::new(), mk_cache(true));
         for name in ["a", "b"] {
             cluster.apply_node(mk_node(name, "cpu=8 memory=8Gi"));
         }
@@ -309,7 +442,7 @@ mod tests {
         for turn in 0..2 {
             let outcome = attempt(
                 &mk_profile(),
-                &cluster,
+                &mut cluster,
                 &cache,
                 &mk_pod("p", "cpu=1 memory=1Gi"),
                 turn,
@@ -325,18 +458,49 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_a_claim_is_rejected_with_the_reason() {
-        let mut cluster = Cluster::new();
-        cluster.apply_node(mk_node("a", "cpu=8"));
-        let mut pod = mk_pod("p", "cpu=1");
-        pod.wishes.volumes = Some("claims are not supported");
-        let Outcome::Rejected(verdict) = attempt(&mk_profile(), &cluster, &mk_cache(), &pod, 0)
-        else {
-            panic!("claims are refused");
-        };
-        assert_eq!(
-            verdict.message,
-            "0/1 nodes are available: 1 claims are not supported."
-        );
+    fn a_large_cluster_is_searched_in_parts_that_follow_each_other() {
+        let (mut cluster, cache) = (Cluster::new(), mk_cache(true));
+        let name = |number: usize| format!("n{number:04}");
+        for number in 0..500 {
+            cluster.apply_node(mk_node(&name(number), "cpu=8 memory=8Gi"));
+        }
+        let pod = mk_pod("p", "cpu=1 memory=1Gi");
+        // 46 percent of 500 nodes
+        for (turn, (first, equal)) in [(0, 0), (230, 1), (460, 2), (190, 3)]
+            .into_iter()
+            .enumerate()
+        {
+            let expected = Outcome::Placed {
+                node: name((first + equal) % 500),
+                feasible: 230,
+            };
+            assert_eq!(
+                attempt(&mk_profile(), &mut cluster, &cache, &pod, turn),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn the_only_node_of_a_large_cluster_is_found_from_wherever_the_search_begins() {
+        let (mut cluster, cache) = (Cluster::new(), mk_cache(true));
+        for number in 0..300 {
+            let cpu = if number == 7 { 8 } else { 1 };
+            cluster.apply_node(mk_node(
+                &format!("n{number:04}"),
+                &format!("cpu={cpu} memory=8Gi"),
+            ));
+        }
+        let pod = mk_pod("p", "cpu=4 memory=1Gi");
+        for turn in 0..4 {
+            let expected = Outcome::Placed {
+                node: "n0007".to_owned(),
+                feasible: 1,
+            };
+            assert_eq!(
+                attempt(&mk_profile(), &mut cluster, &cache, &pod, turn),
+                expected
+            );
+        }
     }
 }

@@ -4,37 +4,47 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::admin::Gate;
 use daemon::lease::Leadership;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Client;
 use nrt::decode::NodeTopology;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::bind;
 use crate::cache::Cache;
-use crate::cluster::{Cluster, Node};
+use crate::cluster::{Budget, Cluster, GroupKind, Node};
 use crate::cycle::{Outcome, Verdict, attempt};
-use crate::filter::{Plugin, Plugins};
+use crate::evict;
+use crate::filter::{Plugin, Plugins, volumes};
 use crate::metrics::{AttemptResult, Metrics};
 use crate::pod::{Phase, Pod, PodKey};
+use crate::preemption::{self, Candidate};
 use crate::profile::Profile;
 use crate::queue::{Popped, Queue};
-use crate::report::{Happening, Reporter};
+use crate::report::{Happening, Nomination, Reporter};
 use crate::status_dump::{self, StatusDump};
+use crate::storage::{Kind, Object, Progress, Reservation, Storage};
+use crate::volume_bind::{self, Changes};
 use crate::watch::Change;
 
 /// Changes that are taken before the next attempt.
 const BATCH: usize = 512;
+/// Kinds of objects that must be known before anything is placed.
+const KINDS: usize = 5;
 /// With nothing to do, the loop turns so often all the same.
 const IDLE: Duration = Duration::from_secs(10);
 /// Sizes are published so often at most: counting takes time that attempts need.
 const SIZES: Duration = Duration::from_secs(1);
+/// Bindings that the API server is asked for at once: each takes a connection, and one that has to be opened costs more than a binding.
+const BINDINGS: usize = 32;
 
 /// What the loop is told.
 #[derive(Debug)]
@@ -47,18 +57,61 @@ pub enum Message {
     Topology(Change<(String, NodeTopology), String>),
     /// A namespace changed.
     Namespace(Change<(String, BTreeMap<String, String>), String>),
+    /// A disruption budget changed.
+    Budget(Change<(PodKey, Budget), PodKey>),
+    /// A service, or a controller of this kind, changed.
+    Group(GroupKind, Change<(PodKey, Option<LabelSelector>), PodKey>),
+    /// An object that volumes depend on changed.
+    Storage(Kind, Box<Change<(PodKey, Object), PodKey>>),
+    /// The objects of this kind may not be listed.
+    StorageRefused(Kind),
+    /// The API server was told which volumes a pod gets.
+    VolumesWritten(Box<VolumesWritten>),
     /// A binding ended.
     Bound(Box<Binding>),
+    /// The pods that give way to this one were told so.
+    Preempted(Box<Preemption>),
+}
+
+/// Evictions for a pod that were tried.
+#[derive(Debug)]
+pub struct Preemption {
+    pod: PodKey,
+    rejected_by: Plugins,
+}
+
+/// A pod with the node that was chosen for it.
+#[derive(Debug)]
+struct Placement {
+    pod: Pod,
+    node: String,
+    popped: Popped,
+    started: Instant,
 }
 
 /// A binding that was tried.
 #[derive(Debug)]
 pub struct Binding {
-    pod: Pod,
-    node: String,
-    popped: Popped,
-    started: Instant,
+    placement: Placement,
     result: Result<(), bind::Error>,
+}
+
+/// Volumes and claims that were written, or should have been.
+#[derive(Debug)]
+pub struct VolumesWritten {
+    waiting: Waiting,
+    result: Result<Vec<u64>, volume_bind::Error>,
+}
+
+/// A pod whose volumes are being bound.
+#[derive(Debug)]
+struct Waiting {
+    placement: Placement,
+    reservation: Reservation,
+    /// The versions of the written objects.
+    written: Vec<u64>,
+    timeout: Duration,
+    deadline: Instant,
 }
 
 /// What [`Engine::run`] waits for before it schedules: nothing if stopped, the lease if one was wanted.
@@ -70,6 +123,8 @@ pub struct Engine {
     cluster: Cluster,
     cache: Cache,
     queue: Queue,
+    /// How many kinds must be known before anything is placed.
+    kinds: usize,
     /// Kinds that were listed completely.
     synced: BTreeSet<&'static str>,
     topologies: BTreeSet<String>,
@@ -80,7 +135,16 @@ pub struct Engine {
     metrics: Metrics,
     channel: mpsc::Sender<Message>,
     bindings: JoinSet<()>,
+    connections: Arc<Semaphore>,
     dump: Option<StatusDump>,
+    /// Told once that a pod needs to know of volumes.
+    storage_wanted: CancellationToken,
+    /// Kinds that volumes depend on and that may still be listed for the first time.
+    awaited: BTreeSet<Kind>,
+    /// Pods whose volumes are being bound, by uid.
+    waiting: BTreeMap<String, Waiting>,
+    /// Something changed that they may wait for.
+    volumes_changed: bool,
 }
 
 impl Engine {
@@ -99,6 +163,7 @@ impl Engine {
             cluster: Cluster::new(),
             cache,
             queue,
+            kinds: KINDS,
             synced: BTreeSet::new(),
             topologies: BTreeSet::new(),
             namespaces: BTreeSet::new(),
@@ -108,7 +173,12 @@ impl Engine {
             metrics,
             channel,
             bindings: JoinSet::new(),
+            connections: Arc::new(Semaphore::new(BINDINGS)),
             dump: None,
+            storage_wanted: CancellationToken::new(),
+            awaited: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            volumes_changed: false,
         }
     }
 
@@ -116,6 +186,22 @@ impl Engine {
     #[must_use]
     pub fn with_dump(mut self, dump: Option<StatusDump>) -> Self {
         self.dump = dump;
+        self
+    }
+
+    /// Waits for services and controllers of pods as well: they tell which pods are spread by default.
+    #[must_use]
+    pub fn with_groups(mut self) -> Self {
+        self.kinds += GroupKind::ALL.len();
+        self
+    }
+
+    /// Cancels `wanted` when the first pod comes that cannot be judged without knowing of volumes; such pods wait for what it starts.
+    #[must_use]
+    pub fn with_storage(mut self, wanted: CancellationToken) -> Self {
+        *self.cluster.storage_mut() = Storage::unknown();
+        self.awaited = Kind::ALL.into();
+        self.storage_wanted = wanted;
         self
     }
 
@@ -137,9 +223,11 @@ impl Engine {
             if active {
                 self.attempt_next();
             }
-            let wake = if active { self.next_attempt() } else { None };
+            let ready = active && self.queue.is_ready();
+            let wake = if active { self.queue.next_wake() } else { None };
             let idle = Instant::now() + IDLE;
-            let limit = [wake, self.cache.next_expiry()]
+            let volumes = self.waiting.values().map(|waiting| waiting.deadline).min();
+            let limit = [wake, self.cache.next_expiry(), volumes]
                 .into_iter()
                 .flatten()
                 .fold(idle, Instant::min);
@@ -175,11 +263,14 @@ impl Engine {
                         synced.open();
                     }
                 }
+                // a timer would round up to its next tick
+                () = tokio::task::yield_now(), if ready => {}
                 () = tokio::time::sleep_until(limit) => {}
             }
             while self.bindings.try_join_next().is_some() {}
             let expired = self.cache.expire(Instant::now());
             self.wake_if(expired, Plugin::NodeResourceTopologyMatch);
+            self.check_volumes(Instant::now());
             self.dump_checks();
             if Instant::now() >= sizes_due {
                 self.publish_sizes();
@@ -208,17 +299,7 @@ impl Engine {
     }
 
     fn is_synced(&self) -> bool {
-        self.synced.len() == 4
-    }
-
-    /// At once while pods are ready, else when the next one wakes.
-    fn next_attempt(&self) -> Option<Instant> {
-        let lengths = self.queue.lengths();
-        if lengths.active + lengths.backoff > 0 {
-            Some(Instant::now())
-        } else {
-            self.queue.next_wake()
-        }
+        self.synced.len() == self.kinds
     }
 
     fn publish_sizes(&self) {
@@ -304,8 +385,75 @@ impl Engine {
                     self.synced.insert("namespaces");
                 }
             },
+            Message::Budget(change) => match change {
+                Change::Apply((key, budget)) => self.cluster.apply_budget(key, budget),
+                Change::Delete(key) => self.cluster.delete_budget(&key),
+                Change::Synced(keys) => {
+                    let known = self.cluster.budgets().map(|(key, _)| key);
+                    let gone: Vec<PodKey> =
+                        known.filter(|key| !keys.contains(key)).cloned().collect();
+                    for key in &gone {
+                        self.cluster.delete_budget(key);
+                    }
+                    self.synced.insert("poddisruptionbudgets");
+                }
+            },
+            Message::Group(kind, change) => match change {
+                Change::Apply((key, Some(selector))) => {
+                    self.cluster.apply_group(kind, key, selector);
+                }
+                Change::Apply((key, None)) | Change::Delete(key) => {
+                    self.cluster.delete_group(kind, &key);
+                }
+                Change::Synced(keys) => {
+                    self.cluster.retain_groups(kind, &keys);
+                    self.synced.insert(kind.plural());
+                }
+            },
+            Message::Storage(kind, change) => self.apply_storage(kind, *change),
+            Message::StorageRefused(kind) => {
+                if self.awaited.remove(&kind) {
+                    tracing::warn!(
+                        kind = kind.plural(),
+                        "May not be listed: pods with claims are not placed until it may, all others are"
+                    );
+                    self.wake_for_volumes();
+                }
+            }
+            Message::VolumesWritten(written) => self.volumes_written(*written),
             Message::Bound(binding) => self.bound(*binding),
+            Message::Preempted(preemption) => {
+                let Preemption { pod, rejected_by } = *preemption;
+                self.queue.failed(&pod, rejected_by, Instant::now());
+                // What went meanwhile woke nobody.
+                self.queue.wake(&pod);
+            }
         }
+    }
+
+    fn apply_storage(&mut self, kind: Kind, change: Change<(PodKey, Object), PodKey>) {
+        self.volumes_changed = true;
+        let storage = self.cluster.storage_mut();
+        let may_help = match change {
+            Change::Apply((key, object)) => storage.apply(key, object),
+            Change::Delete(key) => {
+                storage.delete(kind, &key);
+                kind == Kind::VolumeAttachment
+            }
+            Change::Synced(keys) => {
+                storage.retain(kind, &keys);
+                self.awaited.remove(&kind);
+                true
+            }
+        };
+        if may_help {
+            self.wake_for_volumes();
+        }
+    }
+
+    fn wake_for_volumes(&mut self) {
+        self.queue
+            .wake_rejected_by(volumes::PLUGINS.into_iter().collect());
     }
 
     fn delete_topology(&mut self, name: &str) {
@@ -340,6 +488,9 @@ impl Engine {
             .any(|profile| profile.name == pod.scheduler);
         let waits = pod.node.is_none() && pod.phase != Phase::Terminal && !pod.deleting;
         if ours && waits {
+            if needs_objects(pod) {
+                self.storage_wanted.cancel();
+            }
             let gated = !pod.wishes.gates.is_empty();
             self.queue
                 .upsert(&key, &pod.uid, pod.priority, gated, Instant::now());
@@ -363,17 +514,22 @@ impl Engine {
         let Some(pod) = self.cluster.delete_pod(key) else {
             return;
         };
+        if self.waiting.remove(&pod.uid).is_some() {
+            self.release_volumes(&pod);
+        }
         let Some(node) = &pod.node else { return };
         let changed = self.cache.delete_pod(node, key, Instant::now());
         self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
         self.freed();
     }
 
-    /// A pod left a node: whoever waited for room, ports or distance may have it now.
+    /// A pod left a node: whoever waited for room, ports, volumes or distance may have it now.
     fn freed(&mut self) {
         let plugins = [
             Plugin::NodeResourcesFit,
             Plugin::NodePorts,
+            Plugin::VolumeRestrictions,
+            Plugin::NodeVolumeLimits,
             Plugin::PodTopologySpread,
             Plugin::InterPodAffinity,
         ];
@@ -404,38 +560,248 @@ impl Engine {
             self.queue.remove(&popped.key);
             return;
         };
+        if !self.awaited.is_empty() && profile.looks_at_volumes() && needs_objects(&pod) {
+            // what it takes to judge it is on its way
+            let rejected_by = volumes::PLUGINS.into_iter().collect();
+            self.queue.failed(&pod.key, rejected_by, started);
+            return;
+        }
         tracing::debug!(pod = %pod.key, attempt = popped.attempts, "Attempting to schedule pod");
         self.turn = self.turn.wrapping_add(1);
-        let outcome = attempt(profile, &self.cluster, &self.cache, &pod, self.turn);
+        let outcome = attempt(profile, &mut self.cluster, &self.cache, &pod, self.turn);
         self.metrics.algorithm(started.elapsed());
+        let volume_timeout = profile
+            .filters
+            .plugins
+            .contains(&Plugin::VolumeBinding)
+            .then_some(profile.volume_timeout);
         match outcome {
             Outcome::Placed { node, feasible } => {
                 tracing::debug!(pod = %pod.key, %node, feasible, "Node chosen");
-                self.place(pod, node, popped, started);
+                let placement = Placement {
+                    pod,
+                    node,
+                    popped,
+                    started,
+                };
+                self.place(placement, volume_timeout);
             }
-            Outcome::Rejected(verdict) => self.reject(&pod, &popped, &verdict, started),
+            Outcome::Rejected(verdict) => {
+                let nomination = if verdict.clears_nomination {
+                    self.cluster.nominate(&pod.key, None);
+                    Nomination::Change(None)
+                } else {
+                    Nomination::Keep
+                };
+                self.reject(&pod, &popped, &verdict, nomination, started);
+                self.queue
+                    .failed(&pod.key, verdict.rejected_by, Instant::now());
+            }
+            Outcome::Preempting { verdict, candidate } => {
+                let nomination = Nomination::Change(Some(candidate.node.clone()));
+                self.reject(&pod, &popped, &verdict, nomination, started);
+                self.preempt(pod, verdict.rejected_by, candidate);
+            }
         }
     }
 
-    fn place(&mut self, pod: Pod, node: String, popped: Popped, started: Instant) {
-        self.cluster.assume(&pod.key, &node);
-        self.cache.reserve(&node, &pod);
-        let (client, channel) = (self.client.clone(), self.channel.clone());
+    /// Makes others give way. The pod stays out of the queue until they were told.
+    fn preempt(&mut self, pod: Pod, rejected_by: Plugins, candidate: Candidate) {
+        let Candidate { node, victims, .. } = candidate;
+        tracing::info!(pod = %pod.key, %node, victims = ?victims.iter().map(|victim| victim.key.to_string()).collect::<Vec<_>>(), "Preempting");
+        self.metrics.preemption(victims.len());
+        for key in preemption::displaced(&self.cluster, &pod, &node) {
+            self.cluster.nominate(&key, None);
+            if let Some(other) = self.cluster.pod(&key) {
+                self.reporter
+                    .not_scheduled(other, None, Nomination::Change(None));
+            }
+        }
+        self.cluster.nominate(&pod.key, Some(node.clone()));
+        let told: Vec<_> = victims
+            .into_iter()
+            .filter(|victim| {
+                let known = self.cluster.pod(&victim.key);
+                known.is_some_and(|known| !known.deleting)
+            })
+            .collect();
+        let (client, channel, reporter) = (
+            self.client.clone(),
+            self.channel.clone(),
+            self.reporter.clone(),
+        );
         self.bindings.spawn(async move {
-            let result = bind::bind(client, &pod.key, &pod.uid, &node).await;
-            let binding = Binding {
-                pod,
-                node,
-                popped,
-                started,
-                result,
+            for victim in told {
+                match evict::evict(client.clone(), &victim, &pod.scheduler).await {
+                    Ok(()) => reporter.preempted(&victim, &pod, &node),
+                    Err(error) => {
+                        tracing::warn!(pod = %pod.key, error = %daemon::log::chain(&error), "Preemption failed");
+                    }
+                }
+            }
+            let preemption = Preemption {
+                pod: pod.key,
+                rejected_by,
             };
+            // The loop is gone only when the process ends.
+            drop(channel.send(Message::Preempted(Box::new(preemption))).await);
+        });
+    }
+
+    /// Counts a pod on its node and has its volumes, if it has any that are not bound, and itself bound.
+    fn place(&mut self, placement: Placement, volume_timeout: Option<Duration>) {
+        let Placement { pod, node, .. } = &placement;
+        self.cluster.assume(&pod.key, node);
+        self.cache.reserve(node, pod);
+        let reservation = self
+            .cluster
+            .node(node)
+            .and_then(|state| state.node.as_ref())
+            .filter(|_| volume_timeout.is_some())
+            .and_then(|node| volumes::binding::reservation(&self.cluster, pod, node));
+        match reservation.zip(volume_timeout) {
+            None => self.bind(placement),
+            Some((reservation, timeout)) => self.bind_volumes(Waiting {
+                placement,
+                reservation,
+                written: Vec::new(),
+                timeout,
+                deadline: Instant::now() + timeout,
+            }),
+        }
+    }
+
+    fn bind(&mut self, placement: Placement) {
+        let (client, channel) = (self.client.clone(), self.channel.clone());
+        let connections = Arc::clone(&self.connections);
+        self.bindings.spawn(async move {
+            // an error says that it was closed, and nobody closes it
+            let permit = connections.acquire().await;
+            let Placement { pod, node, .. } = &placement;
+            let result = bind::bind(client, &pod.key, &pod.uid, node).await;
+            drop(permit);
+            let binding = Binding { placement, result };
             // The loop is gone only when the process ends.
             drop(channel.send(Message::Bound(Box::new(binding))).await);
         });
     }
 
-    fn reject(&mut self, pod: &Pod, popped: &Popped, verdict: &Verdict, started: Instant) {
+    /// Tells the API server which volumes a pod gets.
+    fn bind_volumes(&mut self, waiting: Waiting) {
+        let Waiting {
+            placement,
+            reservation,
+            ..
+        } = &waiting;
+        tracing::debug!(pod = %placement.pod.key, node = %placement.node, ?reservation, "Binding volumes");
+        let storage = self.cluster.storage_mut();
+        let changes = Changes::new(storage, reservation);
+        storage.reserve(&placement.pod.uid, reservation.clone());
+        let (client, channel) = (self.client.clone(), self.channel.clone());
+        let connections = Arc::clone(&self.connections);
+        self.bindings.spawn(async move {
+            // an error says that it was closed, and nobody closes it
+            let permit = connections.acquire().await;
+            let result = match changes {
+                Some(changes) => changes.write(&client).await,
+                None => Err(volume_bind::Error::Undone("a volume is gone".to_owned())),
+            };
+            drop(permit);
+            let written = VolumesWritten { waiting, result };
+            // The loop is gone only when the process ends.
+            drop(
+                channel
+                    .send(Message::VolumesWritten(Box::new(written)))
+                    .await,
+            );
+        });
+    }
+
+    fn volumes_written(&mut self, written: VolumesWritten) {
+        let VolumesWritten {
+            mut waiting,
+            result,
+        } = written;
+        let pod = &waiting.placement.pod;
+        let is_there = self
+            .cluster
+            .pod(&pod.key)
+            .is_some_and(|known| known.uid == pod.uid);
+        match result {
+            Ok(_) if !is_there => {
+                let pod = waiting.placement.pod;
+                self.release_volumes(&pod);
+            }
+            Ok(versions) => {
+                waiting.written = versions;
+                let uid = waiting.placement.pod.uid.clone();
+                self.waiting.insert(uid, waiting);
+                self.volumes_changed = true;
+            }
+            Err(error) => self.bound(Binding {
+                placement: waiting.placement,
+                result: Err(error.into()),
+            }),
+        }
+    }
+
+    /// Binds the pods whose volumes are bound, and gives up those that waited in vain.
+    fn check_volumes(&mut self, now: Instant) {
+        let is_due = self.waiting.values().any(|waiting| waiting.deadline <= now);
+        if !(is_due || self.volumes_changed) {
+            return;
+        }
+        self.volumes_changed = false;
+        let mut ended = Vec::new();
+        for (uid, waiting) in &self.waiting {
+            let node = &waiting.placement.node;
+            let state = self.cluster.node(node);
+            let progress = match state.and_then(|state| state.node.as_ref()) {
+                None => Progress::Failed(format!("node {node:?} is gone")),
+                Some(node) => self.cluster.storage().progress(
+                    &waiting.reservation,
+                    &waiting.written,
+                    |volume| volumes::binding::fits(volume, node),
+                ),
+            };
+            let result = match progress {
+                Progress::Bound => Ok(()),
+                Progress::Failed(reason) => Err(volume_bind::Error::Undone(reason)),
+                Progress::Waiting if waiting.deadline <= now => {
+                    Err(volume_bind::Error::Timeout(waiting.timeout.as_secs()))
+                }
+                Progress::Waiting => continue,
+            };
+            ended.push((uid.clone(), result));
+        }
+        for (uid, result) in ended {
+            let Some(Waiting { placement, .. }) = self.waiting.remove(&uid) else {
+                continue;
+            };
+            match result {
+                Ok(()) => self.bind(placement),
+                Err(error) => self.bound(Binding {
+                    placement,
+                    result: Err(error.into()),
+                }),
+            }
+        }
+    }
+
+    /// Whoever waited for a volume that a pod would have got may have it.
+    fn release_volumes(&mut self, pod: &Pod) {
+        let released = self.cluster.storage_mut().release(&pod.uid);
+        self.wake_if(released, Plugin::VolumeBinding);
+    }
+
+    fn reject(
+        &self,
+        pod: &Pod,
+        popped: &Popped,
+        verdict: &Verdict,
+        nomination: Nomination,
+        started: Instant,
+    ) {
         tracing::info!(pod = %pod.key, attempt = popped.attempts, message = verdict.message, "Unable to schedule pod; no fit; waiting");
         for (node, rejection) in &verdict.nodes {
             self.metrics.rejection(rejection);
@@ -447,32 +813,45 @@ impl Engine {
             &pod.scheduler,
             started.elapsed(),
         );
-        self.not_scheduled(pod, "Unschedulable", &verdict.message, verdict.details());
-        self.queue
-            .failed(&pod.key, verdict.rejected_by, Instant::now());
+        let details = verdict.details();
+        self.not_scheduled(pod, "Unschedulable", &verdict.message, details, nomination);
     }
 
-    fn not_scheduled(&self, pod: &Pod, reason: &'static str, message: &str, details: String) {
+    fn not_scheduled(
+        &self,
+        pod: &Pod,
+        reason: &'static str,
+        message: &str,
+        details: String,
+        nomination: Nomination,
+    ) {
         let happening = Happening::Failed {
             message: message.to_owned(),
         };
         self.reporter.event(pod, happening, details);
         let known = pod.wishes.condition.as_ref();
-        if known.is_none_or(|(known_reason, known_message)| {
+        let is_new = known.is_none_or(|(known_reason, known_message)| {
             known_reason != reason || known_message != message
-        }) {
-            self.reporter.not_scheduled(pod, reason, message);
+        });
+        let nomination = match nomination {
+            Nomination::Change(node) if node != pod.nominated => Nomination::Change(node),
+            _ => Nomination::Keep,
+        };
+        if is_new || nomination != Nomination::Keep {
+            let condition = is_new.then_some((reason, message));
+            self.reporter.not_scheduled(pod, condition, nomination);
         }
     }
 
     fn bound(&mut self, binding: Binding) {
-        let Binding {
+        let Binding { placement, result } = binding;
+        let Placement {
             pod,
             node,
             popped,
             started,
-            result,
-        } = binding;
+        } = placement;
+        self.release_volumes(&pod);
         match result {
             Ok(()) => {
                 tracing::info!(pod = %pod.key, %node, attempt = popped.attempts, "Successfully bound pod to node");
@@ -496,11 +875,18 @@ impl Engine {
                     let changed = self.cache.unreserve(&node, &pod.key);
                     self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
                     self.freed();
-                    self.not_scheduled(&pod, "SchedulerError", &error, String::new());
+                    let keep = Nomination::Keep;
+                    self.not_scheduled(&pod, "SchedulerError", &error, String::new(), keep);
                     self.queue
                         .failed(&pod.key, Plugins::default(), Instant::now());
                 }
             }
         }
     }
+}
+
+/// Whether a pod cannot be judged without knowing of volumes.
+fn needs_objects(pod: &Pod) -> bool {
+    let volumes = pod.volumes.as_ref();
+    volumes.is_some_and(|volumes| volumes.need_objects())
 }

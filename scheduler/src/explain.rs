@@ -142,8 +142,8 @@ async fn explain(args: &Args) -> anyhow::Result<String> {
             .with_context(|| format!("the configuration has no profile {wanted:?}"))?,
     };
     let settings: Settings = run::cache_settings(&config)?;
-    let (cluster, cache) = snapshot.without(&pod.key, Cache::new(settings));
-    let verdict = verdict::Explanation::new(&Profile::new(profile), &cluster, &cache, &pod);
+    let (mut cluster, cache) = snapshot.without(&pod.key, Cache::new(settings));
+    let verdict = verdict::Explanation::new(&Profile::new(profile), &mut cluster, &cache, &pod);
     Ok(match args.output {
         Format::Json => serde_json::to_string_pretty(&verdict).context("cannot write JSON")? + "\n",
         Format::Table => table::render(&verdict),

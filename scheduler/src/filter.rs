@@ -4,11 +4,13 @@
 //! the first that rejects a node ends its examination.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
+use k8s_openapi::api::core::v1::{NodeAffinity, TopologySpreadConstraint};
 use topology::resource::ResourceName;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, View, simulate};
 use crate::cluster::{Cluster, Node, NodeState};
 use crate::pod::Pod;
 
@@ -17,6 +19,7 @@ pub mod node;
 pub mod selector;
 pub mod spread;
 pub mod topology_match;
+pub mod volumes;
 
 /// A filter plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,14 +31,17 @@ pub enum Plugin {
     NodePorts,
     NodeResourcesFit,
     NodeResourceTopologyMatch,
-    Volumes,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
     PodTopologySpread,
     InterPodAffinity,
 }
 
 impl Plugin {
     /// The plugin of that name. Some names stand for nothing to do: `NodeName`, because pods with a node are never queued;
-    /// `KNIDebug`, which only logs; `DynamicResources`, which the shipped profile disables. The volume plugins are one here.
+    /// `KNIDebug`, which only logs; `DynamicResources`, which the shipped profile disables.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "NodeUnschedulable" => Some(Self::NodeUnschedulable),
@@ -44,7 +50,10 @@ impl Plugin {
             "NodePorts" => Some(Self::NodePorts),
             "NodeResourcesFit" => Some(Self::NodeResourcesFit),
             "NodeResourceTopologyMatch" => Some(Self::NodeResourceTopologyMatch),
-            "VolumeRestrictions" | "VolumeBinding" => Some(Self::Volumes),
+            "VolumeRestrictions" => Some(Self::VolumeRestrictions),
+            "NodeVolumeLimits" => Some(Self::NodeVolumeLimits),
+            "VolumeBinding" => Some(Self::VolumeBinding),
+            "VolumeZone" => Some(Self::VolumeZone),
             "PodTopologySpread" => Some(Self::PodTopologySpread),
             "InterPodAffinity" => Some(Self::InterPodAffinity),
             _ => None,
@@ -60,7 +69,10 @@ impl Plugin {
             Self::NodePorts => "NodePorts",
             Self::NodeResourcesFit => "NodeResourcesFit",
             Self::NodeResourceTopologyMatch => "NodeResourceTopologyMatch",
-            Self::Volumes => "VolumeBinding",
+            Self::VolumeRestrictions => "VolumeRestrictions",
+            Self::NodeVolumeLimits => "NodeVolumeLimits",
+            Self::VolumeBinding => "VolumeBinding",
+            Self::VolumeZone => "VolumeZone",
             Self::PodTopologySpread => "PodTopologySpread",
             Self::InterPodAffinity => "InterPodAffinity",
         }
@@ -102,6 +114,44 @@ impl FromIterator<Plugin> for Plugins {
     }
 }
 
+/// The filters of a profile, in their order, with their settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filters {
+    /// The plugins.
+    pub plugins: Vec<Plugin>,
+    /// Rules about nodes beside those of the pod.
+    pub added_affinity: Option<NodeAffinity>,
+    /// Extended resources that are not looked at.
+    pub ignored_resources: Vec<String>,
+    /// Prefixes of extended resources that are not looked at.
+    pub ignored_resource_groups: Vec<String>,
+    /// Spread constraints of pods that have none.
+    pub default_spread: Vec<TopologySpreadConstraint>,
+}
+
+impl Filters {
+    /// Whether the amount of a resource decides.
+    fn counts(&self, name: &ResourceName) -> bool {
+        let group = name.as_str().split_once('/').map(|(group, _)| group);
+        let is_extended = group.is_some() && !name.is_native();
+        let is_ignored = is_extended
+            && (self.ignored_resources.iter().any(|it| it == name.as_str())
+                || group.is_some_and(|group| {
+                    self.ignored_resource_groups.iter().any(|it| it == group)
+                }));
+        node::counts(name) && !is_ignored
+    }
+}
+
+impl From<&[Plugin]> for Filters {
+    fn from(plugins: &[Plugin]) -> Self {
+        Self {
+            plugins: plugins.to_vec(),
+            ..Self::default()
+        }
+    }
+}
+
 /// Why a node was ruled out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
@@ -113,6 +163,10 @@ pub struct Rejection {
     pub detail: Option<String>,
     /// The first resource that there is too little of.
     pub lacks: Option<ResourceName>,
+    /// No pod that goes can change it: the node is no candidate for preemption (scheduler.md 7.3, code X).
+    pub unresolvable: bool,
+    /// It was found before any node was looked at, and is told once for all of them.
+    pub everywhere: bool,
 }
 
 impl Rejection {
@@ -123,38 +177,80 @@ impl Rejection {
             reasons: vec![reason.into()],
             detail: None,
             lacks: None,
+            unresolvable: false,
+            everywhere: false,
+        }
+    }
+
+    /// One reason that no eviction can remove.
+    pub fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            unresolvable: true,
+            ..Self::new(plugin, reason)
         }
     }
 }
 
 /// One attempt: what is the same for all nodes, worked out once.
 pub struct Attempt<'a> {
+    filters: &'a Filters,
     cluster: &'a Cluster,
     cache: &'a Cache,
     pod: &'a Pod,
+    named: Option<BTreeSet<&'a str>>,
+    volumes: Option<volumes::Volumes<'a>>,
+    /// Why no node will do.
+    hopeless: Option<Rejection>,
     spread: spread::Counts,
     inter_pod: inter_pod::Neighbours,
+    supposed: Option<Result<View, simulate::Error>>,
 }
 
 impl<'a> Attempt<'a> {
     /// Prepares to examine nodes for `pod`.
-    pub fn new(cluster: &'a Cluster, cache: &'a Cache, pod: &'a Pod) -> Self {
+    pub fn new(filters: &'a Filters, cluster: &'a Cluster, cache: &'a Cache, pod: &'a Pod) -> Self {
+        let named = node::named(pod);
+        let mut hopeless = None;
+        if filters.plugins.contains(&Plugin::NodeAffinity) {
+            hopeless = node::conflict(named.as_ref());
+        }
+        let volumes = match volumes::Volumes::new(&filters.plugins, cluster, pod) {
+            Ok(volumes) => volumes,
+            Err(rejection) => {
+                hopeless = hopeless.or(Some(rejection));
+                None
+            }
+        };
         Self {
+            filters,
             cluster,
             cache,
             pod,
-            spread: spread::Counts::new(cluster, pod),
+            named,
+            volumes,
+            hopeless,
+            spread: spread::Counts::new(cluster, pod, &filters.default_spread),
             inter_pod: inter_pod::Neighbours::new(cluster, pod),
+            supposed: None,
         }
     }
 
-    /// Runs `plugins` in their order on one node.
-    pub fn examine(
-        &self,
-        plugins: &[Plugin],
-        node: &Node,
-        state: &NodeState,
-    ) -> Result<(), Rejection> {
+    /// The same for a single node whose zones are supposed to be like this.
+    #[must_use]
+    pub fn supposing(mut self, view: Result<View, simulate::Error>) -> Self {
+        self.supposed = Some(view);
+        self
+    }
+
+    /// Runs the plugins in their order on one node.
+    pub fn examine(&self, node: &Node, state: &NodeState) -> Result<(), Rejection> {
+        if let Some(rejection) = &self.hopeless {
+            return Err(rejection.clone());
+        }
+        let plugins = &self.filters.plugins;
+        if plugins.contains(&Plugin::NodeAffinity) {
+            node::narrowed(self.named.as_ref(), node)?;
+        }
         plugins
             .iter()
             .try_for_each(|plugin| self.run(*plugin, node, state))
@@ -165,18 +261,30 @@ impl<'a> Attempt<'a> {
         match plugin {
             Plugin::NodeUnschedulable => node::unschedulable(pod, node),
             Plugin::TaintToleration => node::taints(pod, node),
-            Plugin::NodeAffinity => node::affinity(pod, node),
+            Plugin::NodeAffinity => node::affinity(pod, node, self.filters.added_affinity.as_ref()),
             Plugin::NodePorts => node::ports(pod, state, self.cluster),
-            Plugin::NodeResourcesFit => node::resources(pod, node, state),
-            Plugin::NodeResourceTopologyMatch => {
-                topology_match::filter(pod, node, self.cache.view(&node.name))
+            Plugin::NodeResourcesFit => {
+                node::resources(pod, node, state, |name| self.filters.counts(name))
             }
-            Plugin::Volumes => match pod.wishes.volumes {
-                Some(reason) => Err(Rejection::new(plugin, reason)),
-                None => Ok(()),
+            Plugin::NodeResourceTopologyMatch => match &self.supposed {
+                None => topology_match::filter(pod, node, self.cache.view(&node.name)),
+                Some(Ok(view)) => topology_match::filter(pod, node, view),
+                Some(Err(error)) => topology_match::refuse(pod, error),
             },
+            Plugin::VolumeRestrictions => self.volumes(|it| it.restrictions(state)),
+            Plugin::NodeVolumeLimits => self.volumes(|it| it.limits(node, state)),
+            Plugin::VolumeBinding => self.volumes(|it| it.binding(node)),
+            Plugin::VolumeZone => self.volumes(|it| it.zone(node)),
             Plugin::PodTopologySpread => self.spread.filter(node),
             Plugin::InterPodAffinity => self.inter_pod.filter(node),
         }
+    }
+
+    /// Pods without volumes that matter go anywhere.
+    fn volumes(
+        &self,
+        filter: impl FnOnce(&volumes::Volumes<'a>) -> Result<(), Rejection>,
+    ) -> Result<(), Rejection> {
+        self.volumes.as_ref().map_or(Ok(()), filter)
     }
 }

@@ -5,14 +5,14 @@
 //!
 //! In reading order:
 //! - [`run`]: start-up; [`engine`]: the loop that owns all state. Only these two know the others.
-//! - [`pod`], [`cluster`]: what the watches tell, as far as placing needs it.
+//! - [`pod`], [`cluster`], [`storage`], [`images`]: what the watches tell, as far as placing needs it.
 //! - [`cache`]: what is left in the zones, from NRTs and from what was placed since.
 //! - [`queue`]: who is next.
-//! - [`cycle`]: one attempt: [`filter`] and [`score`] over the state as it is, nothing else.
+//! - [`cycle`]: one attempt: [`filter`] and [`score`] over the state as it is; [`preemption`] where no node is left.
 //! - [`explain`]: the same filters and scores on a snapshot, told in full.
-//! - [`watch`], [`bind`], [`report`]: the API server's side; [`metrics`], [`args`], [`status_dump`].
+//! - [`watch`], [`bind`], [`volume_bind`], [`evict`], [`report`], [`limit`]: the API server's side; [`metrics`], [`args`], [`status_dump`].
 //!
-//! It never evicts, never writes NRTs and never looks at a node other than through the API server.
+//! It never writes NRTs and never looks at a node other than through the API server.
 
 pub mod args;
 pub mod bind;
@@ -20,16 +20,23 @@ pub mod cache;
 pub mod cluster;
 pub mod cycle;
 pub mod engine;
+pub mod evict;
 pub mod explain;
 pub mod filter;
+pub mod images;
+pub mod limit;
 pub mod metrics;
 pub mod pod;
+pub mod preemption;
 pub mod profile;
 pub mod queue;
 pub mod report;
+pub mod retry;
 pub mod run;
 pub mod score;
 pub mod status_dump;
+pub mod storage;
+pub mod volume_bind;
 pub mod watch;
 
 #[cfg(test)]

@@ -93,6 +93,8 @@ pub struct Metrics {
     algorithm_seconds: Histogram,
     sli_seconds: Histogram,
     attempts_a_pod: Histogram,
+    preemption_attempts: Counter,
+    preemption_victims: Histogram,
     pending: Family<QueueLabel, Gauge>,
     cache_size: Family<TypeLabel, Gauge>,
     topology_nodes: Family<StateLabel, Gauge>,
@@ -113,6 +115,8 @@ impl Metrics {
             algorithm_seconds: Histogram::new(exponential_buckets(0.000_01, 2.0, 16)),
             sli_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 20)),
             attempts_a_pod: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
+            preemption_attempts: Counter::default(),
+            preemption_victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             pending: Family::default(),
             cache_size: Family::default(),
             topology_nodes: Family::default(),
@@ -147,6 +151,16 @@ impl Metrics {
             "pod_scheduling_attempts",
             "Attempts that a scheduled pod needed",
             metrics.attempts_a_pod.clone(),
+        );
+        registry.register(
+            "preemption_attempts",
+            "Preemptions in the cluster until now",
+            metrics.preemption_attempts.clone(),
+        );
+        registry.register(
+            "preemption_victims",
+            "Pods that gave way in a preemption",
+            metrics.preemption_victims.clone(),
         );
         registry.register(
             "pending_pods",
@@ -189,6 +203,12 @@ impl Metrics {
             metrics.watch_errors.clone(),
         );
         metrics
+    }
+
+    /// So many pods give way to one.
+    pub fn preemption(&self, victims: usize) {
+        self.preemption_attempts.inc();
+        self.preemption_victims.observe(victims as f64);
     }
 
     /// An attempt ended; `took` from popping the pod.

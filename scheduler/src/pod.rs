@@ -4,24 +4,41 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::cluster::GroupKind;
+use crate::images::{self, ImageId};
+use crate::storage::Source;
 use api::quantity::Amount;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container as WireContainer, NodeAffinity, Pod as WirePod, PodAffinityTerm, PodSpec, Toleration,
-    TopologySpreadConstraint,
+    TopologySpreadConstraint, Volume as WireVolume, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nrt::fingerprint::pod_hash;
 use topology::request::{Container, ContainerKind, Pod as Request, Qos};
 use topology::resource::{ResourceName, Resources};
 
+/// Reason of the condition of pods that give way to another one.
+pub const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
+
 /// Namespace and name of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub name: String,
+}
+
+impl PodKey {
+    /// Namespace and name of an object. Nothing without, which no API server sends.
+    pub fn of(metadata: &ObjectMeta) -> Option<Self> {
+        Some(Self {
+            namespace: metadata.namespace.clone()?,
+            name: metadata.name.clone()?,
+        })
+    }
 }
 
 impl fmt::Display for PodKey {
@@ -60,6 +77,14 @@ pub struct Pod {
     pub deleting: bool,
     /// Higher goes first.
     pub priority: i32,
+    /// Whether others may have to give way to it.
+    pub preempts: bool,
+    /// The node where others gave way to it, as its status says.
+    pub nominated: Option<String>,
+    /// When its kubelet took it on.
+    pub started: Option<Timestamp>,
+    /// Chosen to give way to another pod.
+    pub gives_way: bool,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// When it was created.
@@ -76,6 +101,8 @@ pub struct Pod {
     pub host_ports: Vec<HostPort>,
     /// Required anti-affinity to other pods, which those must respect too.
     pub anti_affinity: Vec<PodAffinityTerm>,
+    /// Volumes that not every node can have; none for most pods.
+    pub volumes: Option<Box<Volumes>>,
     /// What only matters until it is placed.
     pub wishes: Wishes,
 }
@@ -93,12 +120,25 @@ pub struct Wishes {
     pub tolerations: Vec<Toleration>,
     /// Required affinity to other pods.
     pub affinity: Vec<PodAffinityTerm>,
-    /// Hard spread constraints.
+    /// Preferred affinity and anti-affinity to other pods.
+    pub preferences: Option<Box<Preferences>>,
+    /// Spread constraints, hard and soft.
     pub spread: Vec<TopologySpreadConstraint>,
-    /// Volumes that cannot be had without binding or claims.
-    pub volumes: Option<&'static str>,
+    /// The controller that it belongs to, if others of its kind are found by it.
+    pub controller: Option<(GroupKind, String)>,
+    /// The images that its containers need, one for each container.
+    pub images: Vec<ImageId>,
     /// The message of its `PodScheduled=False` condition, with the reason.
     pub condition: Option<(String, String)>,
+}
+
+/// Near which pods a pod would rather be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Preferences {
+    /// Near these.
+    pub near: Vec<WeightedPodAffinityTerm>,
+    /// Not near these.
+    pub apart: Vec<WeightedPodAffinityTerm>,
 }
 
 /// A port on the node.
@@ -110,6 +150,107 @@ pub struct HostPort {
     pub ip: String,
     /// Number.
     pub port: i32,
+}
+
+/// Volumes of a pod that not every node can have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Volumes {
+    /// Claims, in the order of the pod.
+    pub claims: Vec<VolumeClaim>,
+    /// Disks that cannot be shared at will.
+    pub disks: Vec<Disk>,
+    /// Volumes that the pod names itself and that a CSI driver may have to attach.
+    pub inline: Vec<Source>,
+}
+
+impl Volumes {
+    /// Claims that the pod names itself.
+    pub fn named_claims(&self) -> impl Iterator<Item = &VolumeClaim> {
+        self.claims.iter().filter(|claim| !claim.is_ephemeral)
+    }
+
+    /// Whether they cannot be judged without other objects.
+    pub fn need_objects(&self) -> bool {
+        !(self.claims.is_empty() && self.inline.is_empty())
+    }
+}
+
+/// A PersistentVolumeClaim that a pod uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeClaim {
+    /// Its name, in the namespace of the pod.
+    pub name: String,
+    /// It is made for the pod and goes with it.
+    pub is_ephemeral: bool,
+}
+
+/// A disk that a pod names itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    id: DiskId,
+    read_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum DiskId {
+    Gce(String),
+    Aws(String),
+    Iscsi(String),
+    Rbd {
+        monitors: Vec<String>,
+        pool: Option<String>,
+        image: String,
+    },
+}
+
+impl Disk {
+    fn read(volume: &WireVolume) -> Option<Self> {
+        let new = |id, read_only: Option<bool>| Self {
+            id,
+            read_only: read_only == Some(true),
+        };
+        if let Some(disk) = &volume.gce_persistent_disk {
+            Some(new(DiskId::Gce(disk.pd_name.clone()), disk.read_only))
+        } else if let Some(disk) = &volume.aws_elastic_block_store {
+            // one pod only, whatever it does with it
+            Some(new(DiskId::Aws(disk.volume_id.clone()), None))
+        } else if let Some(disk) = &volume.iscsi {
+            Some(new(DiskId::Iscsi(disk.iqn.clone()), disk.read_only))
+        } else {
+            let disk = volume.rbd.as_ref()?;
+            let id = DiskId::Rbd {
+                monitors: disk.monitors.clone(),
+                pool: disk.pool.clone(),
+                image: disk.image.clone(),
+            };
+            Some(new(id, disk.read_only))
+        }
+    }
+
+    /// Whether both cannot be had on one node.
+    pub fn clashes(&self, other: &Self) -> bool {
+        let is_same = match (&self.id, &other.id) {
+            (
+                DiskId::Rbd {
+                    monitors,
+                    pool,
+                    image,
+                },
+                DiskId::Rbd {
+                    monitors: others,
+                    pool: other_pool,
+                    image: other_image,
+                },
+            ) => {
+                let mut monitors = monitors.iter();
+                pool == other_pool
+                    && image == other_image
+                    && monitors.any(|monitor| others.contains(monitor))
+            }
+            (mine, theirs) => mine == theirs,
+        };
+        is_same && !(self.read_only && other.read_only)
+    }
 }
 
 impl HostPort {
@@ -153,7 +294,7 @@ impl Pod {
             name: metadata.name?,
         };
         let request = request(&spec, status.qos_class.as_deref());
-        let scored = scored(&request);
+        let scored = scored(&spec);
         let phase = match status.phase.as_deref() {
             Some("Running") => Phase::Running,
             Some("Succeeded" | "Failed") => Phase::Terminal,
@@ -161,21 +302,43 @@ impl Pod {
         };
         let condition = status
             .conditions
-            .into_iter()
+            .iter()
             .flatten()
             .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
             .map(|condition| {
                 (
-                    condition.reason.unwrap_or_default(),
-                    condition.message.unwrap_or_default(),
+                    condition.reason.clone().unwrap_or_default(),
+                    condition.message.clone().unwrap_or_default(),
                 )
             });
+        let gives_way = status.conditions.iter().flatten().any(|condition| {
+            condition.type_ == "DisruptionTarget"
+                && condition.status == "True"
+                && condition.reason.as_deref() == Some(PREEMPTION_BY_SCHEDULER)
+        });
         let node_request = Arc::new(request.node_request());
-        let (host_ports, volumes) = (host_ports(&spec), volumes(&spec));
+        let (host_ports, volumes) = (host_ports(&spec), volumes(&key.name, &spec));
+        let images = images::of_pod(&spec);
+        let owners = metadata.owner_references.unwrap_or_default();
+        let controller = owners
+            .into_iter()
+            .find(|owner| owner.controller == Some(true))
+            .and_then(|owner| {
+                let kind = GroupKind::of_controller(&owner.api_version, &owner.kind)?;
+                Some((kind, owner.name))
+            });
         let affinity = spec.affinity.unwrap_or_default();
         let required = |terms: Option<Vec<PodAffinityTerm>>| terms.unwrap_or_default();
         let anti_affinity = affinity.pod_anti_affinity.unwrap_or_default();
         let pod_affinity = affinity.pod_affinity.unwrap_or_default();
+        let preferences = Preferences {
+            near: pod_affinity
+                .preferred_during_scheduling_ignored_during_execution
+                .unwrap_or_default(),
+            apart: anti_affinity
+                .preferred_during_scheduling_ignored_during_execution
+                .unwrap_or_default(),
+        };
         Some(Self {
             hash: pod_hash(&key.namespace, &key.name),
             key,
@@ -186,6 +349,10 @@ impl Pod {
             phase,
             deleting: metadata.deletion_timestamp.is_some(),
             priority: spec.priority.unwrap_or(0),
+            preempts: spec.preemption_policy.as_deref() != Some("Never"),
+            nominated: status.nominated_node_name.filter(|name| !name.is_empty()),
+            started: status.start_time.map(|time| time.0),
+            gives_way,
             labels: metadata.labels.unwrap_or_default(),
             created: metadata.creation_timestamp.map(|time| time.0),
             node_request,
@@ -195,6 +362,7 @@ impl Pod {
             anti_affinity: required(
                 anti_affinity.required_during_scheduling_ignored_during_execution,
             ),
+            volumes,
             wishes: Wishes {
                 gates: spec
                     .scheduling_gates
@@ -208,13 +376,10 @@ impl Pod {
                 affinity: required(
                     pod_affinity.required_during_scheduling_ignored_during_execution,
                 ),
-                spread: spec
-                    .topology_spread_constraints
-                    .unwrap_or_default()
-                    .into_iter()
-                    .filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
-                    .collect(),
-                volumes,
+                preferences: (preferences != Preferences::default()).then(|| Box::new(preferences)),
+                spread: spec.topology_spread_constraints.unwrap_or_default(),
+                controller,
+                images,
                 condition,
             },
         })
@@ -222,12 +387,25 @@ impl Pod {
 }
 
 fn request(spec: &PodSpec, qos_class: Option<&str>) -> Request {
+    let request = request_with(spec, |_| {});
+    match qos_class {
+        Some("Guaranteed") => request.with_qos(Qos::Guaranteed),
+        Some("Burstable") => request.with_qos(Qos::Burstable),
+        Some("BestEffort") => request.with_qos(Qos::BestEffort),
+        _ => request,
+    }
+}
+
+/// What a pod asks for if `adjust` changes what each of its containers requests.
+fn request_with(spec: &PodSpec, adjust: impl Fn(&mut Resources)) -> Request {
     let container = |wire: &WireContainer, kind| {
         let resources_of = wire.resources.as_ref();
+        let mut requests = resources(resources_of.and_then(|list| list.requests.as_ref()));
+        adjust(&mut requests);
         Container {
             name: wire.name.clone(),
             kind,
-            requests: resources(resources_of.and_then(|list| list.requests.as_ref())),
+            requests,
             limits: resources(resources_of.and_then(|list| list.limits.as_ref())),
         }
     };
@@ -257,37 +435,31 @@ fn request(spec: &PodSpec, qos_class: Option<&str>) -> Request {
             request = request.with_pod_level(requests, &limits);
         }
     }
-    match qos_class {
-        Some("Guaranteed") => request.with_qos(Qos::Guaranteed),
-        Some("Burstable") => request.with_qos(Qos::Burstable),
-        Some("BestEffort") => request.with_qos(Qos::BestEffort),
-        _ => request,
-    }
+    request
 }
 
 /// CPU and memory with 100m and 200 MiB for each container that sets none.
-fn scored(request: &Request) -> (i64, i64) {
-    const CPU: i64 = 100;
-    const MEMORY: i64 = 200 << 20;
-    let (mut cpu, mut memory) = (0, 0);
-    for container in request
-        .containers()
-        .iter()
-        .filter(|container| container.kind != ContainerKind::Init)
-    {
-        cpu += container.requests.get("cpu").unwrap_or(CPU);
-        memory += container.requests.get("memory").unwrap_or(MEMORY);
-    }
-    let whole = request.node_request();
-    (
-        cpu.max(whole.amount("cpu")),
-        memory.max(whole.amount("memory")),
-    )
+fn scored(spec: &PodSpec) -> (i64, i64) {
+    let whole = request_with(spec, |requests| {
+        for (name, little) in [("cpu", 100), ("memory", 200 << 20)] {
+            if requests.get(name).is_none() {
+                requests.set(name, little);
+            }
+        }
+    });
+    let whole = whole.node_request();
+    (whole.amount("cpu"), whole.amount("memory"))
 }
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|container| container.restart_policy.as_deref() == Some("Always"));
     spec.containers
         .iter()
+        .chain(sidecars)
         .flat_map(|container| container.ports.iter().flatten())
         .filter_map(|port| {
             Some(HostPort {
@@ -303,23 +475,25 @@ fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// Kinds of volumes whose rules this scheduler does not know. A pod with one is rejected rather than placed where it cannot run.
-fn volumes(spec: &PodSpec) -> Option<&'static str> {
-    spec.volumes.iter().flatten().find_map(|volume| {
-        if volume.persistent_volume_claim.is_some() {
-            Some("persistentVolumeClaim volumes are not supported by this scheduler")
+fn volumes(pod: &str, spec: &PodSpec) -> Option<Box<Volumes>> {
+    let mut found = Volumes::default();
+    for volume in spec.volumes.iter().flatten() {
+        if let Some(claim) = &volume.persistent_volume_claim {
+            found.claims.push(VolumeClaim {
+                name: claim.claim_name.clone(),
+                is_ephemeral: false,
+            });
         } else if volume.ephemeral.is_some() {
-            Some("ephemeral volumes are not supported by this scheduler")
-        } else if volume.gce_persistent_disk.is_some()
-            || volume.aws_elastic_block_store.is_some()
-            || volume.rbd.is_some()
-            || volume.iscsi.is_some()
-        {
-            Some("volumes with exclusive disks are not supported by this scheduler")
+            found.claims.push(VolumeClaim {
+                name: format!("{pod}-{}", volume.name),
+                is_ephemeral: true,
+            });
         } else {
-            None
+            found.disks.extend(Disk::read(volume));
+            found.inline.extend(Source::of_inline(volume));
         }
-    })
+    }
+    (found != Volumes::default()).then(|| Box::new(found))
 }
 
 #[cfg(test)]
@@ -367,7 +541,8 @@ mod tests {
         assert_eq!(pod.node_request.amount("cpu"), 1750);
         assert_eq!(pod.node_request.amount("memory"), 1 << 30);
         assert_eq!(pod.node_request.amount("vendor/nic"), 2);
-        assert_eq!(pod.scored, (1750, (1 << 30) + (200 << 20)));
+        // the sidecar counts as a little of both
+        assert_eq!(pod.scored, (1850, (1 << 30) + (200 << 20)));
         assert_eq!(
             (pod.phase, pod.deleting, pod.node.as_deref()),
             (Phase::Pending, false, None)
@@ -413,16 +588,43 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_noticed() {
-        let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
-        let pod = mk_pod(
-            &json!({"containers": [], "volumes": [{"name": "e", "emptyDir": {}}, volume]}),
-            &json!({}),
-        );
-        assert!(
-            pod.wishes
-                .volumes
-                .is_some_and(|reason| reason.starts_with("persistentVolumeClaim"))
-        );
+    fn volumes_that_any_node_can_have_are_not_kept() {
+        let of = |volumes: serde_json::Value| {
+            mk_pod(&json!({"containers": [], "volumes": volumes}), &json!({})).volumes
+        };
+        assert_eq!(of(json!([{"name": "e", "emptyDir": {}}])), None);
+        let claims = json!([
+            {"name": "v", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "e", "ephemeral": {}},
+        ]);
+        let claims = of(claims).expect("claims").claims;
+        let names: Vec<_> = claims
+            .iter()
+            .map(|claim| (claim.name.as_str(), claim.is_ephemeral))
+            .collect();
+        assert_eq!(names, [("c", false), ("p-e", true)]);
+    }
+
+    #[test]
+    fn disks_clash_unless_both_only_read() {
+        let disk = |volume: serde_json::Value| {
+            let mut volume = volume;
+            volume["name"] = json!("v");
+            let volume = serde_json::from_value(volume).expect("volume");
+            Disk::read(&volume).expect("disk")
+        };
+        let rbd = |monitors: &[&str], image: &str, read_only: bool| {
+            disk(
+                json!({"rbd": {"monitors": monitors, "pool": "p", "image": image, "readOnly": read_only}}),
+            )
+        };
+        assert!(rbd(&["a", "b"], "i", true).clashes(&rbd(&["b"], "i", false)));
+        assert!(!rbd(&["a", "b"], "i", true).clashes(&rbd(&["b"], "i", true)));
+        assert!(!rbd(&["a"], "i", false).clashes(&rbd(&["b"], "i", false)));
+        assert!(!rbd(&["a"], "i", false).clashes(&rbd(&["a"], "j", false)));
+        let aws =
+            |id: &str| disk(json!({"awsElasticBlockStore": {"volumeID": id, "readOnly": true}}));
+        assert!(aws("x").clashes(&aws("x")));
+        assert!(!aws("x").clashes(&disk(json!({"gcePersistentDisk": {"pdName": "x"}}))));
     }
 }

@@ -1,8 +1,12 @@
 //! A profile: which plugins place the pods of one scheduler name.
 
-use scheduler_config::args::PLUGIN;
+use std::time::Duration;
 
-use crate::filter;
+use scheduler_config::args::PLUGIN;
+use scheduler_config::default_plugins::DefaultPreemptionArgs;
+
+use crate::filter::volumes::PLUGINS;
+use crate::filter::{self, Filters};
 use crate::score;
 
 /// A profile with its plugin lists resolved to what this scheduler runs.
@@ -10,15 +14,22 @@ use crate::score;
 pub struct Profile {
     /// The `schedulerName` of its pods, and the reporting controller of its events.
     pub name: String,
-    /// Filters in their order.
-    pub filters: Vec<filter::Plugin>,
+    /// Filters in their order, with their settings.
+    pub filters: Filters,
     /// Scores with their weights.
     pub scores: Vec<score::Weighted>,
+    /// Whether and how pods of lower priority give way.
+    pub preemption: Option<DefaultPreemptionArgs>,
+    /// Share of the nodes among which the best is sought, in percent; 0 adapts it to their number.
+    pub percentage_of_nodes_to_score: u8,
+    /// How long a pod may wait for its volumes to be bound once it has a node.
+    pub volume_timeout: Duration,
 }
 
 impl Profile {
     /// From the configuration.
     pub fn new(config: &scheduler_config::Profile) -> Self {
+        let args = &config.default_args;
         let mut filters = Vec::new();
         for plugin in config
             .filter
@@ -38,19 +49,98 @@ impl Profile {
         });
         Self {
             name: config.scheduler_name.clone(),
-            filters,
+            filters: Filters {
+                plugins: filters,
+                added_affinity: args.node_affinity.added_affinity.clone(),
+                ignored_resources: args.node_resources_fit.ignored_resources.clone(),
+                ignored_resource_groups: args.node_resources_fit.ignored_resource_groups.clone(),
+                default_spread: args.pod_topology_spread.constraints(),
+            },
             scores: scores.collect(),
+            preemption: config.preemption,
+            percentage_of_nodes_to_score: config.percentage_of_nodes_to_score,
+            volume_timeout: Duration::from_secs(
+                u64::try_from(args.volume_binding.bind_timeout_seconds).unwrap_or(0),
+            ),
         }
+    }
+
+    /// Whether it runs any plugin that looks at volumes.
+    pub fn looks_at_volumes(&self) -> bool {
+        let plugins = &self.filters.plugins;
+        plugins.iter().any(|plugin| PLUGINS.contains(plugin))
+    }
+
+    /// Whether pods without spread constraints have any by default, so that it matters which services and controllers select them.
+    pub fn spreads_by_default(&self) -> bool {
+        let is_scored = self.scores.iter().any(|weighted| match &weighted.plugin {
+            score::Plugin::PodTopologySpread(defaults) => !defaults.constraints.is_empty(),
+            _ => false,
+        });
+        let is_filtered = self
+            .filters
+            .plugins
+            .contains(&filter::Plugin::PodTopologySpread);
+        let defaults = &self.filters.default_spread;
+        is_scored
+            || (is_filtered
+                && defaults
+                    .iter()
+                    .any(|it| it.when_unsatisfiable == "DoNotSchedule"))
+    }
+
+    /// Among how many of `nodes` the best is sought, as kube-scheduler decides it (scheduler.md 1.3): all of a small cluster, a part of a large
+    /// one.
+    pub fn enough(&self, nodes: usize) -> usize {
+        const AT_LEAST: usize = 100;
+        if nodes < AT_LEAST {
+            return nodes;
+        }
+        let percent = match usize::from(self.percentage_of_nodes_to_score) {
+            0 => 50_usize.saturating_sub(nodes / 125).max(5),
+            percent => percent,
+        };
+        (nodes * percent / 100).max(AT_LEAST)
     }
 }
 
-/// The score plugin of that name. The others have no opinion here: image locality, volumes and soft spreading are not scored.
+/// Plugins that a profile enables and that do nothing here, with what they would have done: a pod may end up elsewhere than with
+/// kube-scheduler.
+pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
+    const NOTHING_TO_DO: &[&str] = &["NodeName", "KNIDebug"];
+    const NOTHING_TO_SAY: &[&str] = &["VolumeBinding"];
+    let filters = config.filter.iter().map(|plugin| plugin.name.as_str());
+    let filters = filters
+        .filter(|name| filter::Plugin::from_name(name).is_none() && !NOTHING_TO_DO.contains(name))
+        .map(|name| format!("filter {name}"));
+    let scores = config.score.iter().map(|plugin| plugin.name.as_str());
+    let scores = scores
+        .filter(|name| score_plugin(config, name).is_none() && !NOTHING_TO_SAY.contains(name))
+        .map(|name| format!("score {name}"));
+    filters.chain(scores).collect()
+}
+
+/// The score plugin of that name. Dynamic resources have no opinion here, and volumes none in kube-scheduler either as long as the feature gate
+/// StorageCapacityScoring is off.
 fn score_plugin(config: &scheduler_config::Profile, name: &str) -> Option<score::Plugin> {
+    let args = &config.default_args;
     match name {
         "TaintToleration" => Some(score::Plugin::TaintToleration),
-        "NodeAffinity" => Some(score::Plugin::NodeAffinity),
-        "NodeResourcesFit" => Some(score::Plugin::NodeResourcesFit),
-        "NodeResourcesBalancedAllocation" => Some(score::Plugin::NodeResourcesBalancedAllocation),
+        "NodeAffinity" => Some(score::Plugin::NodeAffinity(
+            args.node_affinity.added_affinity.clone(),
+        )),
+        "NodeResourcesFit" => Some(score::Plugin::NodeResourcesFit(
+            args.node_resources_fit.scoring_strategy.clone(),
+        )),
+        "NodeResourcesBalancedAllocation" => Some(score::Plugin::NodeResourcesBalancedAllocation(
+            args.balanced_allocation.resources.clone(),
+        )),
+        "PodTopologySpread" => Some(score::Plugin::PodTopologySpread(score::spread::Defaults {
+            constraints: args.pod_topology_spread.constraints(),
+            are_system: args.pod_topology_spread.is_system(),
+        })),
+        "InterPodAffinity" => Some(score::Plugin::InterPodAffinity(args.inter_pod_affinity)),
+        "ImageLocality" => Some(score::Plugin::ImageLocality),
         PLUGIN => {
             let args = config.topology_match.as_ref()?;
             Some(score::Plugin::NodeResourceTopologyMatch(
@@ -104,7 +194,7 @@ profiles:
         let profile = Profile::new(&config.profiles[0]);
         assert_eq!(profile.name, "topo-aware-scheduler");
         assert_eq!(
-            profile.filters,
+            profile.filters.plugins,
             [
                 Plugin::NodeUnschedulable,
                 Plugin::TaintToleration,
@@ -112,15 +202,19 @@ profiles:
                 Plugin::NodePorts,
                 Plugin::NodeResourcesFit,
                 Plugin::NodeResourceTopologyMatch,
-                Plugin::Volumes,
+                Plugin::VolumeRestrictions,
+                Plugin::NodeVolumeLimits,
+                Plugin::VolumeBinding,
+                Plugin::VolumeZone,
                 Plugin::PodTopologySpread,
                 Plugin::InterPodAffinity,
             ]
         );
+        assert_eq!(left_out(&config.profiles[0]), [""; 0]);
         let weights: Vec<i64> = profile.scores.iter().map(|score| score.weight).collect();
-        assert_eq!(weights, [3, 2, 1, 1, 1]);
+        assert_eq!(weights, [3, 2, 1, 2, 2, 1, 1, 1]);
         assert!(matches!(
-            &profile.scores[4].plugin,
+            &profile.scores[7].plugin,
             score::Plugin::NodeResourceTopologyMatch(strategy) if strategy.kind.to_string() == "MostAllocated"
         ));
     }

@@ -220,6 +220,11 @@ impl Queue {
         self.asleep.insert((item.wake, key.clone()));
     }
 
+    /// Whether [`Queue::pop`] has a pod already, without waiting for a sleeper.
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.eager.is_empty()
+    }
+
     /// When the next sleeper wakes.
     pub fn next_wake(&self) -> Option<Instant> {
         self.asleep.first().map(|(wake, _)| *wake)

@@ -19,6 +19,8 @@ use tokio::time::Instant;
 
 use crate::metrics::{Metrics, Written};
 use crate::pod::{Pod, PodKey};
+use crate::preemption::Victim;
+use crate::retry::retried;
 
 /// Workers: requests that are under way at once.
 const WORKERS: usize = 8;
@@ -26,9 +28,6 @@ const WORKERS: usize = 8;
 const SERIES: Duration = Duration::from_mins(6);
 /// Longest note that the API server takes, in bytes.
 const NOTE: usize = 1024;
-/// Tries of one write.
-const TRIES: u32 = 3;
-
 /// What happened to a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Happening {
@@ -42,6 +41,22 @@ pub enum Happening {
         /// The message.
         message: String,
     },
+    /// It gives way to another pod.
+    Preempted {
+        /// The other pod.
+        by: Subject,
+        /// Where.
+        node: String,
+    },
+}
+
+/// What becomes of the node for which a pod is nominated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nomination {
+    /// It stays as it is.
+    Keep,
+    /// It is this one, or none any more.
+    Change(Option<String>),
 }
 
 impl Happening {
@@ -58,6 +73,12 @@ impl Happening {
                 "FailedScheduling",
                 "Scheduling",
                 shortened(message),
+            ),
+            Self::Preempted { by, node } => (
+                "Normal",
+                "Preempted",
+                "Preempting",
+                format!("Preempted by pod {} on node {node}", by.uid),
             ),
         }
     }
@@ -81,6 +102,20 @@ pub struct Subject {
     key: PodKey,
     uid: String,
     profile: String,
+}
+
+impl Subject {
+    fn reference(&self, resource_version: Option<String>) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(self.key.name.clone()),
+            namespace: Some(self.key.namespace.clone()),
+            uid: Some(self.uid.clone()),
+            resource_version,
+            ..ObjectReference::default()
+        }
+    }
 }
 
 impl From<&Pod> for Subject {
@@ -107,11 +142,49 @@ enum Report {
         happening: Happening,
         facts: Facts,
     },
-    Condition {
+    Status {
         subject: Subject,
-        reason: &'static str,
-        message: String,
+        status: Status,
     },
+}
+
+/// What the status of a pod is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Status {
+    /// Reason and message of `PodScheduled=False`.
+    condition: Option<(&'static str, String)>,
+    nomination: Nomination,
+}
+
+impl Status {
+    /// What is newer goes before.
+    fn replace(&mut self, newer: Self) {
+        if newer.condition.is_some() {
+            self.condition = newer.condition;
+        }
+        if newer.nomination != Nomination::Keep {
+            self.nomination = newer.nomination;
+        }
+    }
+
+    fn patch(&self, uid: &str) -> serde_json::Value {
+        let mut status = json!({});
+        if let Some((reason, message)) = &self.condition {
+            status["conditions"] = json!([{
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": reason,
+                "message": message,
+                "lastProbeTime": null,
+                "lastTransitionTime": k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            }]);
+        }
+        if let Nomination::Change(node) = &self.nomination {
+            status["nominatedNodeName"] = json!(node);
+        }
+        // The uid makes the API server refuse a namesake.
+        json!({"metadata": {"uid": uid}, "status": status})
+    }
 }
 
 /// Where decisions are handed over. Dropping it ends the workers once they are done.
@@ -161,14 +234,43 @@ impl Reporter {
         );
     }
 
-    /// The pod could not be placed: its condition says so.
-    pub fn not_scheduled(&self, pod: &Pod, reason: &'static str, message: &str) {
+    /// A pod of any scheduler gave way to `pod` on a node.
+    pub fn preempted(&self, victim: &Victim, pod: &Pod, node: &str) {
+        let subject = Subject {
+            key: victim.key.clone(),
+            uid: victim.uid.clone(),
+            profile: pod.scheduler.clone(),
+        };
+        let happening = Happening::Preempted {
+            by: pod.into(),
+            node: node.to_owned(),
+        };
+        self.send(
+            &victim.key,
+            Report::Event {
+                subject,
+                happening,
+                facts: Facts::default(),
+            },
+        );
+    }
+
+    /// The pod could not be placed: its condition says so, where one is given, and its nomination.
+    pub fn not_scheduled(
+        &self,
+        pod: &Pod,
+        condition: Option<(&'static str, &str)>,
+        nomination: Nomination,
+    ) {
+        let status = Status {
+            condition: condition.map(|(reason, message)| (reason, message.to_owned())),
+            nomination,
+        };
         self.send(
             &pod.key,
-            Report::Condition {
+            Report::Status {
                 subject: pod.into(),
-                reason,
-                message: message.to_owned(),
+                status,
             },
         );
     }
@@ -191,7 +293,7 @@ struct Series {
 #[derive(Default)]
 struct Batch {
     events: Vec<(SeriesKey, Facts, i32)>,
-    conditions: HashMap<Subject, (&'static str, String)>,
+    statuses: HashMap<Subject, Status>,
 }
 
 impl Batch {
@@ -208,13 +310,10 @@ impl Batch {
                     None => self.events.push((key, facts, 1)),
                 }
             }
-            Report::Condition {
-                subject,
-                reason,
-                message,
-            } => {
-                self.conditions.insert(subject, (reason, message));
-            }
+            Report::Status { subject, status } => match self.statuses.get_mut(&subject) {
+                Some(waiting) => waiting.replace(status),
+                None => drop(self.statuses.insert(subject, status)),
+            },
         }
     }
 }
@@ -234,8 +333,8 @@ impl Worker {
             while let Ok(next) = reports.try_recv() {
                 batch.add(next);
             }
-            for (subject, (reason, message)) in batch.conditions {
-                self.write_condition(&subject, reason, &message).await;
+            for (subject, status) in batch.statuses {
+                self.write_status(&subject, &status).await;
             }
             for (key, facts, count) in batch.events {
                 self.write_event(key, facts, count).await;
@@ -263,13 +362,17 @@ impl Worker {
                     tracing::warn!(pod = %key.0.key, error = %daemon::log::chain(&error), "Event not updated");
                     return;
                 }
-                Ok(()) => return,
+                Ok(_) => return,
             }
         }
         let name = format!("{}.{}", key.0.key.name, unique());
         let event = self.mk_event(&key, facts, &name, now);
         let params = PostParams::default();
-        let written = retried(|| api.create(&params, &event)).await;
+        let written = match retried(|| api.create(&params, &event)).await {
+            // an earlier try whose answer was lost: nobody else makes this name
+            Err(error) if is_there(&error) => Ok(()),
+            result => result.map(drop),
+        };
         self.metrics.write(Written::Event, written.is_ok());
         match written {
             Ok(()) => {
@@ -307,69 +410,35 @@ impl Worker {
             event_time: Some(now),
             reporting_controller: Some(subject.profile.clone()),
             reporting_instance: Some(format!("{}-{}", subject.profile, self.host)),
-            regarding: Some(ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: Some(subject.key.name.clone()),
-                namespace: Some(subject.key.namespace.clone()),
-                uid: Some(subject.uid.clone()),
-                resource_version: facts.resource_version,
-                ..ObjectReference::default()
-            }),
+            regarding: Some(subject.reference(facts.resource_version)),
+            related: match happening {
+                Happening::Preempted { by, .. } => Some(by.reference(None)),
+                Happening::Scheduled { .. } | Happening::Failed { .. } => None,
+            },
             ..Event::default()
         }
     }
 
-    async fn write_condition(&self, subject: &Subject, reason: &str, message: &str) {
+    async fn write_status(&self, subject: &Subject, status: &Status) {
         let api: Api<WirePod> = Api::namespaced(self.client.clone(), &subject.key.namespace);
-        // The uid makes the API server refuse a namesake.
-        let patch = Patch::Strategic(json!({
-            "metadata": {"uid": subject.uid},
-            "status": {"conditions": [{
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": reason,
-                "message": message,
-                "lastProbeTime": null,
-                "lastTransitionTime": k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            }]},
-        }));
+        let patch = Patch::Strategic(status.patch(&subject.uid));
         let params = PatchParams::default();
         let written = retried(|| api.patch_status(&subject.key.name, &params, &patch)).await;
         self.metrics.write(Written::Condition, written.is_ok());
         if let Err(error) = written
             && !is_gone(&error)
         {
-            tracing::warn!(pod = %subject.key, error = %daemon::log::chain(&error), "Pod condition not written");
+            tracing::warn!(pod = %subject.key, error = %daemon::log::chain(&error), "Pod status not written");
         }
-    }
-}
-
-/// Tries a write that may be repeated. What the API server refuses for good is not tried again.
-async fn retried<T, F: Future<Output = kube::Result<T>>>(call: impl Fn() -> F) -> kube::Result<()> {
-    let mut pause = Duration::from_millis(200);
-    let mut tries = 1;
-    loop {
-        match call().await {
-            Err(error) if tries < TRIES && is_passing(&error) => {
-                tokio::time::sleep(pause).await;
-                pause *= 4;
-                tries += 1;
-            }
-            result => return result.map(drop),
-        }
-    }
-}
-
-fn is_passing(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => status.code >= 500 || status.code == 429,
-        _ => true,
     }
 }
 
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+fn is_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 /// A suffix that no other event of the pod has: names of events are only there to be unique.
@@ -410,18 +479,25 @@ mod tests {
         };
         for message in ["a", "b", "a"] {
             batch.add(event(message));
-            batch.add(Report::Condition {
+            batch.add(Report::Status {
                 subject: (&pod).into(),
-                reason: "Unschedulable",
-                message: message.to_owned(),
+                status: Status {
+                    condition: Some(("Unschedulable", message.to_owned())),
+                    nomination: match message {
+                        "b" => Nomination::Change(Some("n".to_owned())),
+                        _ => Nomination::Keep,
+                    },
+                },
             });
         }
         let counts: Vec<i32> = batch.events.iter().map(|(_, _, count)| *count).collect();
         assert_eq!(counts, [2, 1]);
-        assert_eq!(
-            batch.conditions.into_values().collect::<Vec<_>>(),
-            [("Unschedulable", "a".to_owned())]
-        );
+        let status = Status {
+            condition: Some(("Unschedulable", "a".to_owned())),
+            // what says nothing of the nomination leaves what waits
+            nomination: Nomination::Change(Some("n".to_owned())),
+        };
+        assert_eq!(batch.statuses.into_values().collect::<Vec<_>>(), [status]);
     }
 
     #[test]
@@ -446,5 +522,37 @@ mod tests {
             failed.parts(&pod),
             ("Warning", "FailedScheduling", "Scheduling", "m".to_owned())
         );
+        let preempted = Happening::Preempted {
+            by: (&mk_pod("q", "")).into(),
+            node: "worker-0".to_owned(),
+        };
+        assert_eq!(
+            preempted.parts(&pod),
+            (
+                "Normal",
+                "Preempted",
+                "Preempting",
+                "Preempted by pod uid-q on node worker-0".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn a_status_says_only_what_changes() {
+        let nominated = Status {
+            condition: None,
+            nomination: Nomination::Change(None),
+        };
+        assert_eq!(
+            nominated.patch("u"),
+            json!({"metadata": {"uid": "u"}, "status": {"nominatedNodeName": null}})
+        );
+        let rejected = Status {
+            condition: Some(("Unschedulable", "m".to_owned())),
+            nomination: Nomination::Keep,
+        };
+        let patch = rejected.patch("u");
+        assert_eq!(patch["status"]["conditions"][0]["message"], "m");
+        assert!(patch["status"].get("nominatedNodeName").is_none());
     }
 }

@@ -8,12 +8,23 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use daemon::admin::Checks;
+use daemon::guard::Guard;
 use daemon::lease;
-use k8s_openapi::api::core::v1::{Namespace, Node as WireNode, Pod as WirePod};
+use futures::future::BoxFuture;
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node as WireNode, PersistentVolume, PersistentVolumeClaim, Pod as WirePod,
+    ReplicationController, Service,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
 use kube::api::Api;
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource as _, ResourceExt as _};
 use nrt::decode::decode;
 use prometheus_client::registry::Registry;
+use rustls::ServerConfig;
 use scheduler_config::args::NodeResourceTopologyMatchArgs;
 use scheduler_config::configuration::{Configuration, LeaderElection};
 use tokio::net::TcpListener;
@@ -23,15 +34,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
 use crate::cache::{Cache, Settings};
-use crate::cluster::Node;
+use crate::cluster::{Budget, GroupKind, Node, labelled};
 use crate::engine::{Engine, Message};
 use crate::explain;
+use crate::limit;
 use crate::metrics::Metrics;
-use crate::pod::Pod;
-use crate::profile::Profile;
+use crate::pod::{Pod, PodKey};
+use crate::profile::{self, Profile};
 use crate::queue::{Backoff, Queue};
 use crate::report::Reporter;
 use crate::status_dump::StatusDump;
+use crate::storage::{self, Stored};
 use crate::watch::{Sink, follow};
 
 /// Changes that may wait for the loop; watches pause when it is full.
@@ -91,26 +104,67 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut checks = Checks::new();
     let synced = checks.ready("sched-handler-sync");
     let mut tasks = JoinSet::new();
-    serve(&args, checks, registry, &stop, &mut tasks).await?;
-
+    let endpoint = Endpoint::open(&args).await?;
     let kubeconfig = config
         .client_connection
         .kubeconfig
         .as_ref()
         .map(Into::into)
         .or_else(|| args.kubeconfig.clone());
-    let client = daemon::client::client(kubeconfig.as_deref())
-        .await
-        .context("cannot reach the API server")?;
+    // As kube-scheduler has them: what places pods, what tells of it and what holds the lease do not wait for each other.
+    let connect = || async {
+        limit::client(kubeconfig.as_deref(), &config.client_connection)
+            .await
+            .context("cannot reach the API server")
+    };
+    let (client, telling, leading) = (connect().await?, connect().await?, connect().await?);
+    let asking = match &args.authorization_kubeconfig {
+        Some(path) => limit::client(Some(path), &config.client_connection)
+            .await
+            .context("cannot ask who may read metrics")?,
+        None => telling.clone(),
+    };
+    let guard = Guard::new(asking, args.authorization_always_allow_paths.clone());
+    if let Some(endpoint) = endpoint {
+        let router = checks
+            .router()
+            .merge(daemon::metrics::router(Arc::new(registry)));
+        let (router, stop) = (guard.before(router), stop.clone());
+        tasks.spawn(async move {
+            let Endpoint { listener, tls } = endpoint;
+            if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {
+                tracing::error!(%error, "Health and metrics are not served any more");
+            }
+        });
+    }
     let (sender, changes) = mpsc::channel(CHANGES);
     watch_all(&client, &sender, &metrics, &mut tasks);
+    let profiles: Vec<Profile> = config.profiles.iter().map(Profile::new).collect();
+    let spreads = profiles.iter().any(Profile::spreads_by_default);
+    if spreads {
+        watch_groups(&client, &sender, &metrics, &mut tasks);
+    }
+
+    let volumes = profiles.iter().any(Profile::looks_at_volumes);
+    let volumes_wanted = CancellationToken::new();
+    if volumes {
+        watch_storage(&volumes_wanted, &client, &sender, &metrics, &mut tasks);
+    }
 
     let host = hostname();
     let mut reports = JoinSet::new();
-    let reporter = Reporter::start(&client, &host, &metrics, &mut reports);
-    let profiles: Vec<Profile> = config.profiles.iter().map(Profile::new).collect();
+    let reporter = Reporter::start(&telling, &host, &metrics, &mut reports);
+    for profile in &config.profiles {
+        for plugin in &profile.needless_args {
+            tracing::warn!(profile = %profile.scheduler_name, plugin, "Arguments are given to a plugin that takes none");
+        }
+        let left_out = profile::left_out(profile);
+        if !left_out.is_empty() {
+            tracing::warn!(profile = %profile.scheduler_name, ?left_out, "Plugins are enabled that do nothing in this scheduler");
+        }
+    }
     for profile in &profiles {
-        tracing::info!(profile = %profile.name, filters = ?profile.filters, "Profile ready");
+        tracing::info!(profile = %profile.name, filters = ?profile.filters.plugins, "Profile ready");
     }
     let dump = status_dump();
     let settings = Settings {
@@ -130,9 +184,15 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         sender,
     )
     .with_dump(dump);
+    if spreads {
+        engine = engine.with_groups();
+    }
+    if volumes {
+        engine = engine.with_storage(volumes_wanted);
+    }
 
     let election = args.leader_election(&config.leader_election);
-    let leadership = tokio::spawn(lead(client, election, host, stop.clone()));
+    let leadership = tokio::spawn(lead(leading, election, host, stop.clone()));
     let ended = engine.run(changes, &synced, leadership, &stop).await?;
     tracing::info!("Finishing what is under way");
     stop.cancel();
@@ -194,49 +254,43 @@ pub(crate) fn cache_settings(config: &Configuration) -> anyhow::Result<Settings>
     Ok(settings)
 }
 
-async fn serve(
-    args: &Args,
-    checks: Checks,
-    registry: Registry,
-    stop: &CancellationToken,
-    tasks: &mut JoinSet<()>,
-) -> anyhow::Result<()> {
-    if args.secure_port == 0 {
-        return Ok(());
-    }
-    let names = ["localhost".to_owned(), hostname()];
-    let certificate = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => daemon::tls::from_files(certificate, key),
-        (None, None) => daemon::tls::self_signed(&names),
-        _ => anyhow::bail!("--tls-cert-file and --tls-private-key-file go together"),
-    };
-    let options = daemon::tls::Options {
-        min_version: args.tls_min_version.clone(),
-        cipher_suites: args
-            .tls_cipher_suites
-            .split(',')
-            .map(|name| name.trim().to_owned())
-            .filter(|name| !name.is_empty())
-            .collect(),
-        client_ca: None,
-    };
-    let tls =
-        daemon::tls::server_config(certificate.context("cannot get a certificate")?, &options)
-            .context("cannot serve with these TLS settings")?;
-    let address = (args.bind_address, args.secure_port);
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address:?}"))?;
-    let router = checks
-        .router()
-        .merge(daemon::metrics::router(Arc::new(registry)));
-    let stop = stop.clone();
-    tasks.spawn(async move {
-        if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {
-            tracing::error!(%error, "Health and metrics are not served any more");
+/// Where health and metrics are served.
+struct Endpoint {
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+}
+
+impl Endpoint {
+    /// Opens it; nothing where nothing is to be served.
+    async fn open(args: &Args) -> anyhow::Result<Option<Self>> {
+        if args.secure_port == 0 {
+            return Ok(None);
         }
-    });
-    Ok(())
+        let names = ["localhost".to_owned(), hostname()];
+        let certificate = match (&args.tls_cert_file, &args.tls_private_key_file) {
+            (Some(certificate), Some(key)) => daemon::tls::from_files(certificate, key),
+            (None, None) => daemon::tls::self_signed(&names),
+            _ => anyhow::bail!("--tls-cert-file and --tls-private-key-file go together"),
+        };
+        let options = daemon::tls::Options {
+            min_version: args.tls_min_version.clone(),
+            cipher_suites: args
+                .tls_cipher_suites
+                .split(',')
+                .map(|name| name.trim().to_owned())
+                .filter(|name| !name.is_empty())
+                .collect(),
+            client_ca: None,
+        };
+        let tls =
+            daemon::tls::server_config(certificate.context("cannot get a certificate")?, &options)
+                .context("cannot serve with these TLS settings")?;
+        let address = (args.bind_address, args.secure_port);
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address:?}"))?;
+        Ok(Some(Self { listener, tls }))
+    }
 }
 
 fn watch_all(
@@ -253,6 +307,7 @@ fn watch_all(
         Sink {
             channel: channel(),
             wrap: Message::Node,
+            refused: None,
         },
         metrics(),
     ));
@@ -267,7 +322,7 @@ fn watch_all(
             }
             Some((name.clone(), (name, topology)))
         },
-        Sink { channel: channel(), wrap: Message::Topology },
+        Sink { channel: channel(), wrap: Message::Topology, refused: None },
         metrics(),
     ));
     tasks.spawn(follow(
@@ -277,6 +332,18 @@ fn watch_all(
         Sink {
             channel: channel(),
             wrap: |change| Message::Pod(Box::new(change)),
+            refused: None,
+        },
+        metrics(),
+    ));
+    tasks.spawn(follow(
+        Api::<PodDisruptionBudget>::all(client.clone()),
+        "poddisruptionbudgets",
+        |budget| Budget::read(budget).map(|(key, budget)| (key.clone(), (key, budget))),
+        Sink {
+            channel: channel(),
+            wrap: Message::Budget,
+            refused: None,
         },
         metrics(),
     ));
@@ -293,9 +360,121 @@ fn watch_all(
         Sink {
             channel: channel(),
             wrap: Message::Namespace,
+            refused: None,
         },
         metrics(),
     ));
+}
+
+/// Follows what makes pods one group.
+fn watch_groups(
+    client: &Client,
+    channel: &mpsc::Sender<Message>,
+    metrics: &Metrics,
+    tasks: &mut JoinSet<()>,
+) {
+    tasks.spawn(follow(
+        Api::<Service>::all(client.clone()),
+        GroupKind::Service.plural(),
+        |service| {
+            let key = PodKey::of(service.meta())?;
+            let labels = service.spec.and_then(|spec| spec.selector);
+            Some((key.clone(), (key, labels.map(labelled))))
+        },
+        Sink {
+            channel: channel.clone(),
+            wrap: |change| Message::Group(GroupKind::Service, change),
+            refused: None,
+        },
+        metrics.clone(),
+    ));
+    tasks.spawn(follow(
+        Api::<ReplicationController>::all(client.clone()),
+        GroupKind::ReplicationController.plural(),
+        |controller| {
+            let key = PodKey::of(controller.meta())?;
+            let labels = controller.spec.and_then(|spec| spec.selector);
+            Some((key.clone(), (key, labels.map(labelled))))
+        },
+        Sink {
+            channel: channel.clone(),
+            wrap: |change| Message::Group(GroupKind::ReplicationController, change),
+            refused: None,
+        },
+        metrics.clone(),
+    ));
+    tasks.spawn(follow(
+        Api::<ReplicaSet>::all(client.clone()),
+        GroupKind::ReplicaSet.plural(),
+        |set| {
+            let key = PodKey::of(set.meta())?;
+            Some((key.clone(), (key, set.spec.map(|spec| spec.selector))))
+        },
+        Sink {
+            channel: channel.clone(),
+            wrap: |change| Message::Group(GroupKind::ReplicaSet, change),
+            refused: None,
+        },
+        metrics.clone(),
+    ));
+    tasks.spawn(follow(
+        Api::<StatefulSet>::all(client.clone()),
+        GroupKind::StatefulSet.plural(),
+        |set| {
+            let key = PodKey::of(set.meta())?;
+            Some((key.clone(), (key, set.spec.map(|spec| spec.selector))))
+        },
+        Sink {
+            channel: channel.clone(),
+            wrap: |change| Message::Group(GroupKind::StatefulSet, change),
+            refused: None,
+        },
+        metrics.clone(),
+    ));
+}
+
+/// Follows what tells where volumes can be had, once that is wanted: clusters without claims need not pay for it. Without the right to do so, pods
+/// without such volumes are placed all the same.
+fn watch_storage(
+    wanted: &CancellationToken,
+    client: &Client,
+    channel: &mpsc::Sender<Message>,
+    metrics: &Metrics,
+    tasks: &mut JoinSet<()>,
+) {
+    let mut start = |watch| {
+        let wanted = wanted.clone();
+        tasks.spawn(async move {
+            wanted.cancelled().await;
+            watch.await;
+        });
+    };
+    start(stored::<PersistentVolume>(client, channel, metrics));
+    start(stored::<PersistentVolumeClaim>(client, channel, metrics));
+    start(stored::<StorageClass>(client, channel, metrics));
+    start(stored::<CSINode>(client, channel, metrics));
+    start(stored::<CSIDriver>(client, channel, metrics));
+    start(stored::<CSIStorageCapacity>(client, channel, metrics));
+    start(stored::<VolumeAttachment>(client, channel, metrics));
+}
+
+fn stored<K: Stored>(
+    client: &Client,
+    channel: &mpsc::Sender<Message>,
+    metrics: &Metrics,
+) -> BoxFuture<'static, ()> {
+    let sink = Sink {
+        channel: channel.clone(),
+        wrap: |change| Message::Storage(K::KIND, Box::new(change)),
+        refused: Some(|| Message::StorageRefused(K::KIND)),
+    };
+    Box::pin(follow(
+        Api::<K>::all(client.clone()),
+        K::KIND.plural(),
+        |wire| storage::read(wire).map(|(key, object)| (key.clone(), (key, object))),
+        sink,
+        metrics.clone(),
+    ))
 }
 
 /// Waits for the lease, if one is wanted. Nothing if stopped before.

@@ -3,13 +3,18 @@
 //! Each plugin gives every node 0 to 100; the weighted sum decides.
 
 use crate::cache::Cache;
-use crate::cluster::{Node, NodeState};
+use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::node::{selected_weight, soft_taints};
 use crate::pod::Pod;
+use k8s_openapi::api::core::v1::NodeAffinity;
 use scheduler_config::args::ScoringStrategy;
+use scheduler_config::default_plugins::{self, InterPodAffinityArgs, ResourceSpec};
 
+pub mod images;
+pub mod inter_pod;
 pub mod least_numa;
 pub mod node;
+pub mod spread;
 pub mod zones;
 
 /// Best score of one plugin.
@@ -20,12 +25,18 @@ pub const MAX: i64 = 100;
 pub enum Plugin {
     /// Few taints that would rather keep the pod away.
     TaintToleration,
-    /// Nodes that the pod would like.
-    NodeAffinity,
-    /// Nodes with most left.
-    NodeResourcesFit,
-    /// Nodes whose CPU and memory are used evenly.
-    NodeResourcesBalancedAllocation,
+    /// Nodes that the pod would like, and those that the profile would.
+    NodeAffinity(Option<NodeAffinity>),
+    /// Nodes with most left, or as the strategy says.
+    NodeResourcesFit(default_plugins::ScoringStrategy),
+    /// Nodes whose resources are used evenly.
+    NodeResourcesBalancedAllocation(Vec<ResourceSpec>),
+    /// Few pods of the same kind near it.
+    PodTopologySpread(spread::Defaults),
+    /// Pods near it that are liked, and that like it.
+    InterPodAffinity(InterPodAffinityArgs),
+    /// Images that need not be pulled.
+    ImageLocality,
     /// Zones that suit the strategy.
     NodeResourceTopologyMatch(ScoringStrategy),
 }
@@ -35,9 +46,12 @@ impl Plugin {
     pub fn name(&self) -> &'static str {
         match self {
             Self::TaintToleration => "TaintToleration",
-            Self::NodeAffinity => "NodeAffinity",
-            Self::NodeResourcesFit => "NodeResourcesFit",
-            Self::NodeResourcesBalancedAllocation => "NodeResourcesBalancedAllocation",
+            Self::NodeAffinity(_) => "NodeAffinity",
+            Self::NodeResourcesFit(_) => "NodeResourcesFit",
+            Self::NodeResourcesBalancedAllocation(_) => "NodeResourcesBalancedAllocation",
+            Self::PodTopologySpread(_) => "PodTopologySpread",
+            Self::InterPodAffinity(_) => "InterPodAffinity",
+            Self::ImageLocality => "ImageLocality",
             Self::NodeResourceTopologyMatch(_) => scheduler_config::args::PLUGIN,
         }
     }
@@ -57,11 +71,15 @@ pub fn totals(
     plugins: &[Weighted],
     pod: &Pod,
     nodes: &[(&Node, &NodeState)],
+    cluster: &Cluster,
     cache: &Cache,
 ) -> Vec<i64> {
     let mut totals = vec![0; nodes.len()];
     for Weighted { plugin, weight } in plugins {
-        for (total, score) in totals.iter_mut().zip(scores(plugin, pod, nodes, cache)) {
+        for (total, score) in totals
+            .iter_mut()
+            .zip(scores(plugin, pod, nodes, cluster, cache))
+        {
             *total += score * weight;
         }
     }
@@ -73,6 +91,7 @@ pub fn scores(
     plugin: &Plugin,
     pod: &Pod,
     nodes: &[(&Node, &NodeState)],
+    cluster: &Cluster,
     cache: &Cache,
 ) -> Vec<i64> {
     let each = |score: &dyn Fn(&Node, &NodeState) -> i64| -> Vec<i64> {
@@ -83,10 +102,25 @@ pub fn scores(
     };
     match plugin {
         Plugin::TaintToleration => normalise(each(&|node, _| soft_taints(pod, node)), true),
-        Plugin::NodeAffinity => normalise(each(&|node, _| selected_weight(pod, node)), false),
-        Plugin::NodeResourcesFit => each(&|node, state| node::least_allocated(pod, node, state)),
-        Plugin::NodeResourcesBalancedAllocation => {
-            each(&|node, state| node::balanced(pod, node, state))
+        Plugin::NodeAffinity(added) => {
+            let weight = |node: &Node| selected_weight(pod, node, added.as_ref());
+            normalise(each(&|node, _| weight(node)), false)
+        }
+        Plugin::NodeResourcesFit(strategy) => {
+            each(&|node, state| node::fit(pod, node, state, strategy))
+        }
+        Plugin::NodeResourcesBalancedAllocation(resources) => {
+            each(&|node, state| node::balanced(pod, node, state, resources))
+        }
+        Plugin::PodTopologySpread(defaults) => {
+            spread::scores(cluster, pod, nodes, defaults).unwrap_or_else(|| vec![0; nodes.len()])
+        }
+        Plugin::InterPodAffinity(args) => {
+            inter_pod::scores(cluster, pod, nodes, *args).unwrap_or_else(|| vec![0; nodes.len()])
+        }
+        Plugin::ImageLocality => {
+            let count = cluster.nodes().count();
+            each(&|node, _| images::score(cluster, pod, node, count))
         }
         Plugin::NodeResourceTopologyMatch(strategy) => {
             each(&|node, _| zones::score(pod, cache.view(&node.name), strategy))

@@ -2,11 +2,21 @@
 
 use std::sync::Arc;
 
+use scheduler_config::args::{ForeignPodsDetect, ResyncMethod};
 use topology::request::{Container, ContainerKind, Pod as Request};
 use topology::resource::{ResourceName, Resources};
 
+use crate::cache::{Cache, Mode, Settings};
 use crate::cluster::Node;
 use crate::pod::{Phase, Pod, PodKey, Wishes};
+
+/// The object of that namespace and name.
+pub(crate) fn mk_key(namespace: &str, name: &str) -> PodKey {
+    PodKey {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
 
 /// `cpu=2 memory=4Gi vendor/nic=1`; cpu in cores.
 pub(crate) fn mk_resources(text: &str) -> Resources {
@@ -23,6 +33,18 @@ pub(crate) fn mk_resources(text: &str) -> Resources {
             (name, amount)
         })
         .collect()
+}
+
+/// A cache as profile `topo` has it, that believes what an NRT tells of `placement` or does not.
+pub(crate) fn mk_cache(placement: bool) -> Cache {
+    Cache::new(Settings {
+        mode: Mode::OverReserve,
+        foreign: ForeignPodsDetect::All,
+        method: ResyncMethod::Autodetect,
+        profiles: ["topo".to_owned()].into(),
+        trace: false,
+        placement,
+    })
 }
 
 /// A pending pod of one app container with requests equal to limits.
@@ -59,6 +81,10 @@ pub(crate) fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
         phase: Phase::Pending,
         deleting: false,
         priority: 0,
+        preempts: true,
+        nominated: None,
+        started: None,
+        gives_way: false,
         labels: [("app".to_owned(), name.to_owned())].into(),
         created: None,
         scored: (node_request.amount("cpu"), node_request.amount("memory")),
@@ -67,6 +93,7 @@ pub(crate) fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
         hash: nrt::fingerprint::pod_hash("ns", name),
         host_ports: Vec::new(),
         anti_affinity: Vec::new(),
+        volumes: None,
         wishes: Wishes::default(),
     }
 }

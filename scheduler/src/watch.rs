@@ -13,6 +13,9 @@ use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
 
+/// Objects of one page of a list. A page is in memory as a whole, as text and as objects: what that takes is most of the memory that is ever needed.
+const PAGE: u32 = 100;
+
 /// A change of one kind of objects, read as `T`, told apart by `I`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T, I> {
@@ -30,6 +33,8 @@ pub struct Sink<M, T, I> {
     pub channel: mpsc::Sender<M>,
     /// Makes a message of a change.
     pub wrap: fn(Change<T, I>) -> M,
+    /// Makes the message that the objects may not be listed, if that must be known.
+    pub refused: Option<fn() -> M>,
 }
 
 /// Follows all objects of `api` until the receiver is gone. Objects that `read` cannot use are left out. A failed watch is started
@@ -44,7 +49,8 @@ pub async fn follow<K, M, T, I>(
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     I: Ord,
 {
-    let stream = watcher(api, watcher::Config::default()).default_backoff();
+    let config = watcher::Config::default().page_size(PAGE);
+    let stream = watcher(api, config).default_backoff();
     pin_mut!(stream);
     let mut listed = BTreeSet::new();
     while let Some(event) = stream.next().await {
@@ -52,6 +58,11 @@ pub async fn follow<K, M, T, I>(
             Err(error) => {
                 metrics.watch_error(kind);
                 tracing::warn!(kind, error = %daemon::log::chain(&error), "Watch failed");
+                if let Some(refused) = sink.refused.filter(|_| is_refusal(&error))
+                    && sink.channel.send(refused()).await.is_err()
+                {
+                    return;
+                }
                 continue;
             }
             Ok(event) => changes(event, read, &mut listed),
@@ -61,6 +72,14 @@ pub async fn follow<K, M, T, I>(
             return;
         }
     }
+}
+
+/// Whether the API server answered that there is nothing to list, or not for us.
+fn is_refusal(error: &watcher::Error) -> bool {
+    matches!(
+        error,
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if matches!(status.code, 403 | 404)
+    )
 }
 
 fn changes<K, T, I>(

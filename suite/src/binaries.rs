@@ -16,6 +16,9 @@ pub const PROGRAMS: [&str; 3] = [
 ];
 /// Packages of [`PROGRAMS`].
 const PACKAGES: [&str; 3] = ["operator", "scheduler", "testbed"];
+/// Names the directory of programs that are built already, for whom nothing was given: `cargo xtask test` builds all of the workspace at
+/// once, and a build of these packages alone would compile what they depend on a second time, with other features.
+pub const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
 /// Folders of the workspace whose code ends up in [`PROGRAMS`].
 const SOURCES: [&str; 7] = [
     "crates",
@@ -67,17 +70,23 @@ pub enum Error {
     },
 }
 
-/// Finds the programs: those of `given` if they are fresh, else freshly built ones, else those beside this program.
+/// Finds the programs: those of `given` if they are fresh, else those of [`BIN_DIR`], else freshly built ones, else those beside this program.
 ///
 /// Lines that cargo writes go to `progress`.
 pub async fn locate(given: Option<&Path>, progress: impl Fn(&str)) -> Result<PathBuf, Error> {
     let workspace = workspace();
-    if let Some(dir) = given {
-        let dir = dir.canonicalize().map_err(|source| Error::Io {
+    let existing = |dir: &Path| {
+        dir.canonicalize().map_err(|source| Error::Io {
             what: format!("no directory {}", dir.display()),
             source,
-        })?;
-        return checked(dir, workspace.as_deref());
+        })
+    };
+    if let Some(dir) = given {
+        return checked(existing(dir)?, workspace.as_deref());
+    }
+    if let Some(dir) = std::env::var_os(BIN_DIR) {
+        // cargo has seen to it that they are those of the sources
+        return checked(existing(dir.as_ref())?, None);
     }
     let own = std::env::current_exe().map_err(|source| Error::Io {
         what: "cannot find this program".to_owned(),

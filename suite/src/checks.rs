@@ -1,11 +1,13 @@
 //! Waiting for pods and workloads, and what their events tell (scenarios-serial.md 7.7).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use regex::Regex;
@@ -197,7 +199,12 @@ impl Context {
 
     /// Waits for the event that the scheduler under test bound the pod.
     pub async fn scheduled_by_us(&self, pod: &Pod) -> Result<(), Stop> {
-        let expected = self.scheduler().to_owned();
+        self.scheduled_by(self.scheduler(), pod).await
+    }
+
+    /// Waits for the event that a scheduler bound the pod, and no other one. The event may be missing when the scheduler under test, which
+    /// the pod names, was started again since: what it had not written yet is lost with a process that is killed.
+    pub async fn scheduled_by(&self, expected: &str, pod: &Pod) -> Result<(), Stop> {
         let name = pod.name_any();
         self.until(
             &format!("pod {name} has a Scheduled event by {expected}"),
@@ -210,16 +217,33 @@ impl Context {
                     .collect();
                 let by = |event: &&Event| reporter(event) == expected;
                 Ok(match scheduled.first() {
+                    None if expected == self.scheduler() && self.report_is_lost(pod).await? => {
+                        self.recorder.saw(format!(
+                            "{name} without a Scheduled event: {expected} was restarted since"
+                        ));
+                        Look::Ready(())
+                    }
                     None => Look::NotYet("it has no Scheduled event".to_owned()),
                     Some(_) if scheduled.iter().any(by) => Look::Ready(()),
                     Some(event) => {
                         let message = format!("pod {name} was placed by another scheduler");
-                        return Err(Stop::mismatch(message, &expected, reporter(event)));
+                        return Err(Stop::mismatch(message, expected, reporter(event)));
                     }
                 })
             },
         )
         .await
+    }
+
+    /// Whether the scheduler under test was to bind this pod, which is bound, and was started since.
+    async fn report_is_lost(&self, pod: &Pod) -> Result<bool, Stop> {
+        let Some(bound) = bound_for(pod, self.scheduler()) else {
+            return Ok(false);
+        };
+        let schedulers = self.scheduler_pods().await?;
+        Ok(schedulers
+            .iter()
+            .any(|scheduler| started(scheduler).is_some_and(|started| started >= bound)))
     }
 
     /// Events about exactly this pod, not about an older one of the same name.
@@ -346,6 +370,52 @@ impl Context {
     }
 }
 
+/// How far a daemon set has come with its pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Rollout {
+    /// Nodes that are to have a pod of it.
+    pub wanted: i32,
+    /// Its pods that are ready.
+    pub ready: i32,
+    /// Its pods that are made of the present template.
+    pub updated: i32,
+    is_seen: bool,
+}
+
+impl Rollout {
+    /// As the status of the set says.
+    pub fn of(set: &DaemonSet) -> Self {
+        let status = set.status.clone().unwrap_or_default();
+        Self {
+            wanted: status.desired_number_scheduled,
+            ready: status.number_ready,
+            updated: status.updated_number_scheduled.unwrap_or_default(),
+            is_seen: set.status.is_some() && status.observed_generation == set.metadata.generation,
+        }
+    }
+
+    /// Whether every pod is one of the present template, and ready.
+    pub fn is_over(self) -> bool {
+        self.is_seen && [self.ready, self.updated] == [self.wanted; 2]
+    }
+}
+
+impl fmt::Display for Rollout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            wanted,
+            ready,
+            updated,
+            is_seen,
+        } = self;
+        write!(f, "{wanted} wanted, {ready} ready, {updated} up to date")?;
+        if *is_seen {
+            return Ok(());
+        }
+        f.write_str(", before the last change")
+    }
+}
+
 /// Phase of a pod.
 pub fn phase(pod: &Pod) -> &str {
     pod.status
@@ -409,6 +479,26 @@ fn reporter(event: &Event) -> &str {
     }
 }
 
+/// When the pod was bound, if it waited for this scheduler.
+fn bound_for(pod: &Pod, scheduler: &str) -> Option<Timestamp> {
+    let named = pod.spec.as_ref()?.scheduler_name.as_deref() == Some(scheduler);
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    let bound = conditions
+        .iter()
+        .find(|one| one.type_ == "PodScheduled" && one.status == "True")?;
+    named.then(|| bound.last_transition_time.as_ref().map(|time| time.0))?
+}
+
+/// When the newest of a pod's containers started.
+fn started(pod: &Pod) -> Option<Timestamp> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
+    let running = |status: &ContainerStatus| {
+        let state = status.state.as_ref()?.running.as_ref()?;
+        state.started_at.as_ref().map(|time| time.0)
+    };
+    statuses.iter().filter_map(running).max()
+}
+
 /// How often an event happened.
 fn occurrences(event: &Event) -> i64 {
     let series = event.series.as_ref().map(|series| series.count);
@@ -438,4 +528,53 @@ pub async fn event_lines(api: &Api<Event>) -> Vec<String> {
             )
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn mk_pod(scheduler: &str, scheduled: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "p"},
+            "spec": {"schedulerName": scheduler, "containers": []},
+            "status": {"conditions": [{
+                "type": "PodScheduled", "status": scheduled, "lastTransitionTime": "2026-01-01T00:00:10Z",
+            }]},
+        }))
+        .unwrap()
+    }
+
+    #[rstest]
+    #[case::bound("ours", "True", true)]
+    #[case::waits("ours", "False", false)]
+    #[case::of_another("theirs", "True", false)]
+    fn only_a_bound_pod_of_this_scheduler_has_a_time_of_its_binding(
+        #[case] scheduler: &str,
+        #[case] scheduled: &str,
+        #[case] expected: bool,
+    ) {
+        let bound = bound_for(&mk_pod(scheduler, scheduled), "ours");
+        assert_eq!(bound.is_some(), expected);
+    }
+
+    #[test]
+    fn a_scheduler_started_when_its_newest_container_did() {
+        let at = |second: u32| {
+            json!({"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+            "state": {"running": {"startedAt": format!("2026-01-01T00:00:{second:02}Z")}}})
+        };
+        let waiting = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}}});
+        let mk = |statuses: serde_json::Value| -> Pod {
+            serde_json::from_value(json!({"status": {"containerStatuses": statuses}})).unwrap()
+        };
+        let bound = bound_for(&mk_pod("ours", "True"), "ours");
+        assert!(started(&mk(json!([at(9)]))) < bound);
+        assert!(started(&mk(json!([at(9), at(10)]))) >= bound);
+        assert_eq!(started(&mk(json!([waiting]))), None);
+    }
 }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount, Taint};
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use api::nrt::v1alpha2::NodeResourceTopology;
 
@@ -193,6 +193,24 @@ impl Context {
             .await?)
     }
 
+    /// Creates an object that is in no namespace; it goes at the end.
+    pub async fn create_global<K>(&self, object: &K) -> Result<K, Stop>
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+            + Serialize
+            + DeserializeOwned
+            + Clone
+            + Debug,
+    {
+        let reference = ObjectRef::of(object);
+        self.recorder.plan(
+            &format!("create {reference}"),
+            Undo::Delete { object: reference },
+        );
+        let api = Api::<K>::all(self.client());
+        Ok(api.create(&PostParams::default(), object).await?)
+    }
+
     /// Deletes an object of the scenario's namespace and waits until it is gone.
     pub async fn delete<K>(&self, name: &str) -> Result<(), Stop>
     where
@@ -226,8 +244,43 @@ impl Context {
         label_node(&self.recorder, &self.client(), node, key, value).await
     }
 
+    /// Takes a node out of use; it is back at the end.
+    pub async fn cordon_node(&self, node: &str) -> Result<(), Stop> {
+        self.recorder.plan(
+            &format!("cordon Node {node}"),
+            Undo::Patch {
+                object: ObjectRef::node(node),
+                patch: unschedulable(None),
+            },
+        );
+        self.patch_node(node, &unschedulable(Some(true))).await
+    }
+
+    /// Brings a node back into use before the end.
+    pub async fn uncordon_node(&self, node: &str) -> Result<(), Stop> {
+        self.patch_node(node, &unschedulable(None)).await
+    }
+
+    async fn patch_node(&self, node: &str, patch: &Value) -> Result<(), Stop> {
+        Api::<Node>::all(self.client())
+            .patch(node, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        Ok(())
+    }
+
     /// Puts a taint on a node; it goes at the end.
     pub async fn taint_node(&self, node: &str, key: &str, effect: &str) -> Result<(), Stop> {
+        self.taint_node_with(node, key, None, effect).await
+    }
+
+    /// Puts a taint with a value on a node, in place of one of the same key and effect; it goes at the end.
+    pub async fn taint_node_with(
+        &self,
+        node: &str,
+        key: &str,
+        value: Option<&str>,
+        effect: &str,
+    ) -> Result<(), Stop> {
         let nodes: Api<Node> = Api::all(self.client());
         self.recorder.plan(
             &format!("taint Node {node} {key}:{effect}"),
@@ -245,8 +298,10 @@ impl Context {
                 .unwrap_or_default()
                 .taints
                 .unwrap_or_default();
+            taints.retain(|taint| taint.key != key || taint.effect != effect);
             taints.push(Taint {
                 key: key.to_owned(),
+                value: value.map(str::to_owned),
                 effect: effect.to_owned(),
                 ..Taint::default()
             });
@@ -277,6 +332,10 @@ impl Context {
             .await?;
         NodeTopology::read(&object).map_err(|error| Stop::fail(chain(&error)))
     }
+}
+
+fn unschedulable(value: Option<bool>) -> Value {
+    json!({"spec": {"unschedulable": value}})
 }
 
 /// Sets a label of a node; the old state comes back at the end of the recorder's unit.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use testbed::faults::Faults;
 
 use crate::observed::NodeTopology;
 use crate::resources::{DeviceNames, Resources, is_native};
@@ -18,6 +19,8 @@ pub struct Facts {
     pub kubernetes: String,
     /// Whether the API group of machine configs is served.
     pub openshift: bool,
+    /// Whether network policies hold; taken for granted on a cluster that somebody else brought up.
+    pub network_policies: bool,
     /// Scheduler that test pods name.
     pub scheduler: String,
     /// Period of the scheduler's cache resynchronisation.
@@ -26,6 +29,8 @@ pub struct Facts {
     pub devices: DeviceNames,
     /// Program of the exporter, where it is one of ours.
     pub exporter: Option<PathBuf>,
+    /// What can be made to go wrong, where the cluster was brought up for the run.
+    pub faults: Option<Faults>,
     /// The reference: NRTs of the unloaded cluster.
     pub nodes: Vec<NodeTopology>,
     /// What pods may use on each node, as the nodes themselves said it then.

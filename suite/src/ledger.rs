@@ -109,7 +109,7 @@ pub enum Undo {
         /// JSON merge patch.
         patch: Value,
     },
-    /// Create an object anew that was deleted, as it was. Other objects that went with it are left to their owners.
+    /// Create an object anew that was deleted, as it was, or make it so again. Other objects that went with it are left to their owners.
     Create {
         /// Which one.
         object: ObjectRef,
@@ -215,20 +215,36 @@ async fn delete(client: &Client, object: &ObjectRef) -> Result<(), Error> {
     .await
 }
 
-/// Creates an object unless it is there; one that is going is waited for.
+/// Creates an object unless it is there as it was; one that is going is waited for, one that was made otherwise meanwhile is changed.
 async fn create(client: &Client, object: &ObjectRef, manifest: &Value) -> Result<(), Error> {
     let api = object.api(client);
+    let wanted = again(manifest)?;
+    let params = PostParams::default();
     gone("the object before", UNDO_DEADLINE, async || {
-        match api.get_opt(&object.name).await? {
-            Some(present) => Ok(present.metadata.deletion_timestamp.is_none()),
-            None => match api.create(&PostParams::default(), &again(manifest)?).await {
-                Ok(_) => Ok(true),
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-                Err(error) => Err(error.into()),
+        let written = match api.get_opt(&object.name).await? {
+            Some(present) if present.metadata.deletion_timestamp.is_some() => return Ok(false),
+            Some(present) => match as_before(&present, &wanted) {
+                Some(changed) => api.replace(&object.name, &params, &changed).await,
+                None => return Ok(true),
             },
+            None => api.create(&params, &wanted).await,
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error.into()),
         }
     })
     .await
+}
+
+/// The object that is there with the fields that it had; nothing if it has them.
+fn as_before(present: &DynamicObject, wanted: &DynamicObject) -> Option<DynamicObject> {
+    let mut changed = present.clone();
+    for (field, value) in wanted.data.as_object().into_iter().flatten() {
+        changed.data[field] = value.clone();
+    }
+    (changed != *present).then_some(changed)
 }
 
 /// An object as it was, without what the server has to say itself.
@@ -403,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn deleted_object_comes_back_without_what_the_server_says() {
+    async fn deleted_object_comes_back_as_it_was_without_what_the_server_says() {
         let manifest = json!({
             "apiVersion": "v1", "kind": "Node", "status": {"phase": "x"}, "spec": {"podCIDR": "y"},
             "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
@@ -421,15 +437,19 @@ mod tests {
             manifest,
         };
         for (present, requests) in [
-            (false, &["GET /api/v1/nodes/n", "POST /api/v1/nodes"][..]),
-            (true, &["GET /api/v1/nodes/n"]),
+            (None, &["GET /api/v1/nodes/n", "POST /api/v1/nodes"][..]),
+            (Some("y"), &["GET /api/v1/nodes/n"]),
+            (Some("z"), &["GET /api/v1/nodes/n", "PUT /api/v1/nodes/n"]),
         ] {
             let (client, asked) = crate::testing::client(move |method, _| {
-                let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
-                if method == "GET" && !present {
+                if method == "GET" && present.is_none() {
                     return crate::testing::not_found();
                 }
-                (200, node)
+                let spec = json!({"podCIDR": present});
+                (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": spec}),
+                )
             });
             undo.run(&client).await.expect("it is there");
             assert_eq!(*asked.lock().expect("requests"), requests);

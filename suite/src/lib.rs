@@ -3,8 +3,8 @@
 //! The suite drives a cluster through its API only and links none of the products, so it can judge another implementation as
 //! well. What it expects is written down in the scenarios as literals.
 //!
-//! Reading order: [`scenario`] (what one is), [`context`] (what it works with; [`arena`], [`padding`], [`settle`], [`checks`] add to
-//! it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and [`labels`] (which
+//! Reading order: [`scenario`] (what one is), [`context`] (what it works with; [`arena`], [`padding`], [`settle`], [`checks`], `stack` and
+//! `disturb` add to it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and [`labels`] (which
 //! scenarios run), [`cli`] (the command line).
 
 pub mod arena;
@@ -13,12 +13,16 @@ pub mod checks;
 pub mod cli;
 mod collect;
 pub mod context;
+mod disturb;
 pub mod facts;
+pub mod greeting;
 pub mod interrupt;
 pub mod labels;
 pub mod ledger;
+pub mod machine_pools;
 pub mod observed;
 pub mod padding;
+pub mod probe;
 pub mod recorder;
 pub mod resources;
 pub mod run;
@@ -28,6 +32,7 @@ pub mod select;
 pub mod session;
 pub mod settle;
 pub mod setup;
+mod stack;
 #[cfg(test)]
 mod testing;
 pub mod workload;

@@ -1,8 +1,14 @@
 //! Padding: Guaranteed pods that leave exactly the wanted amounts in a zone (scenarios-serial.md 7.5 and 7.6).
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
 use thiserror::Error;
 
 use crate::arena::Arena;
+use crate::checks::{describe, phase};
 use crate::context::Context;
 use crate::observed::{NodeTopology, Zone};
 use crate::recorder::Look;
@@ -14,6 +20,8 @@ use crate::workload::{Asks, PodPlan};
 pub const NUMACELL: &str = "kni.node/numacell";
 /// Scheduler of the padding: it is told the node, so nobody's choice is tested.
 const SCHEDULER: &str = "default-scheduler";
+/// How often a padding pod that its kubelet refused is made again.
+const MADE_AGAIN: usize = 3;
 
 /// A zone cannot be padded so.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -41,8 +49,7 @@ pub enum Error {
 /// A padding pod, and what it leaves.
 #[derive(Clone, Debug)]
 pub struct Pad {
-    /// Name of the pod.
-    pub pod: String,
+    plan: PodPlan,
     node: String,
     zone: String,
     /// What the zone has available afterwards.
@@ -120,7 +127,7 @@ impl Context {
                 free.zone_level().filtered(|name, _| name.contains('/'))
             };
             pads.push(Pad {
-                pod,
+                plan,
                 node: node.node.clone(),
                 zone: zone.name.clone(),
                 left,
@@ -135,8 +142,7 @@ impl Context {
     /// Settled alone is not enough: a kubelet lists a pod a moment before it has given it anything, so that an NRT can have the
     /// fingerprint of the padding and still the amounts from before.
     pub async fn padded(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, Stop> {
-        let names: Vec<_> = pads.iter().map(|pad| pad.pod.clone()).collect();
-        self.pods_running(&names).await?;
+        self.padding_runs(pads).await?;
         self.settle().await?;
         let limit = self.deadlines().settled;
         self.until(
@@ -166,6 +172,49 @@ impl Context {
                 Ok(Look::Ready(nodes))
             },
         )
+        .await
+    }
+
+    /// Waits until all padding runs.
+    ///
+    /// A kubelet that has just started refuses what asks for devices until their plugins have registered again (kubelet-node.md, Device
+    /// Manager). Nobody makes a bare pod again, so this does: padding is the ground that a scenario stands on, not what it tests.
+    async fn padding_runs(&self, pads: &[Pad]) -> Result<(), Stop> {
+        let pods = self.api::<Pod>();
+        let limit = self.deadlines().running;
+        let mut refused = vec![0; pads.len()];
+        self.until("all padding runs", limit, async || {
+            let there = pods.list(&ListParams::default()).await?;
+            let there: BTreeMap<String, Pod> =
+                there.into_iter().map(|pod| (pod.name_any(), pod)).collect();
+            let mut missing = None;
+            for (pad, refused) in pads.iter().zip(&mut refused) {
+                let name = pad.plan.name();
+                let seen = match there.get(name) {
+                    Some(pod) if phase(pod) == "Running" => continue,
+                    Some(pod) if phase(pod) == "Failed" => {
+                        let seen = describe(pod);
+                        *refused += 1;
+                        if *refused > MADE_AGAIN {
+                            let message = format!("padding was refused {refused} times");
+                            return Err(Stop::mismatch(message, "Running", seen));
+                        }
+                        self.recorder.tell(&format!("{seen}; it is made again"));
+                        self.delete::<Pod>(name).await?;
+                        self.create(pad.plan.pod()).await?;
+                        seen
+                    }
+                    // made again, but the answer was lost, or the request
+                    None => {
+                        self.create(pad.plan.pod()).await?;
+                        format!("{name} is missing")
+                    }
+                    Some(pod) => describe(pod),
+                };
+                missing.get_or_insert(seen);
+            }
+            Ok(missing.map_or(Look::Ready(()), Look::NotYet))
+        })
         .await
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use futures::future::LocalBoxFuture;
 use reports::event::{Failure, ScenarioInfo};
+use testbed::faults::Part;
 
 use crate::context::Context;
 use crate::facts::Facts;
@@ -124,8 +125,12 @@ pub enum Need {
     CacheResync,
     /// The exporter's program, to be started here.
     Exporter,
+    /// A part that can be made to go wrong on demand.
+    Faults(Part),
     /// `OpenShift`, with the machine config pools that feed the operator.
     OpenShift,
+    /// A network in which policies hold.
+    NetworkPolicies,
 }
 
 impl Need {
@@ -157,6 +162,17 @@ impl Need {
                 .then(|| "wanted status.cacheResyncPeriod of the NUMAResourcesScheduler; it is not set".to_owned()),
             Self::Exporter => facts.exporter.is_none().then(|| {
                 "wanted the exporter's program; a cluster that is known by its kubeconfig does not tell where it is".to_owned()
+            }),
+            Self::Faults(part) => {
+                let seen = match &facts.faults {
+                    None => "one that is known by its kubeconfig",
+                    Some(faults) if !faults.reaches(*part) => "one that cannot",
+                    Some(_) => return None,
+                };
+                Some(format!("wanted a cluster that can {}; seen {seen}", part.verb()))
+            }
+            Self::NetworkPolicies => (!facts.network_policies).then(|| {
+                "wanted a network that enforces NetworkPolicies; seen one without (the local lane needs the program nft, the embedded one has no networks of pods)".to_owned()
             }),
             Self::OpenShift => (!facts.openshift).then(|| {
                 "wanted OpenShift (API group machineconfiguration.openshift.io); seen plain Kubernetes".to_owned()

@@ -2,12 +2,21 @@
 
 mod byres;
 mod config;
+mod fault;
 mod fundamentals;
 mod hostlevel;
+mod install;
+mod introspection;
+mod netpol;
 mod openshift;
+mod preempt;
 mod resacct;
 mod rte;
+mod rtetols;
+mod sched;
+mod schedrst;
 mod taint;
+mod tls;
 mod tmpol;
 mod unsched;
 
@@ -26,7 +35,16 @@ pub fn all() -> Vec<Scenario> {
     all.extend(resacct::scenarios());
     all.extend(fundamentals::scenarios());
     all.extend(rte::scenarios());
+    all.extend(rtetols::scenarios());
+    all.extend(introspection::scenarios());
+    all.extend(netpol::scenarios());
+    all.extend(sched::scenarios());
+    all.extend(schedrst::scenarios());
+    all.extend(preempt::scenarios());
+    all.extend(fault::scenarios());
     all.extend(openshift::scenarios());
+    all.extend(tls::scenarios());
+    all.extend(install::scenarios());
     all
 }
 

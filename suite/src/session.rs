@@ -287,8 +287,14 @@ async fn body(
     (scenario.body)(context).await
 }
 
-/// The NRTs must come back to what they were before the scenario (scenarios-serial.md 4.2).
+/// The stack must run as it is asked to again, and the NRTs come back to what they were before the scenario (scenarios-serial.md 4.2).
 async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), Stop> {
+    context
+        .step(
+            "exporters and scheduler run as asked for",
+            context.operands_rolled_out(),
+        )
+        .await?;
     if initial.is_empty() {
         return Ok(());
     }

@@ -3,15 +3,18 @@
 mod connect;
 mod infra;
 mod install;
+mod kubelets;
 mod manifests;
 mod reference;
 
 use std::path::PathBuf;
 
+use clap::Parser;
 use kube::Client;
 use testbed::cli::PlanArgs;
 use testbed::lane;
 use testbed::local::Progress;
+use testbed::node::filter;
 
 use crate::binaries;
 use crate::context::{Cluster, chain};
@@ -52,6 +55,31 @@ pub struct Options {
     pub deadlines: Deadlines,
     /// Identity of the run.
     pub run: String,
+}
+
+impl Options {
+    /// The stack as it comes, on a new cluster of ours that is made as the flags of `cluster up` say; without any, the default one.
+    ///
+    /// # Errors
+    /// When there is no such flag, or its value is none.
+    pub fn own(lane: lane::Lane, flags: &[&str]) -> Result<Self, clap::Error> {
+        #[derive(Parser)]
+        #[command(no_binary_name = true)]
+        struct Flags {
+            #[command(flatten)]
+            plan: PlanArgs,
+        }
+        Ok(Self {
+            lane: Lane::Own(lane),
+            plan: Flags::try_parse_from(flags)?.plan,
+            state_root: None,
+            install: true,
+            manifests: None,
+            scheduler: None,
+            deadlines: Deadlines::default(),
+            run: crate::run::new_run_id(),
+        })
+    }
 }
 
 /// What exists so far, also when the set-up fails or is interrupted half-way.
@@ -115,6 +143,9 @@ pub async fn run(
         )
         .await?;
     let may_install = options.install || connect::may_install(&client).await?;
+    if may_install {
+        kubelets::configured(options, recorder, &client).await?;
+    }
     install::stack(options, recorder, &client, may_install).await?;
     let status = install::available(options, recorder, &client).await?;
     infra::numacell(options, recorder, &client).await?;
@@ -128,10 +159,16 @@ pub async fn run(
     let facts = Facts {
         kubernetes,
         openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
+        network_policies: match options.lane {
+            Lane::Kubeconfig(_) => true,
+            Lane::Own(lane::Lane::Local) => filter::is_possible(),
+            Lane::Own(lane::Lane::Embedded) => false,
+        },
         scheduler,
         cache_resync: status.cache_resync,
         devices: reference::devices(&nodes),
         exporter,
+        faults: partial.own.as_ref().map(lane::Cluster::faults),
         nodes,
         allocatable,
     };

@@ -126,6 +126,13 @@ impl PodPlan {
         self
     }
 
+    /// With the priority of a class; `None` for the default.
+    #[must_use]
+    pub fn with_priority_class(mut self, class: Option<&str>) -> Self {
+        self.spec.priority_class_name = class.map(str::to_owned);
+        self
+    }
+
     /// Name of the pod, or of the workload.
     pub fn name(&self) -> &str {
         &self.name

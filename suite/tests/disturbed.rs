@@ -14,19 +14,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use api::names;
-use clap::Parser;
 use reports::event::Verdict;
 use suite::interrupt::Interrupt;
-use suite::recorder::Deadlines;
 use suite::run::{self, Places};
 use suite::scenario::Scenario;
 use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
-use suite::setup::{Lane, Options};
-use testbed::cli::PlanArgs;
+use suite::setup::Options;
 use testbed::embedded::EmbeddedCluster;
-use testbed::embedded::faults::{Process, Schedule, Targets};
+use testbed::faults::{Process, Schedule, Targets};
 use testbed::lane;
 use testbed::node::control::State;
 use tokio::sync::watch;
@@ -38,14 +35,7 @@ const PER_MINUTE: u32 = 30;
 /// What is drawn at a time: processes come and go meanwhile.
 const DRAWN_AT_ONCE: Duration = Duration::from_secs(20);
 
-#[derive(Parser)]
-struct Plan {
-    #[command(flatten)]
-    plan: PlanArgs,
-}
-
 #[test]
-#[ignore = "a kubelet that restarts while it admits refuses a padding pod, which is not made again: one seed in seven fails; `-- --ignored` runs it"]
 fn bad_days_change_no_verdict_of_tier0() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let seed = number("NUMARESOURCES_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
@@ -77,16 +67,7 @@ async fn check(seed: u64, length: Duration) {
         .zip(&selected)
         .filter_map(|(scenario, selected)| selected.then_some(scenario))
         .collect();
-    let options = Options {
-        lane: Lane::Own(lane::Lane::Embedded),
-        plan: Plan::parse_from(["disturbed"]).plan,
-        state_root: None,
-        install: true,
-        manifests: None,
-        scheduler: None,
-        deadlines: Deadlines::default(),
-        run: run::new_run_id(),
-    };
+    let options = Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong");
     stream.emit(run::started(&options, chosen.len(), &places));
     let session = Box::pin(Session::start(
         &options,

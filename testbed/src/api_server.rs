@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub use apiserver::audit::Decision;
 use apiserver::{Running, Server};
 use fs_err as fs;
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -18,7 +19,7 @@ use kube::{Client, Config};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::embedded::faults::Faults;
+use crate::faults::Faults;
 use crate::lane::Lane;
 use crate::local::assets::{self, Assets, Places};
 
@@ -85,6 +86,8 @@ impl ApiServer {
             Lane::Embedded => {
                 let options = apiserver::Options {
                     disabled_admission: vec!["ServiceAccount".to_owned()],
+                    // where the kubelets of nodes are that tests make up (`configz`)
+                    proxies_to_loopback: true,
                     ..apiserver::Options::default()
                 };
                 Kind::Embedded(Box::new(Server::start(options).await?))
@@ -96,7 +99,7 @@ impl ApiServer {
 
     /// A client with all permissions.
     pub async fn client(&self) -> Result<Client, Error> {
-        client(self.kubeconfig(self.admin_token())?).await
+        client(self.admin_kubeconfig()?).await
     }
 
     /// What was made to disturb it; the real server can only lose leases.
@@ -106,6 +109,23 @@ impl ApiServer {
             Kind::Local(_) => None,
         };
         Ok(Faults::new(self.client().await?, api, None))
+    }
+
+    /// Records from now on what the embedded one's authorizers decide; the real one has no such record.
+    pub fn record_decisions(&self) {
+        if let Kind::Embedded(server) = &self.kind {
+            server.record_decisions();
+        }
+    }
+
+    /// What the embedded one decided about an account's requests since then.
+    pub fn decisions(&self, namespace: &str, account: &str) -> Vec<Decision> {
+        match &self.kind {
+            Kind::Embedded(server) => {
+                server.decisions(&format!("system:serviceaccount:{namespace}:{account}"))
+            }
+            Kind::Local(_) => Vec::new(),
+        }
     }
 
     /// A kubeconfig for a service account, which may do what its roles say and no more.
@@ -124,6 +144,11 @@ impl ApiServer {
         let token = answer.status.map(|status| status.token);
         let token = token.ok_or_else(|| Error::NoToken(format!("{namespace}/{account}")))?;
         self.kubeconfig(&token)
+    }
+
+    /// A kubeconfig with all permissions.
+    pub fn admin_kubeconfig(&self) -> Result<Kubeconfig, Error> {
+        self.kubeconfig(self.admin_token())
     }
 
     fn admin_token(&self) -> &str {

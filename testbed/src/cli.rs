@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use api::labels;
 use fixtures::machines::{Machine, profile};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -14,6 +15,7 @@ use crate::local::assets::{self, Places};
 use crate::local::cluster::up::check_privileges;
 use crate::local::cluster::{ClusterSpec, NodePlan, down};
 use crate::local::progress::{Progress, Report};
+use crate::openshift::Flavour;
 use crate::state;
 
 /// Exit status after an interrupt.
@@ -97,9 +99,19 @@ pub struct PlanArgs {
     /// YAML file with the plan of each worker, in place of number and machine.
     #[arg(long, value_name = "FILE", hide = true)]
     pub nodes: Option<PathBuf>,
+    /// Number of light nodes beside them, for tests of scale: they look ready and run any pod at once, with nothing behind; no zones. Embedded
+    /// lane only.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    pub light_nodes: u32,
     /// Directory with the programs of the stack [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
+    /// Make the cluster an OpenShift: its kinds, its objects, and somebody who configures machines.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub flavour: Option<Flavour>,
+    /// Let the node of the control plane be a worker, too, which takes pods.
+    #[arg(long)]
+    pub schedulable_control_plane: bool,
     /// Hide allocations from readers of the podresources socket, as a fault.
     #[arg(long, hide = true)]
     pub hide_allocations: bool,
@@ -123,14 +135,23 @@ impl PlanArgs {
     /// All nodes of the cluster: one for the control plane, and the workers that the arguments describe.
     pub fn node_plans(&self) -> anyhow::Result<Vec<NodePlan>> {
         let machine = self.machine()?;
-        let Some(path) = &self.nodes else {
-            return Ok(NodePlan::all(usize::from(self.workers), &machine));
+        let mut nodes = match &self.nodes {
+            None => NodePlan::all(usize::from(self.workers), &machine),
+            Some(path) => {
+                let text = fs_err::read_to_string(path)?;
+                let workers: Vec<NodePlan> = serde_yaml::from_str(&text)
+                    .with_context(|| format!("plans of nodes in {}", path.display()))?;
+                let control_plane = NodePlan::control_plane(&machine);
+                std::iter::once(control_plane).chain(workers).collect()
+            }
         };
-        let text = fs_err::read_to_string(path)?;
-        let workers: Vec<NodePlan> = serde_yaml::from_str(&text)
-            .with_context(|| format!("plans of nodes in {}", path.display()))?;
-        let mut nodes = vec![NodePlan::control_plane(&machine)];
-        nodes.extend(workers);
+        if self.flavour == Some(Flavour::Openshift) {
+            nodes[0].labels.push(labels::MASTER.to_owned());
+        }
+        if self.schedulable_control_plane {
+            nodes[0].labels.push(labels::WORKER.to_owned());
+            nodes[0].taints.clear();
+        }
         Ok(nodes)
     }
 
@@ -142,11 +163,20 @@ impl PlanArgs {
             "--machine".into(),
             self.machine.clone().into(),
         ];
+        if self.light_nodes > 0 {
+            arguments.extend(["--light-nodes".into(), self.light_nodes.to_string().into()]);
+        }
         if let Some(file) = &self.nodes {
             arguments.extend(["--nodes".into(), file.into()]);
         }
         if let Some(dir) = &self.bin_dir {
             arguments.extend(["--bin-dir".into(), dir.into()]);
+        }
+        if let Some(flavour) = self.flavour {
+            arguments.extend(["--flavour".into(), flavour.name().into()]);
+        }
+        if self.schedulable_control_plane {
+            arguments.push("--schedulable-control-plane".into());
         }
         if self.hide_allocations {
             arguments.push("--hide-allocations".into());
@@ -174,7 +204,9 @@ impl PlanArgs {
         Ok(match lane {
             Lane::Local => Spec::Local(self.local_spec(name, state_root, report)?),
             Lane::Embedded => Spec::Embedded(EmbeddedSpec {
+                light_nodes: usize::try_from(self.light_nodes)?,
                 hide_allocations: self.hide_allocations,
+                flavour: self.flavour,
                 ..EmbeddedSpec::new(name, state_root, &self.programs()?, self.node_plans()?)
             }),
         })
@@ -186,6 +218,10 @@ impl PlanArgs {
         state_root: &Path,
         report: Report<'_>,
     ) -> anyhow::Result<ClusterSpec> {
+        anyhow::ensure!(
+            self.light_nodes == 0,
+            "--light-nodes needs the embedded lane: a cluster of real parts has nobody who keeps them alive"
+        );
         Ok(ClusterSpec {
             name: name.to_owned(),
             state_root: state_root.to_owned(),
@@ -193,6 +229,7 @@ impl PlanArgs {
             bin_dir: self.programs()?,
             assets: assets::locate(&Places::from_environment(self.assets.clone()), report)?,
             hide_allocations: self.hide_allocations,
+            flavour: self.flavour,
         })
     }
 }

@@ -9,7 +9,6 @@
 pub mod cluster;
 pub mod controllers;
 pub mod default_scheduler;
-pub mod faults;
 pub mod hold;
 pub mod light;
 pub mod node;

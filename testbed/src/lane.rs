@@ -1,10 +1,13 @@
 //! The lanes that bring up a cluster of their own, behind one type.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::embedded::{EmbeddedCluster, EmbeddedSpec, cluster};
+use crate::faults::Faults;
 use crate::local::progress::Report;
 use crate::local::{ClusterSpec, LocalCluster};
+use crate::openshift::machines::Machines;
 use crate::state;
 
 /// Which parts a cluster is made of.
@@ -121,6 +124,22 @@ impl Cluster {
         match self {
             Self::Embedded(cluster) => cluster.kubeconfig(),
             Self::Local(cluster) => cluster.kubeconfig(),
+        }
+    }
+
+    /// What can go wrong in it on demand. It stays usable after the cluster, and then disturbs nothing.
+    pub fn faults(&self) -> Faults {
+        match self {
+            Self::Embedded(cluster) => cluster.faults(),
+            Self::Local(cluster) => cluster.faults(),
+        }
+    }
+
+    /// Its nodes as machines that can be configured. They stay usable as long as the cluster lives.
+    pub fn machines(&self) -> Arc<dyn Machines> {
+        match self {
+            Self::Embedded(cluster) => cluster.machines(),
+            Self::Local(cluster) => cluster.machines(),
         }
     }
 

@@ -4,14 +4,18 @@
 //!
 //! Reading order: [`local`] brings a cluster of real Kubernetes parts up and down; [`node`] is what runs inside one node
 //! of it: the CRI server and the process runtime. [`embedded`] is a cluster within one process, [`api_server`] as much of one as clients need.
-//! [`state`] knows which clusters there are, [`cli`] is `cluster up`.
+//! [`openshift`] makes a cluster one of that kind. [`state`] knows which clusters there are, [`cli`] is `cluster up`.
 
 pub mod api_server;
 pub mod cli;
+pub mod configz;
 pub mod embedded;
+pub mod faults;
 pub mod kubelet;
 pub mod lane;
 pub mod local;
 pub mod node;
+pub mod openshift;
 pub mod program;
+pub mod rights;
 pub mod state;

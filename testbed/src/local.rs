@@ -16,6 +16,8 @@ pub mod mounts;
 pub mod net;
 pub mod node_handle;
 pub mod pki;
+pub mod platform;
+pub mod policies;
 pub mod privileges;
 pub mod process;
 pub mod progress;

@@ -12,6 +12,7 @@ pub mod cgroup;
 pub mod cli;
 pub mod control;
 pub mod cri;
+pub mod filter;
 pub mod handoff;
 pub mod helper;
 pub mod identity;

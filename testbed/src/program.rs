@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::cli::ClusterCommand;
 use crate::embedded;
-use crate::local::{enter, supervise};
+use crate::local::{enter, platform, policies, supervise};
 use crate::node;
 use clap::Parser;
 
@@ -27,6 +27,12 @@ enum Command {
     /// Be the holder of a cluster.
     #[command(hide = true)]
     Hold(supervise::Args),
+    /// Do what an OpenShift does by itself, in a local cluster.
+    #[command(hide = true)]
+    Openshift(platform::Args),
+    /// Enforce network policies, in a local cluster.
+    #[command(hide = true)]
+    Policies(policies::Args),
     /// Make the namespaces of a node and run a program in them.
     #[command(hide = true)]
     Enter(enter::EnterArgs),
@@ -73,6 +79,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             .block_on(embedded::hold::run(args)),
         Command::Supervise(args) => supervise::launch(&args),
         Command::Hold(args) => supervise::hold(&args),
+        Command::Openshift(args) => node::cli::serve(|| platform::run(args)),
+        Command::Policies(args) => node::cli::serve(|| policies::run(args)),
         Command::Enter(args) => enter::enter(&args),
         Command::Join(args) => enter::join(&args),
         Command::Tied(args) => embedded::node::tied::run(&args),

@@ -207,6 +207,12 @@ pub fn find(root: &Path, name: &str) -> Result<Record, Error> {
     }
 }
 
+/// The record of a cluster, whether its holder runs or not.
+pub(crate) fn recorded(root: &Path, name: &str) -> Result<Record, Error> {
+    check_name(name)?;
+    read(&dir(root, name))?.ok_or_else(|| absent(root, name))
+}
+
 /// Names and records of all clusters below the root, dead ones too.
 pub fn list(root: &Path) -> Result<Vec<(String, Record, bool)>, Error> {
     let mut clusters = Vec::new();

@@ -7,21 +7,34 @@ use anyhow::ensure;
 use clap::Subcommand;
 
 mod apiserver;
+mod churn;
+mod operator;
+mod process;
 mod rte;
+mod scheduler;
 
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// The embedded API server with thousands of light nodes and pods, and many clients.
     Apiserver(apiserver::Args),
+    /// The whole stack under more pods than fit, beside kube-scheduler and a simulation, on four real kubelets. Needs Linux and root.
+    Churn(churn::Args),
+    /// The operator with many pools and nodes, on the embedded API server.
+    Operator(operator::Args),
     /// The resource topology exporter on a real kubelet. Needs Linux and root.
     Rte(rte::Args),
+    /// The scheduler beside kube-scheduler on a real API server with light nodes. Needs the Kubernetes programs.
+    Scheduler(scheduler::Args),
 }
 
 pub(crate) fn run(what: Bench) -> anyhow::Result<()> {
     match what {
         Bench::Apiserver(args) => apiserver::run(&args),
+        Bench::Churn(args) => churn::run(&args),
+        Bench::Operator(args) => operator::run(&args),
         Bench::Rte(args) => rte::run(&args),
+        Bench::Scheduler(args) => scheduler::run(&args),
     }
 }
 

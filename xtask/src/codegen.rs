@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
+mod bundle;
 mod crds;
 mod install;
+mod kustomize;
 mod samples;
 
 /// First line of every rendered file.
@@ -42,8 +44,10 @@ impl File {
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config");
     let mut files = crds::files()?;
+    files.extend(kustomize::files(&files)?);
     files.push(install::file()?);
     files.extend(samples::files()?);
+    files.extend(bundle::files()?);
     let drifted = compare(&config, &files)?;
     if check {
         if drifted.is_empty() {

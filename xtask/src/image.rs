@@ -11,9 +11,12 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 
 use self::archive::Layout;
+use self::origin::Origin;
+use crate::cargo;
 
 mod archive;
 mod contents;
+mod origin;
 mod trial;
 
 /// Name that the manifests of a development cluster refer to.
@@ -52,11 +55,12 @@ pub(crate) struct Args {
 /// When a program cannot be built or is not static, the image is too large, a file cannot be written, or a role of it fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
+    let origin = Origin::find();
     let bin_dir = match &args.bin_dir {
         Some(dir) => std::path::absolute(dir).context("resolving the directory of the programs")?,
-        None => build(args.target.as_deref())?,
+        None => build(args.target.as_deref(), &origin)?,
     };
-    let contents = contents::of(&bin_dir)?;
+    let contents = contents::of(&bin_dir, &origin)?;
     let size = contents.size();
     tell(&format!(
         "programs: {:.1} MB of at most {:.0}, after {} s",
@@ -96,7 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Builds the programs; the answer is the directory that they are in.
-fn build(target: Option<&str>) -> anyhow::Result<PathBuf> {
+fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
     let target = match target {
         Some(target) => {
             add_target(target)?;
@@ -110,10 +114,13 @@ fn build(target: Option<&str>) -> anyhow::Result<PathBuf> {
         .args(["build", "--locked", "--bins", "--profile", PROFILE])
         .args(["--target", &target])
         .args(PACKAGES.iter().flat_map(|package| ["-p", package]))
+        // cargo forgets the profile's `strip` for a package with an optimisation level of its own
         .env(
             format!("CARGO_TARGET_{variable}_RUSTFLAGS"),
-            "-C target-feature=+crt-static",
+            // plain relocations of the tables of methods would be a twelfth of the image
+            "-C target-feature=+crt-static -C strip=symbols -C link-arg=-Wl,-z,pack-relative-relocs",
         );
+    origin.tell(&mut cargo);
     if target.ends_with("-musl") {
         // the C parts need no C library, so the host's compiler will do where there is none for musl
         let name = format!("CC_{}", target.replace('-', "_"));
@@ -123,7 +130,7 @@ fn build(target: Option<&str>) -> anyhow::Result<PathBuf> {
     }
     let status = cargo.status().context("starting cargo build")?;
     ensure!(status.success(), "cargo build ended with {status}");
-    Ok(target_dir()?.join(target).join(PROFILE))
+    Ok(cargo::target_dir()?.join(target).join(PROFILE))
 }
 
 /// The target that rustc builds for by itself.
@@ -147,14 +154,6 @@ fn add_target(target: &str) -> anyhow::Result<()> {
         bail!("rustup cannot install the target {target}");
     }
     Ok(())
-}
-
-fn target_dir() -> anyhow::Result<PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .context("asking cargo for the target directory")?;
-    Ok(metadata.target_directory.into_std_path_buf())
 }
 
 /// A number of bytes in MB, as image sizes are given.

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod accounting;
 mod bench;
+mod cargo;
 mod codegen;
 mod image;
 mod layers;

@@ -4,6 +4,7 @@ use clap::Subcommand;
 
 mod api;
 mod kubelet;
+mod scheduler;
 
 /// What to record.
 #[derive(Subcommand)]
@@ -12,11 +13,14 @@ pub(crate) enum Record {
     Api(api::Args),
     /// Random pod sequences on real kubelets, to `testbed/corpus/kubelet`. Needs Linux and root.
     Kubelet(kubelet::Args),
+    /// Verdicts of a real kube-scheduler's filters on random cases, to `scheduler/corpus`.
+    Scheduler(scheduler::Args),
 }
 
 pub(crate) fn run(what: Record) -> anyhow::Result<()> {
     match what {
         Record::Api(args) => api::run(args),
         Record::Kubelet(args) => kubelet::run(args),
+        Record::Scheduler(args) => scheduler::run(args),
     }
 }

@@ -7,9 +7,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use testbed::local::assets::{self, Places};
 
+use crate::cargo;
+
 /// How many random pod sequences the accounting test tries. Among all the other tests few do, each run with another seed; `cargo xtask
 /// accounting` tries many.
 pub(crate) const POD_SEQUENCES: &str = "NUMARESOURCES_POD_SEQUENCES";
+
+/// Where the tests find the programs under test (`suite::binaries::BIN_DIR`), so that none of them builds the programs again.
+const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
 
 /// Counts of a test run, added up over all test binaries.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -35,7 +40,7 @@ impl Totals {
     }
 }
 
-/// Runs `cargo test` over the workspace with `arguments` appended and prints `tests: N passed, N failed`.
+/// Builds the workspace, runs `cargo test` over it with `arguments` appended and prints `tests: N passed, N failed`.
 ///
 /// # Errors
 /// When a test fails, no test ran, cargo cannot be started, or the Kubernetes programs can be neither found nor built.
@@ -46,9 +51,11 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         let _ = writeln!(std::io::stderr(), "{progress}");
     })
     .context("looking for the Kubernetes programs")?;
+    cargo::build(&["--workspace", "--all-targets"])?;
     let mut child = Command::new(env!("CARGO"))
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(arguments)
+        .env(BIN_DIR, cargo::target_dir()?.join("debug"))
         .envs(
             std::env::var_os(POD_SEQUENCES)
                 .is_none()

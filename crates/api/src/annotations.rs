@@ -11,6 +11,10 @@ pub const MULTIPLE_POOLS_PER_TREE: &str = "config.node.openshift-kni.io/multiple
 /// In a node group's `annotations`: legacy SELinux policy by a machine configuration. Value [`CUSTOM`].
 pub const SELINUX_POLICY: &str = "config.node.openshift-kni.io/selinux-policy";
 
+/// On the ConfigMap of a pool, plain Kubernetes only: nodes whose kubelets are set up otherwise than those of the others, and how; empty
+/// when there are none.
+pub const DIFFERING_KUBELETS: &str = "nodegroup.nodetopology.openshift.io/differing-kubelets";
+
 /// Value of [`PAUSE_RECONCILIATION`] and [`MULTIPLE_POOLS_PER_TREE`].
 pub const ENABLED: &str = "enabled";
 /// Value of [`NRT_API_DEFINITION`].

@@ -26,6 +26,8 @@ pub const REASON_NODE_GROUPS: &str = "ValidationErrorUnderNodeGroups";
 pub const REASON_CUSTOM_USER_IMAGE: &str = "CustomUserImage";
 /// Degraded because the scheduler image is not pinned to a trusted digest.
 pub const REASON_INVALID_SCHEDULER_IMAGE: &str = "InvalidSchedulerImage";
+/// Degraded because kubelets of one pool are set up differently (plain Kubernetes only).
+pub const REASON_MIXED_POOL: &str = "MixedKubeletSettings";
 /// Degraded because a call or an object failed.
 pub const REASON_INTERNAL_ERROR: &str = "InternalError";
 

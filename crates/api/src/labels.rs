@@ -4,10 +4,18 @@
 pub const OPERATOR_NAME: &str = "numaresourcesoperator.nodetopology.openshift.io/name";
 /// On RTE ConfigMaps: name of the node pool.
 pub const POOL: &str = "nodegroup.nodetopology.openshift.io/machineconfigpool";
+/// On nodes of a hosted cluster and on the objects made for them: name of their pool (operator.md 4.5, 7).
+pub const HYPERSHIFT_NODE_POOL: &str = "hypershift.openshift.io/nodePool";
+/// On ConfigMaps of a hosted cluster that carry a `KubeletConfig` (operator.md 7).
+pub const HYPERSHIFT_KUBELET_CONFIG: &str = "hypershift.openshift.io/kubeletconfig-config";
+/// On machine configurations: the role whose pool takes them in.
+pub const MACHINE_CONFIG_ROLE: &str = "machineconfiguration.openshift.io/role";
 /// Prefix of node role labels; the rest is the role and the value is empty.
 pub const NODE_ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 /// Nodes of the control plane.
 pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// Nodes of the control plane, as `OpenShift` calls them.
+pub const MASTER: &str = "node-role.kubernetes.io/master";
 /// Worker nodes.
 pub const WORKER: &str = "node-role.kubernetes.io/worker";
 /// Name of the node, set by the kubelet.

@@ -11,6 +11,10 @@ pub const STACK_REPOSITORY: &str = "localhost/numaresources/stack";
 /// Digest that stands for [`STACK_IMAGE`] where an image must be pinned: the SHA-256 of that reference, as no registry gave it one.
 pub const STACK_DIGEST: &str =
     "sha256:09871dc8c6ab263c9026ae9979c20fa0607bc5d16531a609567209b0f654d348";
+/// An image of the exporter alone, as administrators may have one: its programs run as root. The testbed's nodes have it.
+pub const EXPORTER_IMAGE: &str = "localhost/numaresources/exporter:dev";
+/// Repository of [`EXPORTER_IMAGE`].
+pub const EXPORTER_REPOSITORY: &str = "localhost/numaresources/exporter";
 /// Image of the exporter when nothing better is known: no own pod, no flag.
 pub const BUILTIN_RTE_IMAGE: &str = "quay.io/openshift-kni/numaresources-operator:devel";
 
@@ -40,6 +44,12 @@ pub const RTE_HELPER_CONTAINER: &str = "shared-pool-container";
 pub const RTE_METRICS_SERVICE: &str = "numaresources-rte-metrics-service";
 /// Secret with the certificate of the exporters' metrics.
 pub const RTE_METRICS_SECRET: &str = "rte-metrics-service-cert";
+/// Security context constraints of exporters under the legacy SELinux policy.
+pub const RTE_SCC: &str = "resource-topology-exporter";
+/// Security context constraints of exporters.
+pub const RTE_SCC_V2: &str = "resource-topology-exporter-v2";
+/// Where a hosted cluster keeps the ConfigMaps with its kubelets' configuration (operator.md 7).
+pub const HYPERSHIFT_CONFIG_NAMESPACE: &str = "openshift-config-managed";
 /// Name of the exporters' metrics port in pods and services.
 pub const METRICS_PORT_NAME: &str = "metrics-port";
 
@@ -62,6 +72,8 @@ pub const SCHEDULER_PLUGIN: &str = "NodeResourceTopologyMatch";
 
 /// Key of the one file in the RTE and scheduler ConfigMaps.
 pub const CONFIG_KEY: &str = "config.yaml";
+/// Key of the `KubeletConfig` in a ConfigMap of a hosted cluster.
+pub const CONFIG_KEY_OF_HOSTED: &str = "config";
 /// Directory in pods where fingerprint status is dumped.
 pub const PFP_STATUS_DIR: &str = "/run/pfpstatus";
 /// Variable that names the directory of the fingerprint status dump.
@@ -72,6 +84,11 @@ pub const ENV_NODE_NAME: &str = "NODE_NAME";
 /// [`STACK_IMAGE`] pinned by [`STACK_DIGEST`].
 pub fn pinned_stack_image() -> String {
     format!("{STACK_REPOSITORY}@{STACK_DIGEST}")
+}
+
+/// Name of the legacy machine configuration of a pool (operator.md 4.4).
+pub fn machine_config(cr: &str, pool: &str) -> String {
+    format!("51-{cr}-{pool}")
 }
 
 /// Name of a pool's exporter DaemonSet, and of the ConfigMap that it reads.

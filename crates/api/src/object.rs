@@ -40,7 +40,7 @@ macro_rules! cluster_resource {
 
 /// Defines an object with `spec` and `status`.
 macro_rules! custom_object {
-    ($(#[$doc:meta])* $type:ident, $spec:ident, $status:ident, $version:literal, $kind:expr, $plural:literal) => {
+    ($(#[$doc:meta])* $type:ident, $spec:ident, $status:ident, $group:expr, $version:literal, $kind:expr, $plural:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
         pub struct $type {
@@ -63,13 +63,13 @@ macro_rules! custom_object {
             }
         }
 
-        crate::object::cluster_resource!($type, crate::operator::GROUP, $version, $kind, $plural);
+        crate::object::cluster_resource!($type, $group, $version, $kind, $plural);
 
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 use serde::ser::SerializeMap;
                 let mut map = serializer.serialize_map(None)?;
-                map.serialize_entry("apiVersion", concat!("nodetopology.openshift.io/", $version))?;
+                map.serialize_entry("apiVersion", &format!("{}/{}", $group, $version))?;
                 map.serialize_entry("kind", $kind)?;
                 map.serialize_entry("metadata", &self.metadata)?;
                 map.serialize_entry("spec", &self.spec)?;

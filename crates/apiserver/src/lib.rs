@@ -32,6 +32,7 @@ pub use self::defaults::fill_in_pod;
 use self::registry::Registry;
 use self::store::{Key, Store};
 
+pub mod audit;
 pub mod conversation;
 pub mod faults;
 
@@ -139,6 +140,7 @@ struct Shared {
     disabled_admission: Vec<String>,
     proxies_to_loopback: bool,
     faults: faults::State,
+    audit: audit::Record,
     kubelet_client: Arc<rustls::ClientConfig>,
 }
 
@@ -211,6 +213,16 @@ impl Running {
         faults::Faults::new(Arc::clone(&self.shared))
     }
 
+    /// Records from now on what the authorizers decide.
+    pub fn record_decisions(&self) {
+        self.shared.audit.start();
+    }
+
+    /// What was decided about a user's requests since the record began, sorted.
+    pub fn decisions(&self, user: &str) -> Vec<audit::Decision> {
+        self.shared.audit.of(user)
+    }
+
     /// Writes an object as it is, past all that requests go through: for clusters that begin with many of them. It gets what every
     /// object has (unique id, time of creation, version); it replaces one of the same name. False when there is no such kind.
     pub fn seed(&self, mut object: Value) -> bool {
@@ -265,6 +277,7 @@ impl Server {
             disabled_admission: options.disabled_admission,
             proxies_to_loopback: options.proxies_to_loopback,
             faults: faults::State::default(),
+            audit: audit::Record::default(),
             kubelet_client: Arc::new(authority.calling()?),
         });
         let acceptor = TlsAcceptor::from(Arc::new(config));

@@ -389,7 +389,9 @@ fn find(
         path: "",
         fields: query.get("fieldSelector").map_or("", String::as_str),
     };
-    if let Err(why) = authz::decide(&state, &who.user, &asked) {
+    let decision = authz::decide(&state, &who.user, &asked);
+    shared.audit.add(&who.user, &asked, decision.is_ok());
+    if let Err(why) = decision {
         let subject = Subject {
             group: target.group,
             resource: target.plural,
@@ -576,7 +578,9 @@ fn plain(
         path,
         ..Attributes::default()
     };
-    if !authz::allows(&state, user, &asked) {
+    let allowed = authz::allows(&state, user, &asked);
+    shared.audit.add(user, &asked, allowed);
+    if !allowed {
         return Err(Failure::forbidden_path(&asked.refusal(user)));
     }
     if let ["healthz" | "livez" | "readyz", ..] = segments {

@@ -7,6 +7,9 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 
+/// The one kind whose name is a plural, which the rules of English would make longer.
+const CONSTRAINTS: &str = "SecurityContextConstraints";
+
 /// Kind, namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
@@ -41,11 +44,12 @@ impl Identity {
     }
 
     pub(crate) fn api(&self, client: &Client) -> Api<DynamicObject> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
-            &self.group,
-            &self.version,
-            &self.kind,
-        ));
+        let kind = GroupVersionKind::gvk(&self.group, &self.version, &self.kind);
+        let resource = if kind.kind == CONSTRAINTS {
+            ApiResource::from_gvk_with_plural(&kind, &CONSTRAINTS.to_ascii_lowercase())
+        } else {
+            ApiResource::from_gvk(&kind)
+        };
         match &self.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),

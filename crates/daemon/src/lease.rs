@@ -113,6 +113,8 @@ async fn renew(mut candidate: Candidate, lost: CancellationToken, stop: Cancella
         }
         match timeout_at(deadline, candidate.try_hold()).await {
             Ok(Ok(true)) => deadline = Instant::now() + candidate.params.renew_deadline,
+            // a write that was done and not answered makes the next one a conflict: the lease is still ours
+            Ok(Ok(false)) if candidate.is_seen_as_holder() && Instant::now() < deadline => {}
             Ok(Ok(false)) | Err(_) => break,
             Ok(Err(error)) => {
                 tracing::warn!(error = %chain(&error), "Lease not renewed");
@@ -174,6 +176,13 @@ impl Candidate {
                 .replace(&self.params.name, &PostParams::default(), &lease)
                 .await,
         )
+    }
+
+    /// Whether the lease was last seen in the hands of this candidate.
+    fn is_seen_as_holder(&self) -> bool {
+        let seen = self.seen.as_ref();
+        let holder = seen.and_then(|(spec, _)| spec.holder_identity.as_deref());
+        holder == Some(&self.params.identity)
     }
 
     fn written(&mut self, result: kube::Result<Lease>) -> Result<bool, Error> {
@@ -257,7 +266,18 @@ mod tests {
 
     /// An API server that knows one Lease and checks resource versions.
     #[derive(Clone, Default)]
-    struct Store(Arc<Mutex<(Option<Lease>, u64, bool)>>);
+    struct Store(Arc<Mutex<(Option<Lease>, u64, Health)>>);
+
+    /// What the server makes of requests.
+    #[derive(Clone, Copy, Default, PartialEq)]
+    enum Health {
+        #[default]
+        Sound,
+        /// All fail.
+        Broken,
+        /// The next write is refused as a conflict.
+        Conflicting,
+    }
 
     impl Store {
         fn client(&self) -> Client {
@@ -275,8 +295,12 @@ mod tests {
 
         fn answer(&self, method: &Method, body: &[u8]) -> Response<Body> {
             let mut inner = self.0.lock().expect("lock");
-            if inner.2 {
+            if inner.2 == Health::Broken {
                 return failure(500);
+            }
+            if inner.2 == Health::Conflicting && method != Method::GET {
+                inner.2 = Health::Sound;
+                return failure(409);
             }
             let found = inner.0.clone();
             let answer = match (method.as_str(), found) {
@@ -319,8 +343,12 @@ mod tests {
                 .lease_transitions
         }
 
-        fn break_down(&self) {
-            self.0.lock().expect("lock").2 = true;
+        fn turn(&self, health: Health) {
+            self.0.lock().expect("lock").2 = health;
+        }
+
+        fn is_sound(&self) -> bool {
+            self.0.lock().expect("lock").2 == Health::Sound
         }
     }
 
@@ -396,7 +424,7 @@ mod tests {
         let held = acquire(store.client(), params("a"), &stop)
             .await
             .expect("free lease");
-        store.break_down();
+        store.turn(Health::Broken);
         let before = Instant::now();
         held.lost().cancelled().await;
         assert!(
@@ -407,9 +435,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_conflict_does_not_take_the_lease_from_its_holder() {
+        let (store, stop) = (Store::default(), CancellationToken::new());
+        let held = acquire(store.client(), params("a"), &stop)
+            .await
+            .expect("free lease");
+        store.turn(Health::Conflicting);
+        sleep(Duration::from_mins(1)).await;
+        assert!(store.is_sound(), "no renewal was refused");
+        assert!(!held.lost().is_cancelled());
+        assert_eq!(store.transitions(), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_cancelled_candidate_gives_up() {
         let (store, stop) = (Store::default(), CancellationToken::new());
-        store.break_down();
+        store.turn(Health::Broken);
         stop.cancel();
         assert!(acquire(store.client(), params("a"), &stop).await.is_none());
     }

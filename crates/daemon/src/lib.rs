@@ -6,6 +6,7 @@
 //! - [`client`]: a Kubernetes client from a kubeconfig path or from the pod's environment.
 //! - [`tls`]: server certificates from files (reloaded when they change) or self-signed, versions and ciphers by their Go names.
 //! - [`admin`]: `/healthz`, `/livez` and `/readyz` over named checks.
+//! - [`guard`]: who may read an endpoint, as the API server says.
 //! - [`metrics`]: a Prometheus registry served as text.
 //! - [`serve`]: one listener, plain or TLS, until the token is cancelled.
 //! - [`lease`]: leader election on a `coordination.k8s.io` Lease.
@@ -14,6 +15,7 @@
 
 pub mod admin;
 pub mod client;
+pub mod guard;
 pub mod lease;
 pub mod log;
 pub mod metrics;

@@ -9,16 +9,17 @@ use k8s_openapi::api::core::v1::{
     LifecycleHandler, Namespace, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
     ResourceRequirements, SecurityContext, Service, ServiceAccount, ServicePort, ServiceSpec,
 };
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::platform::Platform;
 use crate::scheduler::{
     STACK_USER, management_workload, prefers_control_plane, tolerates_control_plane,
 };
-use crate::{meta, rbac, to_value};
+use crate::{meta, network, rbac, to_value};
 
 pub mod rules;
 
@@ -26,6 +27,11 @@ pub mod rules;
 const ROLE: &str = "numaresources-manager-role";
 const LEADER_ROLE: &str = "numaresources-leader-election-role";
 const METRICS_SECRET: &str = "metrics-service-cert";
+const METRICS_SERVICE: &str = "numaresources-controller-manager-metrics-service";
+/// TCP.
+const METRICS_PORT: u16 = 8080;
+/// Who collects metrics on OpenShift, and what allows it to.
+const PROMETHEUS: &str = "prometheus-k8s";
 
 /// What the operator's objects depend on.
 #[derive(Clone, Debug)]
@@ -117,6 +123,68 @@ impl Set {
     }
 }
 
+/// Network policies of the operator's pod, for who wants them: nothing but the API server from it, nothing but its metrics to it.
+pub fn network_policies(namespace: &str, api_server_ports: &[u16]) -> [NetworkPolicy; 3] {
+    let pods = pod_labels();
+    [
+        network::deny_all("operator-default-deny-all", namespace, &pods),
+        network::egress(
+            "operator-egress-to-api-server",
+            namespace,
+            &pods,
+            api_server_ports,
+        ),
+        network::ingress(
+            "ingress-to-operator-metrics",
+            namespace,
+            &pods,
+            METRICS_PORT,
+        ),
+    ]
+}
+
+/// What the Prometheus operator of OpenShift needs to collect the operator's metrics: permissions of its account, and where they are.
+pub fn monitoring(namespace: &str) -> Vec<Value> {
+    let reading = |groups: &[&str], resources: &[&str]| {
+        rbac::rule(groups, resources, &["get", "list", "watch"])
+    };
+    let rules = vec![
+        reading(&[""], &["services", "endpoints", "pods"]),
+        reading(&["discovery.k8s.io"], &["endpointslices"]),
+    ];
+    let mut binding = rbac::role_binding(PROMETHEUS, PROMETHEUS, namespace);
+    for subject in binding.subjects.iter_mut().flatten() {
+        subject.namespace = Some("openshift-monitoring".into());
+    }
+    let monitor = json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {
+            "name": "numaresources-controller-manager-metrics-monitor",
+            "namespace": namespace,
+            "labels": {"control-plane": "controller-manager"},
+        },
+        "spec": {
+            "endpoints": [{
+                "interval": "30s",
+                "path": "/metrics",
+                "port": "https",
+                "scheme": "https",
+                "tlsConfig": {
+                    "caFile": "/etc/prometheus/configmaps/serving-certs-ca-bundle/service-ca.crt",
+                    "serverName": format!("{METRICS_SERVICE}.{namespace}.svc"),
+                },
+            }],
+            "selector": {"matchLabels": {"control-plane": "controller-manager"}},
+        },
+    });
+    vec![
+        to_value(&rbac::role(PROMETHEUS, namespace, rules)),
+        to_value(&binding),
+        monitor,
+    ]
+}
+
 fn pod_labels() -> BTreeMap<String, String> {
     meta::labels([
         (labels::APP, "numaresources-operator"),
@@ -145,14 +213,11 @@ fn service(namespace: &str) -> Service {
             METRICS_SECRET,
         )])),
         labels: Some(meta::labels([("control-plane", "controller-manager")])),
-        ..meta::namespaced(
-            "numaresources-controller-manager-metrics-service",
-            namespace,
-        )
+        ..meta::namespaced(METRICS_SERVICE, namespace)
     };
     let port = ServicePort {
         name: Some("https".into()),
-        port: 8080,
+        port: i32::from(METRICS_PORT),
         protocol: Some("TCP".into()),
         target_port: Some(IntOrString::String("https".into())),
         ..ServicePort::default()
@@ -258,7 +323,7 @@ fn manager(options: &Options) -> Container {
         }),
         ports: Some(vec![ContainerPort {
             name: Some("https".into()),
-            container_port: 8080,
+            container_port: i32::from(METRICS_PORT),
             ..ContainerPort::default()
         }]),
         resources: Some(ResourceRequirements {

@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Service, ServiceAccount, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
@@ -17,6 +18,8 @@ use crate::{meta, network, rbac, to_value};
 
 pub mod config_map;
 mod daemon_set;
+pub mod machine_config;
+mod security;
 
 /// What all pools share.
 #[derive(Clone, Debug)]
@@ -57,13 +60,17 @@ pub struct Pool {
     pub config: NodeGroupConfig,
     /// Hash of the ConfigMap, empty when there is none.
     pub config_hash: String,
+    /// Its pods run under the legacy SELinux policy, which a machine configuration installs (OpenShift only).
+    pub custom_selinux_policy: bool,
 }
 
 /// Nodes of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum NodeSelection {
     /// Nodes with all of these labels.
     Labels(BTreeMap<String, String>),
+    /// Nodes that a machine config pool selects.
+    Selector(LabelSelector),
     /// Nodes without the control plane's role.
     NotControlPlane,
 }
@@ -83,6 +90,8 @@ pub struct Set {
     pub cluster_role_binding: ClusterRoleBinding,
     /// What the pods may reach and be reached by.
     pub network_policies: Vec<NetworkPolicy>,
+    /// What the pods may do to their nodes: by the legacy SELinux policy, then without it. Only OpenShift has them.
+    pub security_context_constraints: Vec<Value>,
     /// One for each pool, in their order.
     pub daemon_sets: Vec<DaemonSet>,
     /// Metrics.
@@ -115,6 +124,11 @@ impl Set {
                 ),
                 network::deny_all("rte-default-deny-all", namespace, &pods),
             ],
+            security_context_constraints: if options.platform.is_openshift() {
+                security::constraints(namespace).into()
+            } else {
+                Vec::new()
+            },
             daemon_sets: pools
                 .iter()
                 .map(|pool| daemon_set::daemon_set(options, pool))
@@ -133,6 +147,7 @@ impl Set {
             to_value(&self.cluster_role_binding),
         ];
         objects.extend(self.network_policies.iter().map(to_value));
+        objects.extend(self.security_context_constraints.iter().cloned());
         objects.extend(self.daemon_sets.iter().map(to_value));
         objects.push(to_value(&self.service));
         objects

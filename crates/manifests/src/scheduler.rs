@@ -2,7 +2,9 @@
 
 use api::operator::LogLevel;
 use api::{annotations, labels, names};
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
+};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMap, Container, NodeAffinity, NodeSelectorRequirement,
     NodeSelectorTerm, PodSecurityContext, PodSpec, PodTemplateSpec, PreferredSchedulingTerm,
@@ -12,6 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use crate::platform::{Platform, TlsSettings};
@@ -227,6 +230,7 @@ fn deployment(options: &Options, config_hash: &str) -> Deployment {
         spec: Some(DeploymentSpec {
             replicas: Some(options.replicas),
             selector: meta::selecting(&pods),
+            strategy: Some(old_before_new()),
             template: PodTemplateSpec {
                 metadata: Some(template_metadata),
                 spec: Some(spec),
@@ -234,6 +238,18 @@ fn deployment(options: &Options, config_hash: &str) -> Deployment {
             ..DeploymentSpec::default()
         }),
         status: None,
+    }
+}
+
+/// The old pods go before new ones come: without a lease two schedulers that know nothing of each other would place pods into the same
+/// zones. `Recreate` says the same, but the API server refuses it for an object that already has the limits of a rolling update.
+fn old_before_new() -> DeploymentStrategy {
+    DeploymentStrategy {
+        type_: Some("RollingUpdate".into()),
+        rolling_update: Some(RollingUpdateDeployment {
+            max_surge: Some(IntOrString::Int(0)),
+            max_unavailable: Some(IntOrString::String("100%".into())),
+        }),
     }
 }
 

@@ -44,6 +44,7 @@ fn pool(config: NodeGroupConfig) -> Pool {
         nodes,
         config: group.normalized_config(),
         config_hash: "SHA256:1".into(),
+        custom_selinux_policy: false,
     }
 }
 
@@ -324,6 +325,111 @@ fn openshift_pods_name_their_constraints_and_need_the_secret() {
     assert_eq!(secret["secret"].get("optional"), None);
 }
 
+/// A node group with the annotation `selinux-policy: custom` (operator.md 3.1).
+#[test]
+fn pods_under_the_legacy_policy_name_its_constraints_and_type() {
+    let pool = Pool {
+        custom_selinux_policy: true,
+        ..pool(NodeGroupConfig::default())
+    };
+    let set = daemon_set(&options(Platform::OpenShift), pool);
+    let annotations = &set["spec"]["template"]["metadata"]["annotations"];
+    assert_eq!(
+        annotations["openshift.io/required-scc"],
+        "resource-topology-exporter"
+    );
+    let security = &pod(&set)["containers"][0]["securityContext"];
+    assert_eq!(
+        security["seLinuxOptions"],
+        json!({"type": "rte.process", "level": "s0"})
+    );
+}
+
+#[rstest]
+#[case::openshift(Platform::OpenShift)]
+#[case::hypershift(Platform::HyperShift)]
+fn constraints_of_openshift_come_before_the_pods(#[case] platform: Platform) {
+    let set = rte::Set::new(&options(platform), &[pool(NodeGroupConfig::default())]);
+    let objects = set.objects();
+    let kinds: Vec<&str> = objects[5..]
+        .iter()
+        .map(|object| object["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "NetworkPolicy",
+            "NetworkPolicy",
+            "NetworkPolicy",
+            "SecurityContextConstraints",
+            "SecurityContextConstraints",
+            "DaemonSet",
+            "Service"
+        ]
+    );
+    let described = |name: &str, selinux: &str, volumes: Value| {
+        json!({
+            "apiVersion": "security.openshift.io/v1",
+            "kind": "SecurityContextConstraints",
+            "metadata": {"name": name},
+            "allowHostDirVolumePlugin": true,
+            "allowHostIPC": false,
+            "allowHostNetwork": false,
+            "allowHostPID": false,
+            "allowHostPorts": false,
+            "allowPrivilegedContainer": false,
+            "fsGroup": {"type": "RunAsAny"},
+            "readOnlyRootFilesystem": false,
+            "runAsUser": {"type": "RunAsAny"},
+            "seLinuxContext": {"type": "MustRunAs", "seLinuxOptions": {"level": "s0", "type": selinux}},
+            "supplementalGroups": {"type": "RunAsAny"},
+            "users": ["system:serviceaccount:ns:rte"],
+            "volumes": volumes,
+        })
+    };
+    let few = json!([
+        "configMap",
+        "downwardAPI",
+        "emptyDir",
+        "hostPath",
+        "projected",
+        "secret"
+    ]);
+    assert_eq!(
+        objects[8],
+        described("resource-topology-exporter", "rte.process", json!(["*"]))
+    );
+    assert_eq!(
+        objects[9],
+        described(
+            "resource-topology-exporter-v2",
+            "container_device_plugin_t",
+            few
+        )
+    );
+}
+
+/// The original heeds the labels of a pool's node selector only, and runs on every node where there are none.
+#[test]
+fn pods_follow_expressions_of_a_pools_selector() {
+    let selector = serde_json::from_value(json!({
+        "matchLabels": {"role": ""},
+        "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+    }));
+    let set = daemon_set(
+        &options(Platform::OpenShift),
+        Pool {
+            nodes: NodeSelection::Selector(selector.unwrap()),
+            ..pool(NodeGroupConfig::default())
+        },
+    );
+    assert_eq!(pod(&set)["nodeSelector"], json!({"role": ""}));
+    assert_eq!(
+        pod(&set)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"],
+        json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}])
+    );
+}
+
 #[test]
 fn pods_follow_selection_tolerations_and_fingerprinting() {
     let tolerations = vec![Toleration {
@@ -489,6 +595,10 @@ fn scheduler_deployment_is_described_in_full() {
     let set = scheduler::Set::new(&scheduler_options(Platform::OpenShift)).unwrap();
     let deployment = to_value(&set.deployment);
     assert_eq!(deployment["metadata"]["name"], "secondary-scheduler");
+    assert_eq!(
+        deployment["spec"]["strategy"],
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}})
+    );
     assert_eq!(deployment["spec"]["replicas"], 3);
     let template = &deployment["spec"]["template"];
     assert_eq!(
@@ -598,6 +708,32 @@ fn scheduler_set_has_every_object_in_order() {
             "NetworkPolicy scheduler-egress-to-api-server",
         ]
     );
+}
+
+/// What the tests above say field by field, and nothing beside it. After a wanted change: `INSTA_UPDATE=always cargo test -p manifests`.
+#[rstest]
+#[case::kubernetes(Platform::Kubernetes)]
+#[case::openshift(Platform::OpenShift)]
+#[case::hypershift(Platform::HyperShift)]
+fn installation_of_a_platform_is_as_it_was_reviewed(#[case] platform: Platform) {
+    let operator = operator::Options {
+        platform,
+        ..operator::Options::default()
+    };
+    let pools = [pool(NodeGroupConfig::default())];
+    let objects = [
+        operator::Set::new(&operator).objects(),
+        operator::network_policies("ns", &[6443])
+            .iter()
+            .map(to_value)
+            .collect(),
+        operator::monitoring("ns"),
+        rte::Set::new(&options(platform), &pools).objects(),
+        scheduler::Set::new(&scheduler_options(platform))
+            .unwrap()
+            .objects(),
+    ];
+    insta::assert_yaml_snapshot!(format!("installation_{platform}"), objects.concat());
 }
 
 #[test]

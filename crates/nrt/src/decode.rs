@@ -10,6 +10,7 @@ use topology::resource::ResourceName;
 use topology::zone::{Amounts, Zone};
 
 use crate::fingerprint::{self, Method};
+use crate::placement::Encoded;
 
 /// What the name of a NUMA zone begins with.
 pub(crate) const ZONE_PREFIX: &str = "node-";
@@ -23,6 +24,8 @@ pub struct NodeTopology {
     pub config: ManagerConfig,
     /// Which pods the amounts account for, if that is told.
     pub fingerprint: Option<Published>,
+    /// Where the containers of those pods are, if that is told and the attributes say that each is on one NUMA node.
+    pub placement: Option<Encoded>,
 }
 
 /// A published fingerprint.
@@ -84,6 +87,7 @@ pub fn decode(nrt: &NodeResourceTopology) -> (NodeTopology, Vec<Problem>) {
         zones,
         config: manager_config(nrt),
         fingerprint: published(nrt),
+        placement: placement(nrt),
     };
     (topology, problems)
 }
@@ -215,6 +219,23 @@ fn published(nrt: &NodeResourceTopology) -> Option<Published> {
     Some(Published {
         text: text.clone(),
         method: Method::All,
+    })
+}
+
+/// The deprecated word for the policy is not enough (scheduler.md 6). Vectors of zones without a number are left out.
+fn placement(nrt: &NodeResourceTopology) -> Option<Encoded> {
+    let policy = attribute(&nrt.attributes, attributes::TOPOLOGY_MANAGER_POLICY)?;
+    if policy.parse() != Ok(Policy::SingleNumaNode) {
+        return None;
+    }
+    let metadata = attribute(&nrt.attributes, attributes::NUMA_PLACEMENT_METADATA)?;
+    let vector = |zone: &WireZone| {
+        let vector = attribute(&zone.attributes, attributes::NUMA_PLACEMENT_VECTOR)?;
+        Some((usize::from(zone_id(&zone.name)?.get()), vector.to_owned()))
+    };
+    Some(Encoded {
+        metadata: metadata.to_owned(),
+        vectors: nrt.zones.iter().filter_map(vector).collect(),
     })
 }
 

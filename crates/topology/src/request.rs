@@ -185,6 +185,19 @@ impl Pod {
             .any(|container| !self.exclusive_part(container, &zoned).is_empty())
     }
 
+    /// The containers that hold something exclusively once the pod runs, with what each holds (scheduler.md 5.4).
+    pub fn exclusive_containers(
+        &self,
+        zoned: impl Fn(&ResourceName) -> bool,
+    ) -> Vec<(&Container, Resources)> {
+        self.containers
+            .iter()
+            .filter(|container| container.kind != ContainerKind::Init)
+            .map(|container| (container, self.exclusive_part(container, &zoned)))
+            .filter(|(_, part)| !part.is_empty())
+            .collect()
+    }
+
     fn exclusive_part(
         &self,
         container: &Container,

@@ -3,9 +3,8 @@
 //! An amount is an `i64`: thousandths of a core for `cpu`, whole units (bytes, devices, pods) for everything else.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Name of the CPU resource.
 pub const CPU: &str = "cpu";
@@ -14,17 +13,32 @@ pub const MEMORY: &str = "memory";
 /// What the names of hugepage resources begin with.
 pub const HUGEPAGES_PREFIX: &str = "hugepages-";
 
+/// Names that nearly every list has. They share one text each: a scheduler keeps thousands of lists, and compares the names in them all the time.
+static COMMON: LazyLock<[Arc<str>; 6]> = LazyLock::new(|| {
+    [
+        CPU,
+        MEMORY,
+        "ephemeral-storage",
+        "hugepages-1Gi",
+        "hugepages-2Mi",
+        "pods",
+    ]
+    .map(Arc::from)
+});
+
 /// Name of a compute resource, as in a container's requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceName(Arc<str>);
 
 impl ResourceName {
     /// The name as text.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// CPUs.
+    #[inline]
     pub fn is_cpu(&self) -> bool {
         &*self.0 == CPU
     }
@@ -52,13 +66,14 @@ impl ResourceName {
 
 impl From<&str> for ResourceName {
     fn from(name: &str) -> Self {
-        Self(name.into())
+        let common = COMMON.iter().find(|common| &***common == name);
+        Self(common.map_or_else(|| name.into(), Arc::clone))
     }
 }
 
 impl From<String> for ResourceName {
     fn from(name: String) -> Self {
-        Self(name.into())
+        name.as_str().into()
     }
 }
 
@@ -75,8 +90,10 @@ impl fmt::Display for ResourceName {
 }
 
 /// Amounts by resource name. A name may be listed with amount 0, which is not the same as not being listed.
+///
+/// Sorted by name, each name once. The lists are short, so that looking at every name is quicker than a search by order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resources(BTreeMap<ResourceName, i64>);
+pub struct Resources(Vec<(ResourceName, i64)>);
 
 impl Resources {
     /// An empty list.
@@ -85,31 +102,35 @@ impl Resources {
     }
 
     /// The amount of a resource, if it is listed.
+    #[inline]
     pub fn get(&self, name: &str) -> Option<i64> {
-        self.0.get(name).copied()
+        let listed = self.0.iter().find(|(listed, _)| listed.as_str() == name);
+        listed.map(|(_, amount)| *amount)
     }
 
     /// The amount of a resource, 0 if it is not listed.
+    #[inline]
     pub fn amount(&self, name: &str) -> i64 {
         self.get(name).unwrap_or(0)
     }
 
     /// Lists a resource with this amount, whatever was there.
     pub fn set(&mut self, name: impl Into<ResourceName>, amount: i64) {
-        self.0.insert(name.into(), amount);
+        *self.entry(&name.into()) = amount;
     }
 
     /// Adds every amount of `other`.
     pub fn add(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
-            self.change(name, |mine| mine.saturating_add(*amount));
+            let mine = self.entry(name);
+            *mine = mine.saturating_add(*amount);
         }
     }
 
     /// Takes every amount of `other` off the resources listed here, not below 0. What is not listed here stays so.
     pub fn subtract_listed(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
-            if let Some(mine) = self.0.get_mut(name) {
+            if let Some((_, mine)) = self.0.iter_mut().find(|(listed, _)| listed == name) {
                 *mine = mine.saturating_sub(*amount).max(0);
             }
         }
@@ -118,7 +139,8 @@ impl Resources {
     /// Raises every resource to at least its amount in `other`.
     pub fn raise_to(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
-            self.change(name, |mine| mine.max(*amount));
+            let mine = self.entry(name);
+            *mine = (*mine).max(*amount);
         }
     }
 
@@ -134,27 +156,30 @@ impl Resources {
 
     /// Whether nothing is listed with an amount other than 0.
     pub fn is_zero(&self) -> bool {
-        self.0.values().all(|amount| *amount == 0)
+        self.0.iter().all(|(_, amount)| *amount == 0)
     }
 
-    fn change(&mut self, name: &ResourceName, by: impl FnOnce(i64) -> i64) {
-        match self.0.get_mut(name) {
-            Some(mine) => *mine = by(*mine),
-            None => {
-                self.0.insert(name.clone(), by(0));
+    /// The amount of a resource, which is listed from now on.
+    fn entry(&mut self, name: &ResourceName) -> &mut i64 {
+        let index = match self.0.binary_search_by(|(listed, _)| listed.cmp(name)) {
+            Ok(index) => index,
+            Err(index) => {
+                self.0.insert(index, (name.clone(), 0));
+                index
             }
-        }
+        };
+        &mut self.0[index].1
     }
 }
 
 impl<N: Into<ResourceName>> FromIterator<(N, i64)> for Resources {
     fn from_iter<I: IntoIterator<Item = (N, i64)>>(items: I) -> Self {
-        Self(
-            items
-                .into_iter()
-                .map(|(name, amount)| (name.into(), amount))
-                .collect(),
-        )
+        let mut list = Self::new();
+        for (name, amount) in items {
+            list.set(name, amount);
+        }
+        list.0.shrink_to_fit();
+        list
     }
 }
 
@@ -201,6 +226,17 @@ mod tests {
         let mut have = Resources::from_iter([("cpu", 1000), ("memory", 5)]);
         have.subtract_listed(&Resources::from_iter([("cpu", 3000), ("vendor.io/nic", 1)]));
         assert_eq!(have, Resources::from_iter([("cpu", 0), ("memory", 5)]));
+    }
+
+    #[test]
+    fn the_last_amount_of_a_name_counts_and_order_does_not() {
+        let list = Resources::from_iter([("vendor.io/nic", 1), ("cpu", 1), ("vendor.io/nic", 2)]);
+        assert_eq!(
+            list,
+            Resources::from_iter([("cpu", 1), ("vendor.io/nic", 2)])
+        );
+        assert_eq!(list.get("vendor.io/nic"), Some(2));
+        assert_eq!(list.get("memory"), None);
     }
 
     #[test]

@@ -1,37 +1,43 @@
-//! On plain Kubernetes: the topology manager settings of each pool's kubelets, read from the kubelets themselves and handed to the
-//! exporters in a ConfigMap (operator.md 7; design.md section 4).
+//! The topology manager settings of each pool's kubelets, handed to the exporters in a ConfigMap (operator.md 7; design.md section 4).
+//!
+//! Where they come from depends on the platform: the kubelets themselves ([`kubelets`]), or the objects that they are configured by
+//! ([`objects`]). Whatever changes, all pools are looked at, so that two objects for one pool always end the same way, and what
+//! belongs to no pool goes away.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::openshift::machine_config::KubeletConfig;
 use api::operator::v1::NumaResourcesOperator;
-use api::{labels, names};
+use api::{annotations, labels, names};
 use apply::Cause;
-use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::watcher::{Config, watcher};
 use kube::runtime::{WatchStreamExt, predicates, reflector};
-use kube::{Client, ResourceExt};
+use manifests::platform::Platform;
 use manifests::rte::config_map::{KubeletSettings, config_map};
 use manifests::to_value;
-use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, current, drive, triggers};
+use super::{Error, current, drive, pools, triggers};
 use crate::context::Context;
-use crate::node_groups::{self, Pool};
+use crate::events;
+use crate::node_groups::Pool;
 
+mod kubelets;
+mod objects;
+
+/// Names of the controller, for logs and metrics.
 const NAME: &str = "kubeletconfig";
+const HYPERSHIFT_NAME: &str = "configmap";
 /// A kubelet that was started anew shows in no event of its node for certain.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Kubelets that are asked at the same time.
-const AT_ONCE: usize = 16;
-/// A kubelet that does not answer by then is left out this time.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let client = &context.client;
@@ -50,13 +56,35 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     );
     let maps: Api<PartialObjectMeta<ConfigMap>> =
         Api::namespaced(client.clone(), &context.namespace);
-    let controller = Controller::for_stream(resources, reader)
-        .reconcile_all_on(triggers::kubelets(client))
-        .reconcile_all_on(triggers::any(
-            maps,
-            Config::default().labels(labels::OPERATOR_NAME),
-        ));
-    drive(NAME, controller, Arc::clone(&context), stop, reconcile).await;
+    let controller = Controller::for_stream(resources, reader).reconcile_all_on(triggers::any(
+        maps,
+        Config::default().labels(labels::OPERATOR_NAME),
+    ));
+    let controller = match context.platform {
+        Platform::Kubernetes => controller.reconcile_all_on(triggers::kubelets(client)),
+        Platform::OpenShift => controller
+            .reconcile_all_on(triggers::any(
+                Api::<PartialObjectMeta<KubeletConfig>>::all(client.clone()),
+                Config::default(),
+            ))
+            .reconcile_all_on(triggers::machine_config_pools(client)),
+        Platform::HyperShift => controller.reconcile_all_on(triggers::any(
+            Api::<PartialObjectMeta<ConfigMap>>::namespaced(
+                client.clone(),
+                names::HYPERSHIFT_CONFIG_NAMESPACE,
+            ),
+            Config::default().labels(labels::HYPERSHIFT_KUBELET_CONFIG),
+        )),
+    };
+    let name = controller_name(context.platform);
+    drive(name, controller, Arc::clone(&context), stop, reconcile).await;
+}
+
+fn controller_name(platform: Platform) -> &'static str {
+    match platform {
+        Platform::HyperShift => HYPERSHIFT_NAME,
+        Platform::Kubernetes | Platform::OpenShift => NAME,
+    }
 }
 
 async fn reconcile(
@@ -68,85 +96,149 @@ async fn reconcile(
     let Some(cr) = current(&api, &name).await? else {
         return Ok(Action::await_change());
     };
-    // the other controller tells what is wrong with the resource
-    if name != names::OPERATOR_CR
-        || node_groups::validate(&cr.spec.node_groups, context.platform).is_err()
-    {
+    if name != names::OPERATOR_CR {
         return Ok(Action::await_change());
     }
-    let nodes = list_nodes(&context.client)
-        .await
-        .map_err(|error| Error::of(&error))?;
-    let labelled = node_groups::workers_are_labelled(nodes.iter());
-    let pools = node_groups::pools(&cr.spec.node_groups, context.platform, labelled)
-        .map_err(Error::Failed)?;
-    for pool in &pools {
-        sync_pool_of(&cr, pool, &nodes, &context)
-            .await
-            .map_err(|error| Error::of(&error))?;
+    let result = sync_all(&cr, &context).await;
+    let controller = controller_name(context.platform);
+    // the retries that follow say nothing new
+    if let Err(error) = &result
+        && !context.is_failing(controller, &name)
+    {
+        let message = daemon::log::chain(error).to_string();
+        events::tell_of_kubelet_config(controller, &cr, &message, &context).await;
     }
-    drop_others(&cr, &pools, &context).await;
-    Ok(Action::requeue(AGAIN))
+    result
 }
 
-/// Asks the pool's kubelets and brings its ConfigMap up to date; false when no kubelet answered.
-pub(super) async fn sync_pool(
-    cr: &NumaResourcesOperator,
-    pool: &Pool,
-    context: &Context,
-) -> Result<bool, SyncError> {
-    let nodes = list_nodes(&context.client).await?;
-    sync_pool_of(cr, pool, &nodes, context).await
+/// Brings the ConfigMaps of all pools up to date.
+async fn sync_all(cr: &NumaResourcesOperator, context: &Context) -> Result<Action, Error> {
+    let pools = match pools::find(cr, context).await {
+        Ok(selected) => selected.pools,
+        // the other controller tells what is wrong with the resource
+        Err(pools::Error::Invalid(_)) => return Ok(Action::await_change()),
+        Err(error) => return Err(Error::of(&error)),
+    };
+    let sources = Sources::read(context)
+        .await
+        .map_err(|error| Error::of(&error))?;
+    let mut kept = BTreeSet::new();
+    for pool in &pools {
+        let synced = sync(cr, pool, &sources, context).await;
+        // a kubelet that does not answer now has not lost its settings
+        if synced.map_err(|error| Error::of(&error))? || context.platform == Platform::Kubernetes {
+            kept.insert(names::rte_daemon_set(&cr.name_any(), &pool.name));
+        }
+    }
+    drop_others(cr, &kept, context).await;
+    Ok(match context.platform {
+        Platform::Kubernetes => Action::requeue(AGAIN),
+        Platform::OpenShift | Platform::HyperShift => Action::await_change(),
+    })
 }
 
 /// A pool's ConfigMap is not up to date.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SyncError {
-    #[error("failed to list nodes")]
-    Nodes(#[source] apply::Cause),
+    #[error("failed to read the configuration of kubelets")]
+    Read(#[source] Cause),
     #[error("failed to write the exporter configuration")]
     Write(#[source] apply::Error),
 }
 
-async fn list_nodes(client: &Client) -> Result<Vec<Node>, SyncError> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    nodes
-        .list(&ListParams::default())
-        .await
-        .map(|list| list.items)
-        .map_err(|error| SyncError::Nodes(error.into()))
-}
-
-async fn sync_pool_of(
+/// Brings the ConfigMap of one pool up to date; false when the settings of its kubelets are not known.
+pub(super) async fn sync_pool(
     cr: &NumaResourcesOperator,
     pool: &Pool,
-    nodes: &[Node],
     context: &Context,
 ) -> Result<bool, SyncError> {
-    let members: Vec<String> = nodes
-        .iter()
-        .filter(|node| node_groups::selects(&pool.nodes, node))
-        .map(ResourceExt::name_any)
-        .collect();
-    let answers: Vec<KubeletSettings> = stream::iter(members)
-        .map(|node| async move { ask(&context.client, &node).await })
-        .buffered(AT_ONCE)
-        .filter_map(|answer| async move { answer })
-        .collect()
-        .await;
-    let Some(settings) = most_common(&pool.name, &answers) else {
-        tracing::debug!(pool = %pool.name, "No kubelet told its settings");
+    let sources = Sources::read(context).await?;
+    sync(cr, pool, &sources, context).await
+}
+
+/// Where the settings of kubelets come from.
+enum Sources {
+    Kubelets(Vec<kubelets::Member>),
+    KubeletConfigs(Vec<KubeletConfig>),
+    ConfigMaps(Vec<ConfigMap>),
+}
+
+/// Settings of a pool's kubelets, and the object that goes away with them.
+struct Found {
+    settings: KubeletSettings,
+    owner: Option<OwnerReference>,
+    /// What there is to tell the other controller.
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Sources {
+    async fn read(context: &Context) -> Result<Self, SyncError> {
+        let client = &context.client;
+        let sources = match context.platform {
+            Platform::Kubernetes => kubelets::list_nodes(context).await.map(Self::Kubelets),
+            Platform::OpenShift => objects::kubelet_configs(client)
+                .await
+                .map(Self::KubeletConfigs),
+            Platform::HyperShift => objects::config_maps(client).await.map(Self::ConfigMaps),
+        };
+        sources.map_err(SyncError::Read)
+    }
+
+    async fn of(
+        &self,
+        cr: &NumaResourcesOperator,
+        pool: &Pool,
+        context: &Context,
+    ) -> Option<Found> {
+        match self {
+            Self::Kubelets(nodes) => {
+                let answers = kubelets::ask_all(context, pool, nodes).await?;
+                let differing = (annotations::DIFFERING_KUBELETS.into(), answers.differing);
+                Some(Found {
+                    settings: answers.settings,
+                    owner: apply::controller_reference(cr),
+                    annotations: Some([differing].into()),
+                })
+            }
+            Self::KubeletConfigs(all) => {
+                let (config, settings) = objects::of_machines(pool.machines.as_ref()?, all)?;
+                Some(Found {
+                    settings,
+                    owner: apply::controller_reference(config),
+                    annotations: None,
+                })
+            }
+            // their namespace is another one, so they cannot own anything in ours
+            Self::ConfigMaps(all) => Some(Found {
+                settings: objects::of_hosted(&pool.name, all)?,
+                owner: None,
+                annotations: None,
+            }),
+        }
+    }
+}
+
+async fn sync(
+    cr: &NumaResourcesOperator,
+    pool: &Pool,
+    sources: &Sources,
+    context: &Context,
+) -> Result<bool, SyncError> {
+    let Some(found) = sources.of(cr, pool, context).await else {
+        tracing::debug!(pool = %pool.name, "Nothing tells the settings of the kubelets");
         return Ok(false);
     };
-    let map = config_map(
+    let settings = &found.settings;
+    let mut map = config_map(
         &cr.name_any(),
         &pool.name,
         &context.namespace,
-        &settings,
+        settings,
         &cr.spec.pod_excludes,
     );
+    map.metadata.annotations = found.annotations;
     let mut object = to_value(&map);
-    if let Some(owner) = apply::controller_reference(cr) {
+    if let Some(owner) = found.owner {
         apply::set_owner(&mut object, &owner);
     }
     let applied = context
@@ -160,53 +252,8 @@ async fn sync_pool_of(
     Ok(true)
 }
 
-/// The part of a kubelet's answer that matters.
-#[derive(Deserialize)]
-struct Configz {
-    kubeletconfig: KubeletSettings,
-}
-
-async fn ask(client: &Client, node: &str) -> Option<KubeletSettings> {
-    let request = http_get(&format!("/api/v1/nodes/{node}/proxy/configz"))?;
-    match tokio::time::timeout(ANSWER_WITHIN, client.request::<Configz>(request)).await {
-        Ok(Ok(answer)) => Some(answer.kubeletconfig),
-        Ok(Err(error)) => {
-            tracing::warn!(%node, error = %daemon::log::chain(&Cause::from(error)), "Kubelet settings not read");
-            None
-        }
-        Err(_) => {
-            tracing::warn!(%node, "Kubelet settings not read in time");
-            None
-        }
-    }
-}
-
-fn http_get(path: &str) -> Option<http::Request<Vec<u8>>> {
-    http::Request::get(path).body(Vec::new()).ok()
-}
-
-/// The settings of most kubelets; on a tie the first in order of their text, so that the choice is stable.
-fn most_common(pool: &str, answers: &[KubeletSettings]) -> Option<KubeletSettings> {
-    let mut counts: BTreeMap<&KubeletSettings, usize> = BTreeMap::new();
-    for answer in answers {
-        *counts.entry(answer).or_default() += 1;
-    }
-    if counts.len() > 1 {
-        tracing::warn!(%pool, kinds = counts.len(), "Kubelets of a pool have different topology manager settings");
-    }
-    let most = counts.values().copied().max()?;
-    counts
-        .into_iter()
-        .find(|(_, count)| *count == most)
-        .map(|(settings, _)| settings.clone())
-}
-
-/// Deletes the ConfigMaps of pools that are no longer asked for.
-async fn drop_others(cr: &NumaResourcesOperator, pools: &[Pool], context: &Context) {
-    let expected: BTreeSet<String> = pools
-        .iter()
-        .map(|pool| names::rte_daemon_set(&cr.name_any(), &pool.name))
-        .collect();
+/// Deletes the ConfigMaps of pools that are no longer asked for, or whose settings nothing tells any more.
+async fn drop_others(cr: &NumaResourcesOperator, kept: &BTreeSet<String>, context: &Context) {
     let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &context.namespace);
     let selector = format!("{}={}", labels::OPERATOR_NAME, cr.name_any());
     let found = match maps
@@ -222,54 +269,15 @@ async fn drop_others(cr: &NumaResourcesOperator, pools: &[Pool], context: &Conte
     for name in found
         .iter()
         .map(ResourceExt::name_any)
-        .filter(|name| !expected.contains(name))
+        .filter(|name| !kept.contains(name))
     {
         match maps.delete(&name, &DeleteParams::default()).await {
-            Ok(_) => tracing::info!(configmap = %name, "Configuration of a dropped pool deleted"),
+            Ok(_) => {
+                tracing::info!(configmap = %name, "Configuration that belongs to no pool deleted");
+            }
             Err(error) => {
                 tracing::warn!(configmap = %name, error = %daemon::log::chain(&Cause::from(error)), "Configuration not deleted");
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn settings(policy: &str) -> KubeletSettings {
-        KubeletSettings {
-            topology_manager_policy: policy.into(),
-            topology_manager_scope: "container".into(),
-            ..KubeletSettings::default()
-        }
-    }
-
-    #[test]
-    fn majority_wins_and_ties_are_stable() {
-        assert_eq!(most_common("p", &[]), None);
-        let (a, b) = (settings("a"), settings("b"));
-        assert_eq!(
-            most_common("p", &[a.clone(), b.clone(), b.clone()]),
-            Some(b.clone())
-        );
-        assert_eq!(most_common("p", &[b, a.clone()]), Some(a));
-    }
-
-    #[test]
-    fn settings_that_exporters_need_are_read_and_no_others() {
-        let text = r#"{"kubeletconfig": {"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
-            "memoryManagerPolicy": "Static", "topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", "maxPods": 110}}"#;
-        let answer: Configz = serde_json::from_str(text).unwrap();
-        assert_eq!(
-            answer.kubeletconfig,
-            KubeletSettings {
-                cpu_manager_policy: "static".into(),
-                cpu_manager_policy_options: [("full-pcpus-only".into(), "true".into())].into(),
-                memory_manager_policy: "Static".into(),
-                topology_manager_policy: "restricted".into(),
-                topology_manager_scope: "pod".into()
-            }
-        );
     }
 }

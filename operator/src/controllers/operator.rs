@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::openshift::machine_config::{self as mco, MachineConfig};
 use api::operator::v1::{NodeGroupStatus, NumaResourcesOperator, NumaResourcesOperatorStatus};
 use api::operator::{KIND, NamespacedName, ObjectReference};
 use api::{annotations, conditions as condition, labels, names, nrt};
 use apply::{Cause, ready};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -24,11 +25,13 @@ use manifests::rte::{Image, Options, Pool as RtePool, Set};
 use manifests::{hash, to_value};
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, current, drive, is_annotated, kubelet_config, next, triggers};
+use super::{Error, current, drive, is_annotated, kubelet_config, next, pools, triggers};
 use crate::conditions::{Extra, Outcome, updated};
 use crate::context::Context;
-use crate::node_groups::{self, Pool};
-use crate::status;
+use crate::node_groups::Pool;
+use crate::{events, status};
+
+mod machine_configs;
 
 const NAME: &str = "numaresourcesoperator";
 /// When to look again at DaemonSets that are not ready, should no event come first.
@@ -36,63 +39,49 @@ const NOT_READY_AGAIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let client = &context.client;
-    let namespace = context.namespace.as_str();
-    let named = |name: &str| Config::default().fields(&format!("metadata.name={name}"));
-    let definition = format!("{}.{}", nrt::PLURAL, nrt::GROUP);
+    let definition = format!("metadata.name={}.{}", nrt::PLURAL, nrt::GROUP);
     let mut controller = Controller::new(
         Api::<NumaResourcesOperator>::all(client.clone()),
         Config::default(),
     )
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<DaemonSet>>::namespaced(client.clone(), namespace),
-        Config::default(),
+    .reconcile_all_on(triggers::owned_here::<DaemonSet>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<ServiceAccount>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<Role>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<RoleBinding>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<NetworkPolicy>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<Service>(&context, KIND))
+    .reconcile_all_on(triggers::owned_named::<ClusterRole>(
+        &context,
+        names::RTE,
         KIND,
     ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<ServiceAccount>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<Role>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<RoleBinding>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<NetworkPolicy>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<Service>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<ClusterRole>>::all(client.clone()),
-        named(names::RTE),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<ClusterRoleBinding>>::all(client.clone()),
-        named(names::RTE),
+    .reconcile_all_on(triggers::owned_named::<ClusterRoleBinding>(
+        &context,
+        names::RTE,
         KIND,
     ))
     .reconcile_all_on(triggers::any(
         Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone()),
-        named(&definition),
+        Config::default().fields(&definition),
     ))
     .reconcile_all_on(triggers::any(
-        Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), namespace),
+        Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), &context.namespace),
         Config::default().labels(labels::OPERATOR_NAME),
     ));
     if context.platform == Platform::Kubernetes {
         controller = controller.reconcile_all_on(triggers::node_labels(client));
+    }
+    if context.platform == Platform::OpenShift {
+        controller = controller
+            .reconcile_all_on(triggers::machine_config_pools(client))
+            .reconcile_all_on(triggers::owned(
+                Api::<PartialObjectMeta<MachineConfig>>::all(client.clone()),
+                Config::default(),
+                KIND,
+            ));
+    }
+    if context.platform.is_openshift() {
+        controller = controller.reconcile_all_on(triggers::constraints(client));
     }
     drive(NAME, controller, Arc::clone(&context), stop, reconcile).await;
 }
@@ -107,22 +96,20 @@ async fn reconcile(
         return Ok(Action::await_change());
     };
     let mut fresh = cr.status.clone().unwrap_or_default();
+    let mut paused = Extra::kept(condition::MACHINE_CONFIG_POOL_PAUSED, &fresh.conditions);
     let outcome = if name == names::OPERATOR_CR {
         if is_annotated(&cr, annotations::PAUSE_RECONCILIATION, annotations::ENABLED) {
             tracing::info!("Pause reconciliation enabled");
             return Ok(Action::await_change());
         }
-        sync(&cr, &context, &mut fresh).await
+        sync(&cr, &context, &mut fresh, &mut paused).await
     } else {
         Outcome::Invalid {
             reason: condition::REASON_INCORRECT_OPERATOR_NAME,
             message: format!("incorrect NUMAResourcesOperator resource name: {name}"),
         }
     };
-    let paused = Extra {
-        name: condition::MACHINE_CONFIG_POOL_PAUSED,
-        status: "Unknown",
-    };
+    events::tell(NAME, &cr, &fresh.conditions, &outcome, &context).await;
     fresh.conditions = updated(
         &fresh.conditions,
         &outcome,
@@ -141,6 +128,7 @@ async fn sync(
     cr: &NumaResourcesOperator,
     context: &Context,
     fresh: &mut NumaResourcesOperatorStatus,
+    paused: &mut Extra,
 ) -> Outcome {
     let image = cr.spec.exporter_image.as_str();
     if !image.is_empty() && !context.images.exporter_image_allowed {
@@ -154,16 +142,10 @@ async fn sync(
         reason: condition::REASON_NODE_GROUPS,
         message,
     };
-    if let Err(message) = node_groups::validate(&cr.spec.node_groups, context.platform) {
-        return invalid(message);
-    }
-    let labelled = match workers_are_labelled(context).await {
-        Ok(labelled) => labelled,
-        Err(error) => return Outcome::failed(&Cause::from(error)),
-    };
-    let pools = match node_groups::pools(&cr.spec.node_groups, context.platform, labelled) {
-        Ok(pools) => pools,
-        Err(message) => return invalid(message),
+    let selected = match pools::find(cr, context).await {
+        Ok(selected) => selected,
+        Err(pools::Error::Invalid(message)) => return invalid(message),
+        Err(pools::Error::Read(error)) => return Outcome::failed(&error),
     };
     if is_annotated(cr, annotations::NRT_API_DEFINITION, annotations::CLUSTER) {
         tracing::debug!("Skipped NRT CRD install: caused by annotation");
@@ -175,12 +157,56 @@ async fn sync(
         tracing::error!(error = %daemon::log::chain(&error), "FailedAPISync");
         return Outcome::failed(&error);
     }
-    match sync_exporters(cr, &pools, context, fresh).await {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            tracing::error!(error = %daemon::log::chain(&error), "FailedRTESync");
-            Outcome::failed(&error)
+    if context.platform == Platform::OpenShift {
+        match machine_configs::sync(cr, &selected.pools, context, fresh).await {
+            Ok(pools) => {
+                *paused = paused_pools(&pools.paused);
+                if let Some(outcome) = pools.outcome {
+                    return outcome;
+                }
+            }
+            Err(error) => {
+                tracing::error!(error = %daemon::log::chain(&error), "failed to sync machine configs");
+                return Outcome::failed(&error);
+            }
         }
+    }
+    let outcome = sync_exporters(cr, &selected.pools, context, fresh).await;
+    let outcome = outcome.unwrap_or_else(|outcome| outcome);
+    let tolerated = is_annotated(
+        cr,
+        annotations::MULTIPLE_POOLS_PER_TREE,
+        annotations::ENABLED,
+    );
+    match selected.crowded {
+        Some(message) if outcome == Outcome::Available && !tolerated => invalid(message),
+        _ => outcome,
+    }
+}
+
+/// Tells which pools are paused: nothing of them changes, however long one waits.
+fn paused_pools(names: &BTreeSet<String>) -> Extra {
+    let list: Vec<&str> = names.iter().map(String::as_str).collect();
+    Extra {
+        name: condition::MACHINE_CONFIG_POOL_PAUSED,
+        status: if list.is_empty() { "False" } else { "True" }.into(),
+        message: if list.is_empty() {
+            String::new()
+        } else {
+            format!("detected paused MCPs: {}", list.join(", "))
+        },
+    }
+}
+
+/// Every pool of machines has to say which nodes it has.
+fn check_selectors(pools: &[Pool]) -> Result<(), String> {
+    let mut machines = pools.iter().filter_map(|pool| pool.machines.as_ref());
+    match machines.find(|machines| machines.spec.node_selector.is_none()) {
+        Some(machines) => Err(format!(
+            "the machine config pool {:?} does not have node selector",
+            machines.name_any()
+        )),
+        None => Ok(()),
     }
 }
 
@@ -190,7 +216,12 @@ async fn sync_exporters(
     pools: &[Pool],
     context: &Context,
     fresh: &mut NumaResourcesOperatorStatus,
-) -> Result<Outcome, apply::Error> {
+) -> Result<Outcome, Outcome> {
+    let failed = |error: apply::Error| {
+        tracing::error!(error = %daemon::log::chain(&error), "FailedRTESync");
+        Outcome::failed(&error)
+    };
+    check_selectors(pools).map_err(|message| Outcome::Failed { message })?;
     collect_garbage(cr, pools, context).await;
     let options = Options {
         namespace: context.namespace.clone(),
@@ -201,12 +232,16 @@ async fn sync_exporters(
         api_server_ports: context.api_server_ports.clone(),
     };
     let mut rte_pools = Vec::with_capacity(pools.len());
+    let mut mixed = Vec::new();
     for pool in pools {
+        let map = exporter_config(cr, pool, context).await;
+        mixed.extend(map.as_ref().and_then(|map| mixture(pool, map)));
         rte_pools.push(RtePool {
             name: names::rte_daemon_set(&cr.name_any(), &pool.name),
             nodes: pool.nodes.clone(),
             config: pool.config.clone(),
-            config_hash: config_hash(cr, pool, context).await,
+            config_hash: map.as_ref().map(hash::config_map).unwrap_or_default(),
+            custom_selinux_policy: pool.custom_selinux_policy,
         });
     }
     let set = Set::new(&options, &rte_pools);
@@ -217,7 +252,7 @@ async fn sync_exporters(
         if let Some(owner) = &owner {
             apply::set_owner(&mut object, owner);
         }
-        let applied = context.applier.apply(&object).await?;
+        let applied = context.applier.apply(&object).await.map_err(failed)?;
         if object["kind"] == "DaemonSet" {
             let name = NamespacedName {
                 namespace: context.namespace.clone(),
@@ -251,7 +286,24 @@ async fn sync_exporters(
             pool_name: pool.name.clone(),
         })
         .collect();
-    Ok(Outcome::Available)
+    if mixed.is_empty() {
+        return Ok(Outcome::Available);
+    }
+    Ok(Outcome::Invalid {
+        reason: condition::REASON_MIXED_POOL,
+        message: mixed.join("\n"),
+    })
+}
+
+/// Which nodes of a pool are unlike the others, if any: its exporters tell the settings of the others for all.
+fn mixture(pool: &Pool, map: &ConfigMap) -> Option<String> {
+    let nodes = map.annotations().get(annotations::DIFFERING_KUBELETS)?;
+    (!nodes.is_empty()).then(|| {
+        format!(
+            "kubelets of the pool {:?} have different settings: {nodes}",
+            pool.name
+        )
+    })
 }
 
 fn exporter_image(cr: &NumaResourcesOperator, context: &Context) -> Image {
@@ -265,24 +317,16 @@ fn exporter_image(cr: &NumaResourcesOperator, context: &Context) -> Image {
     }
 }
 
-async fn workers_are_labelled(context: &Context) -> Result<bool, kube::Error> {
-    if context.platform != Platform::Kubernetes {
-        return Ok(true);
-    }
-    let nodes: Api<Node> = Api::all(context.client.clone());
-    let list = nodes
-        .list_metadata(&ListParams::default().labels(labels::WORKER).limit(1))
-        .await?;
-    Ok(!list.items.is_empty())
-}
-
-/// Hash of the pool's ConfigMap, empty when there is none. On plain Kubernetes the ConfigMap is made first if it can be: pods that start
-/// without it would have to be rolled at once.
-async fn config_hash(cr: &NumaResourcesOperator, pool: &Pool, context: &Context) -> String {
+/// The pool's ConfigMap, if there is one. It is made first if it can be: pods that start without it would have to be rolled at once.
+async fn exporter_config(
+    cr: &NumaResourcesOperator,
+    pool: &Pool,
+    context: &Context,
+) -> Option<ConfigMap> {
     let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &context.namespace);
     let name = names::rte_daemon_set(&cr.name_any(), &pool.name);
     let mut found = maps.get_opt(&name).await;
-    if matches!(found, Ok(None)) && context.platform == Platform::Kubernetes {
+    if matches!(found, Ok(None)) {
         match kubelet_config::sync_pool(cr, pool, context).await {
             Ok(true) => found = maps.get_opt(&name).await,
             Ok(false) => {}
@@ -292,17 +336,21 @@ async fn config_hash(cr: &NumaResourcesOperator, pool: &Pool, context: &Context)
         }
     }
     match found {
-        Ok(Some(map)) => hash::config_map(&map),
-        Ok(None) => String::new(),
+        Ok(found) => found,
         Err(error) => {
             tracing::warn!(pool = %pool.name, error = %daemon::log::chain(&Cause::from(error)), "Exporter configuration cannot be read");
-            String::new()
+            None
         }
     }
 }
 
-/// Deletes DaemonSets of pools that are no longer asked for.
+/// Deletes what belongs to pools that are no longer asked for.
 async fn collect_garbage(cr: &NumaResourcesOperator, pools: &[Pool], context: &Context) {
+    if context.platform == Platform::OpenShift
+        && let Err(error) = machine_configs::collect_garbage(cr, pools, context).await
+    {
+        tracing::warn!(error = %daemon::log::chain(&error), "Machine configs of dropped pools not deleted");
+    }
     let expected: BTreeSet<String> = pools
         .iter()
         .map(|pool| names::rte_daemon_set(&cr.name_any(), &pool.name))
@@ -345,8 +393,8 @@ fn related_objects(namespace: &str, ready: &[NamespacedName]) -> Vec<ObjectRefer
             name: namespace.into(),
             ..any("", "namespaces")
         },
-        any("machineconfiguration.openshift.io", "kubeletconfigs"),
-        any("machineconfiguration.openshift.io", "machineconfigs"),
+        any(mco::GROUP, "kubeletconfigs"),
+        any(mco::GROUP, "machineconfigs"),
         any(nrt::GROUP, nrt::PLURAL),
     ];
     objects.extend(ready.iter().map(|name| ObjectReference {

@@ -20,7 +20,6 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
-use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::watcher::Config;
 use manifests::platform::Platform;
@@ -31,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Error, current, drive, is_annotated, next, triggers};
 use crate::conditions::{Extra, Outcome, updated};
 use crate::context::Context;
-use crate::{images, status};
+use crate::{events, images, status};
 
 const NAME: &str = "numaresourcesscheduler";
 /// When to look again at a Deployment that is not available, should no event come first.
@@ -42,50 +41,24 @@ const HIGHLY_AVAILABLE: usize = 3;
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     remove_legacy_binding(&context).await;
     let client = &context.client;
-    let namespace = context.namespace.as_str();
-    let named = |name: &str| Config::default().fields(&format!("metadata.name={name}"));
     let controller = Controller::new(
         Api::<NumaResourcesScheduler>::all(client.clone()),
         Config::default(),
     )
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<Deployment>>::namespaced(client.clone(), namespace),
-        Config::default(),
+    .reconcile_all_on(triggers::owned_here::<Deployment>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<ConfigMap>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<ServiceAccount>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<Role>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<RoleBinding>(&context, KIND))
+    .reconcile_all_on(triggers::owned_here::<NetworkPolicy>(&context, KIND))
+    .reconcile_all_on(triggers::owned_named::<ClusterRole>(
+        &context,
+        names::SCHEDULER_CLUSTER_ROLE,
         KIND,
     ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<ServiceAccount>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<Role>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<RoleBinding>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<NetworkPolicy>>::namespaced(client.clone(), namespace),
-        Config::default(),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<ClusterRole>>::all(client.clone()),
-        named(names::SCHEDULER_CLUSTER_ROLE),
-        KIND,
-    ))
-    .reconcile_all_on(triggers::owned(
-        Api::<PartialObjectMeta<ClusterRoleBinding>>::all(client.clone()),
-        named(names::SCHEDULER_CLUSTER_ROLE),
+    .reconcile_all_on(triggers::owned_named::<ClusterRoleBinding>(
+        &context,
+        names::SCHEDULER_CLUSTER_ROLE,
         KIND,
     ))
     .reconcile_all_on(triggers::node_labels(client));
@@ -120,7 +93,7 @@ async fn reconcile(
         return Ok(Action::await_change());
     };
     let mut fresh = cr.status.clone().unwrap_or_default();
-    let informer = effective_informer(&cr.spec);
+    let informer = effective_informer(&cr.spec, context.lists_active_pods);
     let mut dedicated = "Unknown";
     let outcome = if name == names::SCHEDULER_CR {
         if is_annotated(&cr, annotations::PAUSE_RECONCILIATION, annotations::ENABLED) {
@@ -153,8 +126,10 @@ async fn reconcile(
     };
     let extra = Extra {
         name: condition::DEDICATED_INFORMER_ACTIVE,
-        status: dedicated,
+        status: dedicated.into(),
+        message: String::new(),
     };
+    events::tell(NAME, &cr, &fresh.conditions, &outcome, &context).await;
     fresh.conditions = updated(
         &fresh.conditions,
         &outcome,
@@ -279,11 +254,17 @@ fn profile(spec: &NumaResourcesSchedulerSpec) -> Option<String> {
     spec.scheduler_name.clone().filter(|name| !name.is_empty())
 }
 
-/// Clusters whose kubelets leave terminated pods out of their answers share the informer; that is known of OpenShift releases only, so
-/// everything else gets the dedicated one (operator.md 5.4).
-fn effective_informer(spec: &NumaResourcesSchedulerSpec) -> SchedulerInformerMode {
-    spec.scheduler_informer
-        .unwrap_or(SchedulerInformerMode::Dedicated)
+/// Clusters whose kubelets leave terminated pods out of their answers share the informer; everything else gets the dedicated one
+/// (operator.md 5.4).
+fn effective_informer(
+    spec: &NumaResourcesSchedulerSpec,
+    lists_active_pods: bool,
+) -> SchedulerInformerMode {
+    spec.scheduler_informer.unwrap_or(if lists_active_pods {
+        SchedulerInformerMode::Shared
+    } else {
+        SchedulerInformerMode::Dedicated
+    })
 }
 
 fn resync_period(spec: &NumaResourcesSchedulerSpec) -> Result<GoDuration, String> {

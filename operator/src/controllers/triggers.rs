@@ -1,20 +1,70 @@
 //! Streams of moments at which a controller must look again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use api::openshift::SECURITY_GROUP;
+use api::openshift::machine_config::MachineConfigPool;
+use api::operator::KIND;
 use futures::{Stream, StreamExt, future, stream};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::Api;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, Resource, ResourceExt};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// Objects that a resource of `kind` owns: any change of them, down to their status.
+use crate::context::Context;
+
+/// Nodes that are in memory at once while they are listed: nodes are large, and a page of them is there as a whole.
+const NODES_A_PAGE: u32 = 20;
+
+/// Objects in the operator's namespace that a resource of `kind` owns: any change of them, down to their status.
+pub(super) fn owned_here<K>(
+    context: &Context,
+    kind: &'static str,
+) -> impl Stream<Item = ()> + Send + 'static + use<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let api = Api::<PartialObjectMeta<K>>::namespaced(context.client.clone(), &context.namespace);
+    owned(api, watcher::Config::default(), kind)
+}
+
+/// The object of the whole cluster with that name, as long as a resource of `kind` owns it.
+pub(super) fn owned_named<K>(
+    context: &Context,
+    name: &str,
+    kind: &'static str,
+) -> impl Stream<Item = ()> + Send + 'static + use<K>
+where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    owned(
+        Api::<PartialObjectMeta<K>>::all(context.client.clone()),
+        config,
+        kind,
+    )
+}
+
+/// Objects that a resource of `kind` owns.
 pub(super) fn owned<K>(
     api: Api<PartialObjectMeta<K>>,
     config: watcher::Config,
@@ -50,11 +100,52 @@ where
     )
 }
 
+/// Machine config pools that come, go, or change in what matters: what they select and have, how far they are, whether they are paused.
+pub(super) fn machine_config_pools(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
+    let watch = watcher(
+        Api::<MachineConfigPool>::all(client.clone()),
+        watcher::Config::default(),
+    )
+    .default_backoff();
+    moments(watch, |pool: &MachineConfigPool| {
+        let status = pool.status.as_ref();
+        let text = serde_json::json!([
+            pool.metadata.labels,
+            pool.spec,
+            status.map(|status| &status.conditions),
+            status.map(|status| &status.configuration),
+        ])
+        .to_string();
+        Some(hash(&text))
+    })
+}
+
+/// Security context constraints that an operator resource owns.
+pub(super) fn constraints(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
+    let resource = ApiResource {
+        group: SECURITY_GROUP.into(),
+        version: "v1".into(),
+        api_version: format!("{SECURITY_GROUP}/v1"),
+        kind: "SecurityContextConstraints".into(),
+        plural: "securitycontextconstraints".into(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    moments(
+        watcher(api, watcher::Config::default()).default_backoff(),
+        |object: &DynamicObject| {
+            let mut owners = object.owner_references().iter();
+            owners
+                .any(|owner| owner.kind == KIND)
+                .then(|| hash(&object.metadata.resource_version))
+        },
+    )
+}
+
 /// Nodes that come, go or change their labels.
 pub(super) fn node_labels(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
     let watch = watcher(
         Api::<PartialObjectMeta<Node>>::all(client.clone()),
-        watcher::Config::default(),
+        watcher::Config::default().page_size(NODES_A_PAGE),
     )
     .default_backoff();
     moments(watch, |node: &PartialObjectMeta<Node>| {
@@ -62,42 +153,46 @@ pub(super) fn node_labels(client: &Client) -> impl Stream<Item = ()> + Send + 's
     })
 }
 
+/// A node, as far as it tells of its kubelet's start: the images that it has are the most of a node, and are not kept while it is read.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = Node)]
+struct KubeletNode {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    status: KubeletStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct KubeletStatus {
+    conditions: Vec<NodeCondition>,
+    node_info: KubeletInfo,
+    allocatable: BTreeMap<String, Quantity>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Hash)]
+#[serde(default, rename_all = "camelCase")]
+struct KubeletInfo {
+    #[serde(rename = "bootID")]
+    boot_id: String,
+    kubelet_version: String,
+}
+
 /// Nodes that come, go, change their labels, or whose kubelet may have been started anew.
 pub(super) fn kubelets(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
-    let watch =
-        watcher(Api::<Node>::all(client.clone()), watcher::Config::default()).default_backoff();
-    moments(watch, |node: &Node| {
+    let config = watcher::Config::default().page_size(NODES_A_PAGE);
+    let watch = watcher(Api::<KubeletNode>::all(client.clone()), config).default_backoff();
+    moments(watch, |node: &KubeletNode| {
         let mut hasher = DefaultHasher::new();
         node.metadata.labels.hash(&mut hasher);
-        if let Some(status) = &node.status {
-            let ready = status
-                .conditions
-                .iter()
-                .flatten()
-                .find(|condition| condition.type_ == "Ready");
-            if let Some(ready) = ready {
-                ready.status.hash(&mut hasher);
-                ready
-                    .last_transition_time
-                    .as_ref()
-                    .map(|time| time.0)
-                    .hash(&mut hasher);
-            }
-            if let Some(info) = &status.node_info {
-                (&info.boot_id, &info.kubelet_version).hash(&mut hasher);
-            }
-            let quantities = |list: &Option<std::collections::BTreeMap<String, _>>| {
-                list.iter()
-                    .flatten()
-                    .map(
-                        |(name, quantity): (
-                            &String,
-                            &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
-                        )| (name.clone(), quantity.0.clone()),
-                    )
-                    .collect::<Vec<_>>()
-            };
-            quantities(&status.allocatable).hash(&mut hasher);
+        let mut conditions = node.status.conditions.iter();
+        if let Some(ready) = conditions.find(|condition| condition.type_ == "Ready") {
+            let since = ready.last_transition_time.as_ref().map(|time| time.0);
+            (&ready.status, since).hash(&mut hasher);
+        }
+        node.status.node_info.hash(&mut hasher);
+        for (name, quantity) in &node.status.allocatable {
+            (name, &quantity.0).hash(&mut hasher);
         }
         Some(hasher.finish())
     })
@@ -112,7 +207,7 @@ fn hash<T: Hash>(value: &T) -> u64 {
 /// A moment for every object whose state changes, appears or disappears. Objects without a state are not looked at.
 fn moments<K, S, F>(events: S, state: F) -> impl Stream<Item = ()> + Send + 'static
 where
-    K: Resource<DynamicType = ()> + Send + 'static,
+    K: Resource + Send + 'static,
     S: Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
     F: Fn(&K) -> Option<u64> + Send + 'static,
 {
@@ -150,6 +245,25 @@ mod tests {
             },
             ..Node::default()
         }
+    }
+
+    #[test]
+    fn a_node_is_read_without_what_is_not_looked_at() {
+        let whole = serde_json::json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"l": "1"}}, "spec": {"podCIDR": "10.0.0.0/24"},
+            "status": {
+                "images": [{"names": ["x"], "sizeBytes": 5}], "allocatable": {"cpu": "4"},
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                "nodeInfo": {"bootID": "b", "kubeletVersion": "v1", "machineID": "m"},
+            },
+        });
+        let node: KubeletNode = serde_json::from_value(whole).unwrap();
+        assert_eq!(node.status.node_info.boot_id, "b");
+        assert_eq!(node.status.conditions.len(), 1);
+        assert_eq!(node.status.allocatable["cpu"].0, "4");
+        let fresh: KubeletNode =
+            serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}})).unwrap();
+        assert!(fresh.status.conditions.is_empty());
     }
 
     #[tokio::test]

@@ -19,16 +19,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testbed::api_server::{self, ApiServer};
-use testbed::embedded::faults::Faults;
+use testbed::api_server::{self, ApiServer, Decision};
+use testbed::faults::Faults;
 use testbed::lane::Lane;
+use testbed::openshift::{self, Flavour};
 
 pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
 
 /// The parts, in the order in which they must go.
 pub(crate) struct Cluster {
-    operator: Child,
+    operator: Option<Child>,
     pub(crate) client: Client,
     pub(crate) health: u16,
     logs: TempDir,
@@ -37,9 +38,7 @@ pub(crate) struct Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // both fail only when it is gone already
-        let _ = self.operator.kill();
-        let _ = self.operator.wait();
+        self.kill();
         if std::thread::panicking() {
             let text = fs::read_to_string(self.logs.path().join("log")).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
@@ -59,6 +58,22 @@ impl Cluster {
 
     /// Nodes `control-plane-0`, `worker-0` and `worker-1`; the latter two in pools `numa-a` and `numa-b`.
     pub(crate) async fn start_on(lane: Lane) -> Self {
+        Self::start_with(lane, None).await
+    }
+
+    /// The same as an OpenShift.
+    pub(crate) async fn start_openshift(flavour: Flavour) -> Self {
+        Self::start_with(Lane::from_environment().unwrap(), Some(flavour)).await
+    }
+
+    pub(crate) async fn start_with(lane: Lane, flavour: Option<Flavour>) -> Self {
+        let mut cluster = Self::without_operator(lane, flavour).await;
+        cluster.start_operator(&[]);
+        cluster
+    }
+
+    /// Everything but the operator's process.
+    pub(crate) async fn without_operator(lane: Lane, flavour: Option<Flavour>) -> Self {
         let server = ApiServer::start(lane).await.unwrap();
         let client = server.client().await.unwrap();
         let applier = Applier::new(client.clone());
@@ -68,6 +83,11 @@ impl Cluster {
         ] {
             applier.apply(&to_value(&definition)).await.unwrap();
             wait::definition(&client, &definition.name_any(), WITHIN)
+                .await
+                .unwrap();
+        }
+        if let Some(flavour) = flavour {
+            openshift::install(&client, flavour, openshift::VERSION, &["numa-a", "numa-b"])
                 .await
                 .unwrap();
         }
@@ -98,7 +118,7 @@ impl Cluster {
         let kubeconfig = server.account_kubeconfig(NAMESPACE, api::names::OPERATOR_SERVICE_ACCOUNT);
         api_server::write(&kubeconfig.await.unwrap(), &logs.path().join("kubeconfig")).unwrap();
         Self {
-            operator: run(&logs, health),
+            operator: None,
             client,
             health,
             logs,
@@ -106,9 +126,34 @@ impl Cluster {
         }
     }
 
+    /// Records from now on what is decided about requests.
+    pub(crate) fn record_decisions(&self) {
+        self.server.record_decisions();
+    }
+
+    /// What was decided about the operator's requests since then.
+    pub(crate) fn decisions(&self) -> Vec<Decision> {
+        let account = api::names::OPERATOR_SERVICE_ACCOUNT;
+        self.server.decisions(NAMESPACE, account)
+    }
+
     /// What can be done to the API server.
     pub(crate) async fn faults(&self) -> Faults {
         self.server.faults().await.unwrap()
+    }
+
+    /// Starts the operator, with these arguments beside those that it always has.
+    pub(crate) fn start_operator(&mut self, arguments: &[&str]) {
+        self.operator = Some(run(&self.logs, self.health, arguments));
+    }
+
+    /// Kills the operator, as a machine that loses its power does.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut operator) = self.operator.take() {
+            // both fail only when it is gone already
+            let _ = operator.kill();
+            let _ = operator.wait();
+        }
     }
 
     /// Waits until the operator ends by itself, and starts it anew; the exit code.
@@ -117,12 +162,12 @@ impl Cluster {
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         let status = loop {
             tick.tick().await;
-            if let Some(status) = self.operator.try_wait().unwrap() {
+            if let Some(status) = self.operator.as_mut().unwrap().try_wait().unwrap() {
                 break status;
             }
             assert!(Instant::now() < deadline, "the operator goes on");
         };
-        self.operator = run(&self.logs, self.health);
+        self.start_operator(&[]);
         status.code()
     }
 
@@ -217,17 +262,14 @@ impl Cluster {
 
     /// Asks the operator to stop and returns its exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
-        kill(
-            Pid::from_raw(self.operator.id().cast_signed()),
-            Signal::SIGTERM,
-        )
-        .unwrap();
-        self.operator.wait().unwrap().code()
+        let mut operator = self.operator.take().unwrap();
+        kill(Pid::from_raw(operator.id().cast_signed()), Signal::SIGTERM).unwrap();
+        operator.wait().unwrap().code()
     }
 }
 
 /// Starts the operator with the rights of its account; it goes on in the log of the one before.
-fn run(logs: &TempDir, health: u16) -> Child {
+fn run(logs: &TempDir, health: u16, arguments: &[&str]) -> Child {
     let log = fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -237,6 +279,7 @@ fn run(logs: &TempDir, health: u16) -> Child {
         .0;
     Command::new(assert_cmd::cargo::cargo_bin("numaresources-operator"))
         .args(["-v=4", "-enable-metrics=false"])
+        .args(arguments)
         .arg(format!("-health-probe-bind-address=127.0.0.1:{health}"))
         .env_clear()
         .env("KUBECONFIG", logs.path().join("kubeconfig"))

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use std::time::Duration;
-use testbed::embedded::faults::{Disturbance, Fault, Rule, Selector, WatchEnd};
+use testbed::faults::{Disturbance, Fault, Rule, Selector, WatchEnd};
 use testbed::lane::Lane;
 
 use crate::cluster::{Cluster, NAMESPACE};

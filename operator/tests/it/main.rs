@@ -6,8 +6,15 @@
     reason = "what clippy allows in test functions, the code that they share may do too"
 )]
 
+mod audit;
 mod cli;
 mod cluster;
+mod crash;
+mod events;
 mod exporters;
 mod faults;
+mod idle;
+mod installation;
+mod mixed;
+mod openshift;
 mod scheduler;

@@ -110,7 +110,7 @@ pub const SPECS: &[Spec] = &[
     ),
     value(
         "max-events-per-second",
-        "limit of scans caused by events, 0 or less for none (default 1)",
+        "limit of scans caused by the notify file, 0 or less for none (default 1)",
     ),
     value(
         "reference-container",

@@ -14,8 +14,8 @@ use manifests::rte::{Image, Options, Set};
 use manifests::to_value;
 use serde_json::{Value, json};
 use testbed::api_server::{self, ApiServer};
-use testbed::embedded::faults::socket::{SocketFault, SocketProxy};
-use testbed::embedded::faults::{Disturbance, Fault, Faults, Rule, Selector, WatchEnd};
+use testbed::faults::socket::{SocketFault, SocketProxy};
+use testbed::faults::{Disturbance, Fault, Faults, Rule, Selector, WatchEnd};
 use testbed::lane::Lane;
 use tokio::process::Child;
 

@@ -148,6 +148,33 @@ fn an_empty_configuration_is_the_default_scheduler() {
 }
 
 #[rstest]
+#[case::absent("", Some(50.0), 100)]
+#[case::zero("clientConnection: {qps: 0, burst: 0}", Some(50.0), 100)]
+#[case::given(
+    "clientConnection: {qps: 7.5, burst: 9, contentType: application/json}",
+    Some(7.5),
+    9
+)]
+#[case::unlimited("clientConnection: {qps: -1}", None, 100)]
+fn the_client_is_limited_unless_told_otherwise(
+    #[case] body: &str,
+    #[case] qps: Option<f64>,
+    #[case] burst: u32,
+) {
+    let connection = parse(&format!("{HEAD}{body}\n")).unwrap().client_connection;
+    assert_eq!((connection.qps, connection.burst), (qps, burst));
+}
+
+#[rstest]
+#[case::burst("clientConnection: {burst: -1}", "clientConnection.burst")]
+#[case::content_type(
+    "clientConnection: {contentType: text/xml}",
+    "clientConnection.contentType"
+)]
+#[case::wrong_default_args(
+    "profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAfinity: {}}}]}]",
+    "decoding args for plugin NodeAffinity"
+)]
 #[case::unknown_field("paralelism: 3", "unknown field `paralelism`")]
 #[case::repeated_field("parallelism: 3\nparallelism: 4", "duplicate")]
 #[case::unknown_nested_field(

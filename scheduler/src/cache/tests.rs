@@ -16,6 +16,7 @@ fn mk_settings(mode: Mode, foreign: ForeignPodsDetect) -> Settings {
         method: ResyncMethod::Autodetect,
         profiles: ["topo".to_owned()].into(),
         trace: false,
+        placement: true,
     }
 }
 
@@ -56,6 +57,7 @@ fn mk_nrt(left: &[&str], pods: &[&str]) -> NodeTopology {
             text: compute(pods.iter().map(|name| ("ns", *name))).to_string(),
             method: Method::WithExclusiveResources,
         }),
+        placement: None,
     }
 }
 
@@ -129,6 +131,78 @@ fn several_containers_and_devices_are_charged_where_they_are_listed() {
     );
     cache.reserve(NODE, &on_node(&pod, Phase::Pending));
     check(&cache, &["cpu=2 memory=26Gi", "cpu=2 memory=26Gi v/nic=6"]);
+}
+
+#[test]
+fn finished_pods_that_nobody_removes_do_not_hide_who_an_nrt_accounts_for() {
+    let mut cache = mk_cache();
+    for number in 0..20 {
+        let job = mk_pod(&format!("job-{number}"), "cpu=2 memory=2Gi");
+        cache.apply_pod(NODE, &on_node(&job, Phase::Terminal));
+    }
+    cache.apply_nrt(NODE, mk_nrt(&["cpu=30", "cpu=30"], &[]));
+    for name in ["a", "b"] {
+        let pod = mk_pod(name, "cpu=8 memory=16Gi");
+        cache.reserve(NODE, &on_node(&pod, Phase::Pending));
+    }
+    check(&cache, &["cpu=14", "cpu=14"]);
+    cache.apply_nrt(NODE, mk_nrt(&["cpu=22", "cpu=30"], &["a"]));
+    check(&cache, &["cpu=14", "cpu=22"]);
+}
+
+/// An NRT as [`mk_nrt`], for pods of these names, each in a zone that the NRT tells.
+fn mk_placed_nrt(left: &[&str], placed: &[(&str, usize)]) -> NodeTopology {
+    let pods: Vec<&str> = placed.iter().map(|(pod, _)| *pod).collect();
+    let containers = placed.iter().map(|(pod, zone)| {
+        let container = nrt::placement::Container {
+            namespace: "ns",
+            pod,
+            container: "app",
+        };
+        (container, *zone)
+    });
+    NodeTopology {
+        placement: Some(nrt::placement::encode(containers, left.len()).expect("small")),
+        ..mk_nrt(left, &pods)
+    }
+}
+
+#[test]
+fn what_an_ended_pod_held_is_free_before_an_nrt_says_so() {
+    let mut cache = mk_cache();
+    let pods = ["a", "b"].map(|name| mk_pod(name, "cpu=8 memory=16Gi"));
+    for pod in &pods {
+        cache.apply_pod(NODE, &on_node(pod, Phase::Running));
+    }
+    let placed = mk_placed_nrt(&["cpu=22", "cpu=30"], &[("a", 0), ("b", 1)]);
+    cache.apply_nrt(NODE, placed);
+    check(&cache, &["cpu=22", "cpu=30"]);
+    let leaving = Pod {
+        deleting: true,
+        ..on_node(&pods[0], Phase::Running)
+    };
+    cache.apply_pod(NODE, &leaving);
+    check(&cache, &["cpu=22", "cpu=30"]);
+    assert!(cache.apply_pod(NODE, &on_node(&pods[0], Phase::Terminal)));
+    check(&cache, &["cpu=30", "cpu=30"]);
+    cache.delete_pod(NODE, &pods[0].key, Instant::now());
+    check(&cache, &["cpu=30", "cpu=30"]);
+    // one from before, which is late, and one from after
+    let late = mk_placed_nrt(&["cpu=22", "cpu=29"], &[("a", 0), ("b", 1)]);
+    cache.apply_nrt(NODE, late);
+    check(&cache, &["cpu=22", "cpu=29"]);
+    cache.apply_nrt(NODE, mk_placed_nrt(&["cpu=30", "cpu=29"], &[("b", 1)]));
+    check(&cache, &["cpu=30", "cpu=29"]);
+}
+
+#[test]
+fn what_an_ended_pod_held_in_an_untold_zone_waits_for_an_nrt() {
+    let mut cache = mk_cache();
+    let pod = mk_pod("a", "cpu=8 memory=16Gi");
+    cache.apply_pod(NODE, &on_node(&pod, Phase::Running));
+    cache.apply_nrt(NODE, mk_nrt(&["cpu=22", "cpu=30"], &["a"]));
+    cache.apply_pod(NODE, &on_node(&pod, Phase::Terminal));
+    check(&cache, &["cpu=22", "cpu=30"]);
 }
 
 #[test]

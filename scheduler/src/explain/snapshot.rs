@@ -5,7 +5,16 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use api::nrt::v1alpha2::NodeResourceTopology;
-use k8s_openapi::api::core::v1::{Namespace, Node as WireNode, Pod as WirePod};
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node as WireNode, PersistentVolume, PersistentVolumeClaim, Pod as WirePod,
+    ReplicationController, Service,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt as _};
 use nrt::decode::decode;
@@ -14,8 +23,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cache::Cache;
-use crate::cluster::{Cluster, Node};
+use crate::cluster::{Budget, Cluster, GroupKind, Node, labelled};
 use crate::pod::{Pod, PodKey};
+use crate::storage::{self, Object, Stored};
 
 /// Objects of a page of a list.
 const PAGE: u32 = 500;
@@ -31,6 +41,13 @@ pub struct Snapshot {
     topologies: Vec<NodeResourceTopology>,
     pods: Vec<WirePod>,
     namespaces: Vec<Namespace>,
+    budgets: Vec<PodDisruptionBudget>,
+    services: Vec<Service>,
+    replication_controllers: Vec<ReplicationController>,
+    replica_sets: Vec<ReplicaSet>,
+    stateful_sets: Vec<StatefulSet>,
+    /// What volumes depend on.
+    storage: Vec<(PodKey, Object)>,
 }
 
 impl Snapshot {
@@ -65,11 +82,51 @@ impl Snapshot {
                 cluster.apply_pod(pod);
             }
         }
+        for budget in &self.budgets {
+            if let Some((key, budget)) = Budget::read(budget.clone()) {
+                cluster.apply_budget(key, budget);
+            }
+        }
+        self.apply_groups(&mut cluster);
+        for (key, object) in self.storage.iter().cloned() {
+            cluster.storage_mut().apply(key, object);
+        }
         for nrt in &self.topologies {
             let (topology, _) = decode(nrt);
             cache.apply_nrt(&nrt.name_any(), topology);
         }
         (cluster, cache)
+    }
+
+    fn apply_groups(&self, cluster: &mut Cluster) {
+        let mut apply = |kind, metadata: &ObjectMeta, selector: Option<LabelSelector>| {
+            if let (Some(key), Some(selector)) = (PodKey::of(metadata), selector) {
+                cluster.apply_group(kind, key, selector);
+            }
+        };
+        for service in &self.services {
+            let labels = service.spec.as_ref().and_then(|spec| spec.selector.clone());
+            apply(GroupKind::Service, service.meta(), labels.map(labelled));
+        }
+        for controller in &self.replication_controllers {
+            let labels = controller
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.selector.clone());
+            apply(
+                GroupKind::ReplicationController,
+                controller.meta(),
+                labels.map(labelled),
+            );
+        }
+        for set in &self.replica_sets {
+            let selector = set.spec.as_ref().map(|spec| spec.selector.clone());
+            apply(GroupKind::ReplicaSet, set.meta(), selector);
+        }
+        for set in &self.stateful_sets {
+            let selector = set.spec.as_ref().map(|spec| spec.selector.clone());
+            apply(GroupKind::StatefulSet, set.meta(), selector);
+        }
     }
 
     fn check(mut self) -> anyhow::Result<Self> {
@@ -104,15 +161,48 @@ pub async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Snapshot> {
             .await
             .context("cannot reach the API server")?,
     };
+    let mut notes = Vec::new();
     Snapshot {
         origin: "the cluster's objects".to_owned(),
-        notes: Vec::new(),
         nodes: all(&client).await?,
         topologies: all(&client).await?,
         pods: all(&client).await?,
         namespaces: all(&client).await?,
+        budgets: if_allowed(&client, &mut notes).await,
+        services: if_allowed(&client, &mut notes).await,
+        replication_controllers: if_allowed(&client, &mut notes).await,
+        replica_sets: if_allowed(&client, &mut notes).await,
+        stateful_sets: if_allowed(&client, &mut notes).await,
+        storage: [
+            stored::<PersistentVolume>(&client, &mut notes).await,
+            stored::<PersistentVolumeClaim>(&client, &mut notes).await,
+            stored::<StorageClass>(&client, &mut notes).await,
+            stored::<CSINode>(&client, &mut notes).await,
+            stored::<CSIDriver>(&client, &mut notes).await,
+            stored::<CSIStorageCapacity>(&client, &mut notes).await,
+            stored::<VolumeAttachment>(&client, &mut notes).await,
+        ]
+        .concat(),
+        notes,
     }
     .check()
+}
+
+/// Objects that refine the answer: without the right to list them there is one all the same, and a note.
+async fn if_allowed<K>(client: &Client, notes: &mut Vec<String>) -> Vec<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    all(client).await.unwrap_or_else(|error| {
+        notes.push(format!("{error:#}: they are taken not to exist"));
+        Vec::new()
+    })
+}
+
+/// The same for what volumes depend on.
+async fn stored<K: Stored>(client: &Client, notes: &mut Vec<String>) -> Vec<(PodKey, Object)> {
+    let objects = if_allowed::<K>(client, notes).await;
+    objects.into_iter().filter_map(storage::read).collect()
 }
 
 async fn all<K>(client: &Client) -> anyhow::Result<Vec<K>>
@@ -194,9 +284,30 @@ impl Snapshot {
             "Node" => self.nodes.push(serde_json::from_value(object)?),
             "Pod" => self.pods.push(serde_json::from_value(object)?),
             "Namespace" => self.namespaces.push(serde_json::from_value(object)?),
+            "PodDisruptionBudget" => self.budgets.push(serde_json::from_value(object)?),
+            "Service" => self.services.push(serde_json::from_value(object)?),
+            "ReplicationController" => {
+                self.replication_controllers
+                    .push(serde_json::from_value(object)?);
+            }
+            "ReplicaSet" => self.replica_sets.push(serde_json::from_value(object)?),
+            "StatefulSet" => self.stateful_sets.push(serde_json::from_value(object)?),
+            "PersistentVolume" => self.store::<PersistentVolume>(object)?,
+            "PersistentVolumeClaim" => self.store::<PersistentVolumeClaim>(object)?,
+            "StorageClass" => self.store::<StorageClass>(object)?,
+            "CSINode" => self.store::<CSINode>(object)?,
+            "CSIDriver" => self.store::<CSIDriver>(object)?,
+            "CSIStorageCapacity" => self.store::<CSIStorageCapacity>(object)?,
+            "VolumeAttachment" => self.store::<VolumeAttachment>(object)?,
             "NodeResourceTopology" => self.topologies.push(serde_json::from_value(object)?),
             other => *others.entry(other.to_owned()).or_default() += 1,
         }
+        Ok(())
+    }
+
+    fn store<K: Stored>(&mut self, object: Value) -> Result<(), serde_json::Error> {
+        let object: K = serde_json::from_value(object)?;
+        self.storage.extend(storage::read(object));
         Ok(())
     }
 }

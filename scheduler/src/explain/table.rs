@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::verdict::{Explanation, NodeVerdict, TrialVerdict, ZoneVerdict};
+use super::verdict::{
+    Explanation, NodeVerdict, PreemptionVerdict, TrialVerdict, VictimFacts, ZoneVerdict,
+};
 
 /// The whole text.
 pub fn render(explanation: &Explanation) -> String {
@@ -29,6 +31,9 @@ pub fn render(explanation: &Explanation) -> String {
             "It is on node {node} already; what it holds there counts as taken."
         );
     }
+    if let Some(node) = &pod.nominated_to {
+        let _ = writeln!(text, "Others gave way to it on node {node} already.");
+    }
     match (&explanation.message, explanation.best.as_slice()) {
         (Some(message), _) => {
             let _ = writeln!(text, "No node will do: {message}");
@@ -40,6 +45,9 @@ pub fn render(explanation: &Explanation) -> String {
             let _ = writeln!(text, "It would be placed on one of {}.", best.join(", "));
         }
     }
+    if let Some(preemption) = &explanation.preemption {
+        let _ = writeln!(text, "{}", preempted(preemption));
+    }
     let rows: Vec<[String; 4]> = explanation.nodes.iter().map(row).collect();
     let header = ["NODE", "VERDICT", "SCORE", "WHY"].map(str::to_owned);
     text.push('\n');
@@ -48,6 +56,27 @@ pub fn render(explanation: &Explanation) -> String {
         zones(&mut text, node);
     }
     text
+}
+
+fn preempted(preemption: &PreemptionVerdict) -> String {
+    let Some(node) = &preemption.node else {
+        let message = preemption.message.as_deref().unwrap_or_default();
+        return format!("Nobody would be evicted for it: {message}");
+    };
+    let victims = preemption.victims.iter().map(|victim| {
+        let VictimFacts {
+            namespace,
+            name,
+            priority,
+        } = victim;
+        format!("{namespace}/{name} (priority {priority})")
+    });
+    let victims = victims.collect::<Vec<_>>().join(", ");
+    let budgets = match preemption.budgets_violated {
+        0 => "within their disruption budgets".to_owned(),
+        count => format!("{count} of them against a disruption budget"),
+    };
+    format!("It would be nominated to {node}, where these would be evicted, {budgets}: {victims}")
 }
 
 fn row(node: &NodeVerdict) -> [String; 4] {

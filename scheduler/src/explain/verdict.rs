@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, Node, NodeState};
 use crate::cycle;
 use crate::filter::{Attempt, Rejection, topology_match};
 use crate::pod::Pod;
+use crate::preemption;
 use crate::profile::Profile;
 use crate::score;
 
@@ -34,13 +35,44 @@ pub struct Explanation {
     pub profile: String,
     /// Whether any node will do.
     pub schedulable: bool,
-    /// Nodes with the highest total, by name; one of them would be chosen.
+    /// Nodes with the highest total, by name, or the nominated one; one of them would be chosen.
     pub best: Vec<String>,
     /// The text of the event and the condition, when no node will do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Who would have to give way, when no node will do and the profile preempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<PreemptionVerdict>,
     /// Every node, by name.
     pub nodes: Vec<NodeVerdict>,
+}
+
+/// What preemption would do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreemptionVerdict {
+    /// The node on which others would give way; none if that helps nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Who would be evicted, the most important first.
+    pub victims: Vec<VictimFacts>,
+    /// How many of them a disruption budget would keep.
+    pub budgets_violated: usize,
+    /// Why nobody would be evicted, in the words of the event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A pod that would be evicted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VictimFacts {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Lower than that of the pod.
+    pub priority: i32,
 }
 
 /// What matters of the pod.
@@ -58,6 +90,11 @@ pub struct PodFacts {
     /// The node that it is on already; what it holds there counts as taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_to: Option<String>,
+    /// The node on which others gave way to it already; it is taken if it will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nominated_to: Option<String>,
+    /// Its priority.
+    pub priority: i32,
     /// What its node must have left.
     pub request: BTreeMap<String, String>,
 }
@@ -170,25 +207,92 @@ pub struct Lack {
 }
 
 impl Explanation {
-    /// Examines every node.
-    pub fn new(profile: &Profile, cluster: &Cluster, cache: &Cache, pod: &Pod) -> Self {
+    /// Examines every node. The cluster is afterwards as it was, but for the pod's own nomination.
+    pub fn new(profile: &Profile, cluster: &mut Cluster, cache: &Cache, pod: &Pod) -> Self {
         let unbound = Pod {
             node: None,
             ..pod.clone()
         };
-        let attempt = Attempt::new(cluster, cache, &unbound);
+        let nominated = pod.nominated.clone().filter(|_| pod.node.is_none());
+        cluster.nominate(&pod.key, nominated.clone());
+        let claimed = cycle::claimed(profile, cluster, cache, &unbound);
+        let (mut explanation, rejected) =
+            Self::of_nodes(profile, cluster, cache, (pod, &unbound), &claimed);
+        if let Some(nominated) = nominated {
+            let will_do = |node: &&NodeVerdict| node.name == nominated && node.feasible;
+            if explanation.nodes.iter().any(|node| will_do(&node)) {
+                explanation.best = vec![nominated.clone()];
+            }
+            explanation.pod.nominated_to = Some(nominated);
+        }
+        if !explanation.schedulable {
+            explanation.explain_preemption(profile, cluster, cache, &unbound, &rejected);
+        }
+        explanation
+    }
+
+    fn explain_preemption(
+        &mut self,
+        profile: &Profile,
+        cluster: &mut Cluster,
+        cache: &Cache,
+        pod: &Pod,
+        rejected: &[(String, Rejection)],
+    ) {
+        let Some(args) = profile.preemption.filter(|_| !rejected.is_empty()) else {
+            return;
+        };
+        let outcome = preemption::preempt(&profile.filters, args, cluster, cache, pod, rejected, 0);
+        if let (Some(message), Err(refusal)) = (&mut self.message, &outcome) {
+            *message = format!("{message} preemption: {}", refusal.message);
+        }
+        self.preemption = Some(match outcome {
+            Ok(candidate) => PreemptionVerdict {
+                node: Some(candidate.node),
+                victims: candidate
+                    .victims
+                    .into_iter()
+                    .map(|victim| VictimFacts {
+                        namespace: victim.key.namespace,
+                        name: victim.key.name,
+                        priority: victim.priority,
+                    })
+                    .collect(),
+                budgets_violated: candidate.violations,
+                message: None,
+            },
+            Err(refusal) => PreemptionVerdict {
+                node: None,
+                victims: Vec::new(),
+                budgets_violated: 0,
+                message: Some(refusal.message),
+            },
+        });
+    }
+
+    fn of_nodes(
+        profile: &Profile,
+        cluster: &Cluster,
+        cache: &Cache,
+        (pod, unbound): (&Pod, &Pod),
+        claimed: &BTreeMap<String, Rejection>,
+    ) -> (Self, Vec<(String, Rejection)>) {
+        let attempt = Attempt::new(&profile.filters, cluster, cache, unbound);
         let mut nodes = Vec::new();
         let mut feasible: Vec<(&Node, &NodeState)> = Vec::new();
         let mut rejected: Vec<(String, Rejection)> = Vec::new();
         for (node, state) in cluster.nodes() {
-            let outcome = attempt.examine(&profile.filters, node, state);
+            let outcome = match claimed.get(&node.name) {
+                Some(rejection) => Err(rejection.clone()),
+                None => attempt.examine(node, state),
+            };
             nodes.push(NodeVerdict::new(pod, node, cache, outcome.as_ref().err()));
             match outcome {
                 Ok(()) => feasible.push((node, state)),
                 Err(rejection) => rejected.push((node.name.clone(), rejection)),
             }
         }
-        add_scores(profile, &unbound, &feasible, cache, &mut nodes);
+        add_scores(profile, unbound, &feasible, (cluster, cache), &mut nodes);
         let highest = nodes.iter().filter_map(|node| node.total).max();
         let best = nodes
             .iter()
@@ -196,7 +300,8 @@ impl Explanation {
             .map(|node| node.name.clone())
             .collect();
         let schedulable = !feasible.is_empty();
-        Self {
+        let message = (!schedulable).then(|| cycle::verdict(rejected.clone()).message);
+        let explanation = Self {
             format: FORMAT,
             pod: PodFacts {
                 namespace: pod.key.namespace.clone(),
@@ -204,14 +309,18 @@ impl Explanation {
                 scheduler_name: pod.scheduler.clone(),
                 qos: qos(pod.request.qos()),
                 bound_to: pod.node.clone(),
+                nominated_to: None,
+                priority: pod.priority,
                 request: quantities(&pod.node_request),
             },
             profile: profile.name.clone(),
             schedulable,
             best,
-            message: (!schedulable).then(|| cycle::verdict(rejected).message),
+            message,
+            preemption: None,
             nodes,
-        }
+        };
+        (explanation, rejected)
     }
 }
 
@@ -219,7 +328,7 @@ fn add_scores(
     profile: &Profile,
     pod: &Pod,
     feasible: &[(&Node, &NodeState)],
-    cache: &Cache,
+    (cluster, cache): (&Cluster, &Cache),
     nodes: &mut [NodeVerdict],
 ) {
     let of_plugins: Vec<(&score::Weighted, Vec<i64>)> = profile
@@ -228,7 +337,7 @@ fn add_scores(
         .map(|weighted| {
             (
                 weighted,
-                score::scores(&weighted.plugin, pod, feasible, cache),
+                score::scores(&weighted.plugin, pod, feasible, cluster, cache),
             )
         })
         .collect();

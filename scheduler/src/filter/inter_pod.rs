@@ -1,4 +1,5 @@
-//! InterPodAffinity, required terms: near which pods a pod must be, and near which it must not (scheduler.md 7.3).
+//! InterPodAffinity, required terms: near which pods a pod must be, and near which it must not (scheduler.md 7.3). The preferred ones are
+//! scored ([`crate::score::inter_pod`]).
 
 use std::collections::BTreeSet;
 
@@ -47,12 +48,7 @@ impl Neighbours {
             if other.phase == Phase::Terminal || other.key == pod.key {
                 continue;
             }
-            let Some(node) = other
-                .node
-                .as_ref()
-                .and_then(|name| cluster.node(name))
-                .and_then(|state| state.node.as_ref())
-            else {
+            let Some(node) = node_of(cluster, other) else {
                 continue;
             };
             let selects = |term: &PodAffinityTerm, owner: &Pod, target: &Pod| {
@@ -97,7 +93,10 @@ impl Neighbours {
             })
         });
         if !near_all {
-            return reject("node(s) didn't match pod affinity rules");
+            return Err(Rejection::unresolvable(
+                Plugin::InterPodAffinity,
+                "node(s) didn't match pod affinity rules",
+            ));
         }
         if is_at(&self.avoided) {
             return reject("node(s) didn't match pod anti-affinity rules");
@@ -109,13 +108,18 @@ impl Neighbours {
     }
 }
 
+/// The node that a pod is on, if it is known.
+pub fn node_of<'a>(cluster: &'a Cluster, pod: &Pod) -> Option<&'a Node> {
+    cluster.node(pod.node.as_ref()?)?.node.as_ref()
+}
+
 fn place(term: &PodAffinityTerm, node: &Node) -> Option<Place> {
     let value = node.labels.get(&term.topology_key)?;
     Some((term.topology_key.clone(), value.clone()))
 }
 
 /// Whether a term of `owner` means `target`. Without namespaces and namespace selector it means the owner's namespace.
-fn selects(cluster: &Cluster, term: &PodAffinityTerm, owner: &Pod, target: &Pod) -> bool {
+pub fn selects(cluster: &Cluster, term: &PodAffinityTerm, owner: &Pod, target: &Pod) -> bool {
     let namespace = &target.key.namespace;
     let listed = term.namespaces.as_deref().unwrap_or_default();
     let in_namespace = if listed.is_empty() && term.namespace_selector.is_none() {

@@ -1,8 +1,9 @@
 //! Filters on the node as a whole: cordons, taints, affinity, ports, amounts (scheduler.md 7.3 and 7.4).
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Taint, Toleration};
+use k8s_openapi::api::core::v1::{NodeAffinity, Taint, Toleration};
 use topology::resource::ResourceName;
 
 use super::{Plugin, Rejection, selector};
@@ -43,18 +44,21 @@ fn tolerated(pod: &Pod, taint: &Taint) -> bool {
 
 /// Cordoned nodes take only pods that tolerate it.
 pub fn unschedulable(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    if !node.unschedulable {
+        return Ok(());
+    }
     let taint = Taint {
         key: UNSCHEDULABLE.to_owned(),
         effect: NO_SCHEDULE.to_owned(),
         ..Taint::default()
     };
-    if node.unschedulable && !tolerated(pod, &taint) {
-        return Err(Rejection::new(
-            Plugin::NodeUnschedulable,
-            "node(s) were unschedulable",
-        ));
+    if tolerated(pod, &taint) {
+        return Ok(());
     }
-    Ok(())
+    Err(Rejection::unresolvable(
+        Plugin::NodeUnschedulable,
+        "node(s) were unschedulable",
+    ))
 }
 
 /// Every taint that keeps pods away must be tolerated.
@@ -69,7 +73,7 @@ pub fn taints(pod: &Pod, node: &Node) -> Result<(), Rejection> {
         None => Ok(()),
         Some(taint) => Err(Rejection {
             detail: Some(format!("taint {}:{}", taint.key, taint.effect)),
-            ..Rejection::new(Plugin::TaintToleration, "node(s) had untolerated taint(s)")
+            ..Rejection::unresolvable(Plugin::TaintToleration, "node(s) had untolerated taint(s)")
         }),
     }
 }
@@ -96,31 +100,85 @@ pub fn selected(pod: &Pod, node: &Node) -> bool {
         && required.is_none_or(|required| selector::any_term(&required.node_selector_terms, node))
 }
 
-/// Sum of the weights of the preferred terms that select the node.
-pub fn selected_weight(pod: &Pod, node: &Node) -> i64 {
-    let preferred = pod
-        .wishes
-        .node_affinity
-        .as_ref()
-        .and_then(|affinity| {
+/// Sum of the weights of the preferred terms, of the pod and of the profile, that select the node.
+pub fn selected_weight(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> i64 {
+    let preferred = [pod.wishes.node_affinity.as_ref(), added]
+        .into_iter()
+        .flatten()
+        .filter_map(|affinity| {
             affinity
                 .preferred_during_scheduling_ignored_during_execution
                 .as_deref()
-        })
-        .unwrap_or_default();
+        });
     preferred
-        .iter()
+        .flatten()
         .filter(|term| selector::term(&term.preference, node))
         .map(|term| i64::from(term.weight))
         .sum()
 }
 
-/// Node selector and required terms.
-pub fn affinity(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+/// The nodes to which the required terms narrow the search by name: none if any term allows others (scheduler.md 7.3, PreFilter).
+pub fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
+    let affinity = pod.wishes.node_affinity.as_ref()?;
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    let terms = &required.node_selector_terms;
+    if terms.is_empty() {
+        return None;
+    }
+    let mut named = BTreeSet::new();
+    for term in terms {
+        let lists = term
+            .match_fields
+            .iter()
+            .flatten()
+            .filter(|field| field.key == "metadata.name" && field.operator == "In")
+            .map(|field| field.values.iter().flatten().map(String::as_str));
+        let in_term = lists
+            .map(Iterator::collect::<BTreeSet<&str>>)
+            .reduce(|some, more| &some & &more)?;
+        named.extend(in_term);
+    }
+    Some(named)
+}
+
+/// No node will do where [`named`] leaves none.
+pub fn conflict(named: Option<&BTreeSet<&str>>) -> Option<Rejection> {
+    named.is_some_and(BTreeSet::is_empty).then(|| Rejection {
+        everywhere: true,
+        ..Rejection::unresolvable(Plugin::NodeAffinity, "pod affinity terms conflict")
+    })
+}
+
+/// Rules out nodes that [`named`] leaves out.
+pub fn narrowed(named: Option<&BTreeSet<&str>>, node: &Node) -> Result<(), Rejection> {
+    match named {
+        Some(named) if !named.contains(node.name.as_str()) => Err(Rejection::unresolvable(
+            Plugin::NodeAffinity,
+            "node(s) didn't satisfy plugin(s) [NodeAffinity]",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What the profile requires of every node, then node selector and required terms of the pod.
+pub fn affinity(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> Result<(), Rejection> {
+    let added = added.and_then(|affinity| {
+        affinity
+            .required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    if added.is_some_and(|added| !selector::any_term(&added.node_selector_terms, node)) {
+        return Err(Rejection::unresolvable(
+            Plugin::NodeAffinity,
+            "node(s) didn't match scheduler-enforced node affinity",
+        ));
+    }
     if selected(pod, node) {
         return Ok(());
     }
-    Err(Rejection::new(
+    Err(Rejection::unresolvable(
         Plugin::NodeAffinity,
         "node(s) didn't match Pod's node affinity/selector",
     ))
@@ -152,11 +210,17 @@ pub fn ports(pod: &Pod, state: &NodeState, cluster: &Cluster) -> Result<(), Reje
     }
 }
 
-/// Enough of everything left on the node as a whole.
-pub fn resources(pod: &Pod, node: &Node, state: &NodeState) -> Result<(), Rejection> {
+/// Enough of everything that counts left on the node as a whole.
+pub fn resources(
+    pod: &Pod,
+    node: &Node,
+    state: &NodeState,
+    counts: impl Fn(&ResourceName) -> bool,
+) -> Result<(), Rejection> {
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
     let mut details = Vec::new();
     let mut lacks = None;
+    let mut unresolvable = false;
     if state.pods.len() as i64 >= node.allocatable.amount("pods") {
         reasons.push("Too many pods".into());
     }
@@ -172,6 +236,7 @@ pub fn resources(pod: &Pod, node: &Node, state: &NodeState) -> Result<(), Reject
         if wanted > total - used {
             reasons.push(format!("Insufficient {name}").into());
             lacks.get_or_insert_with(|| name.clone());
+            unresolvable |= wanted > total;
             details.push(format!("{name} wanted {wanted}, {used} of {total} used"));
         }
     }
@@ -184,11 +249,13 @@ pub fn resources(pod: &Pod, node: &Node, state: &NodeState) -> Result<(), Reject
         reasons,
         detail,
         lacks,
+        unresolvable,
+        everywhere: false,
     })
 }
 
 /// Resources that nodes as a whole account for (scheduler.md 7.4).
-fn counts(name: &ResourceName) -> bool {
+pub fn counts(name: &ResourceName) -> bool {
     name.is_affine()
         || name.as_str() == "ephemeral-storage"
         || name.as_str().starts_with("attachable-volumes-")
@@ -293,7 +360,7 @@ mod tests {
         });
         let (node, state) = cluster.nodes().next().expect("one node");
         assert_eq!(
-            reason(resources(&mk_pod("p", requests), node, state)).as_deref(),
+            reason(resources(&mk_pod("p", requests), node, state, counts)).as_deref(),
             expected
         );
     }
@@ -308,7 +375,7 @@ mod tests {
         });
         let (node, state) = cluster.nodes().next().expect("one node");
         assert_eq!(
-            reason(resources(&mk_pod("p", ""), node, state)).as_deref(),
+            reason(resources(&mk_pod("p", ""), node, state, counts)).as_deref(),
             Some("Too many pods")
         );
     }
@@ -330,9 +397,58 @@ mod tests {
         .expect("affinity");
         assert!(!selected(&pod, &node));
         assert_eq!(
-            reason(affinity(&pod, &node)).as_deref(),
+            reason(affinity(&pod, &node, None)).as_deref(),
             Some("node(s) didn't match Pod's node affinity/selector")
         );
+    }
+
+    #[test]
+    fn what_the_profile_requires_of_nodes_comes_before_what_the_pod_does() {
+        let node = Node {
+            labels: [("zone".to_owned(), "a".to_owned())].into(),
+            ..mk_node("n", "cpu=4")
+        };
+        let added = |zone: &str| {
+            let term =
+                json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]});
+            serde_json::from_value::<NodeAffinity>(json!({
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": term}],
+            }))
+            .expect("affinity")
+        };
+        let pod = mk_pod("p", "cpu=1");
+        assert_eq!(affinity(&pod, &node, Some(&added("a"))), Ok(()));
+        assert_eq!(
+            reason(affinity(&pod, &node, Some(&added("b")))).as_deref(),
+            Some("node(s) didn't match scheduler-enforced node affinity")
+        );
+        assert_eq!(
+            ["a", "b"].map(|zone| selected_weight(&pod, &node, Some(&added(zone)))),
+            [7, 0]
+        );
+    }
+
+    #[rstest]
+    #[case::named(&["v/nic"], &[])]
+    #[case::grouped(&[], &["v"])]
+    fn extended_resources_can_be_left_out(#[case] resources_: &[&str], #[case] groups: &[&str]) {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let filters = crate::filter::Filters {
+            ignored_resources: owned(resources_),
+            ignored_resource_groups: owned(groups),
+            ..crate::filter::Filters::default()
+        };
+        let mut cluster = Cluster::new();
+        cluster.apply_node(mk_node("n", "cpu=4"));
+        let (node, state) = cluster.nodes().next().expect("one node");
+        let judge = |requests| {
+            let pod = mk_pod("p", requests);
+            reason(resources(&pod, node, state, |name| filters.counts(name)))
+        };
+        assert_eq!(judge("v/nic=1"), None);
+        assert_eq!(judge("w/nic=1").as_deref(), Some("Insufficient w/nic"));
+        assert_eq!(judge("cpu=5").as_deref(), Some("Insufficient cpu"));
     }
 
     #[test]

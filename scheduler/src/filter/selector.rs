@@ -30,13 +30,31 @@ pub fn labels(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
             })
 }
 
+/// Whether a selector says nothing.
+pub fn is_empty(selector: Option<&LabelSelector>) -> bool {
+    let is_given = |selector: &LabelSelector| {
+        selector.match_labels.iter().flatten().next().is_some()
+            || selector.match_expressions.iter().flatten().next().is_some()
+    };
+    !selector.is_some_and(is_given)
+}
+
 /// Whether any term selects the node. A term without requirements selects nothing.
 pub fn any_term(terms: &[NodeSelectorTerm], node: &Node) -> bool {
     terms.iter().any(|term| self::term(term, node))
 }
 
+/// Whether any term selects a node of which nothing but its labels is known, as those of volumes are judged.
+pub fn any_term_by_labels(terms: &[NodeSelectorTerm], labels: &Labels) -> bool {
+    terms.iter().any(|term| selects(term, labels, None))
+}
+
 /// Whether a term selects the node.
 pub fn term(term: &NodeSelectorTerm, node: &Node) -> bool {
+    selects(term, &node.labels, Some(&node.name))
+}
+
+fn selects(term: &NodeSelectorTerm, labels: &Labels, name: Option<&String>) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let requirement = |requirement: &NodeSelectorRequirement, value: Option<&String>| {
@@ -49,10 +67,10 @@ pub fn term(term: &NodeSelectorTerm, node: &Node) -> bool {
     !(expressions.is_empty() && fields.is_empty())
         && expressions
             .iter()
-            .all(|item| requirement(item, node.labels.get(&item.key)))
+            .all(|item| requirement(item, labels.get(&item.key)))
         && fields
             .iter()
-            .all(|item| item.key == "metadata.name" && requirement(item, Some(&node.name)))
+            .all(|item| item.key == "metadata.name" && requirement(item, name))
 }
 
 fn holds(operator: &str, values: &[String], value: Option<&String>) -> bool {

@@ -1,11 +1,13 @@
-//! PodTopologySpread, hard constraints: no topology domain may be too far ahead of the emptiest one (scheduler.md 7.3).
+//! PodTopologySpread, hard constraints: no topology domain may be too far ahead of the emptiest one (scheduler.md 7.3). The soft ones are
+//! scored ([`crate::score::spread`]).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::{Plugin, Rejection, node, selector};
-use crate::cluster::{Cluster, Node};
+use crate::cluster::{Cluster, Node, NodeState};
 use crate::pod::{Phase, Pod};
 
 const REASON: &str = "node(s) didn't match pod topology spread constraints";
@@ -27,21 +29,16 @@ struct Constraint {
 }
 
 impl Counts {
-    /// Counts for a pod; nothing to do if it has no hard constraints.
-    pub fn new(cluster: &Cluster, pod: &Pod) -> Self {
-        let constraints = &pod.wishes.spread;
+    /// Counts for a pod; nothing to do if neither it nor, in its place, `defaults` have hard constraints.
+    pub fn new(cluster: &Cluster, pod: &Pod, defaults: &[TopologySpreadConstraint]) -> Self {
+        let constraints = constraints(cluster, pod, defaults, "DoNotSchedule");
         if constraints.is_empty() {
             return Self::default();
         }
-        let has_all_keys = |node: &Node| {
-            constraints
-                .iter()
-                .all(|item| node.labels.contains_key(&item.topology_key))
-        };
         let eligible: Vec<&Node> = cluster
             .nodes()
             .map(|(node, _)| node)
-            .filter(|node| has_all_keys(node))
+            .filter(|node| has_all_keys(node, &constraints))
             .collect();
         Self(
             constraints
@@ -55,7 +52,10 @@ impl Counts {
     pub fn filter(&self, node: &Node) -> Result<(), Rejection> {
         for constraint in &self.0 {
             let Some(value) = node.labels.get(&constraint.key) else {
-                return Err(Rejection::new(Plugin::PodTopologySpread, MISSING_LABEL));
+                return Err(Rejection::unresolvable(
+                    Plugin::PodTopologySpread,
+                    MISSING_LABEL,
+                ));
             };
             let there = constraint.domains.get(value).copied().unwrap_or(0);
             if there + constraint.own - constraint.lowest > constraint.max_skew {
@@ -72,12 +72,72 @@ impl Counts {
     }
 }
 
-fn count(
+/// The constraints of a pod that act in this way when they cannot be met. A pod without any has `defaults`, which select what its services and
+/// its controller select; nothing if that is nothing.
+pub fn constraints<'a>(
+    cluster: &Cluster,
+    pod: &'a Pod,
+    defaults: &[TopologySpreadConstraint],
+    action: &str,
+) -> Vec<Cow<'a, TopologySpreadConstraint>> {
+    let acts = |constraint: &&TopologySpreadConstraint| constraint.when_unsatisfiable == action;
+    if !pod.wishes.spread.is_empty() {
+        let own = pod.wishes.spread.iter().filter(acts);
+        return own.map(Cow::Borrowed).collect();
+    }
+    let mut defaults = defaults.iter().filter(acts).peekable();
+    if defaults.peek().is_none() {
+        return Vec::new();
+    }
+    let Some(selector) = cluster.siblings(pod) else {
+        return Vec::new();
+    };
+    let with_selector = |constraint: &TopologySpreadConstraint| TopologySpreadConstraint {
+        label_selector: Some(selector.clone()),
+        ..constraint.clone()
+    };
+    defaults.map(|it| Cow::Owned(with_selector(it))).collect()
+}
+
+/// Whether a node is in a domain of each constraint.
+pub fn has_all_keys(node: &Node, constraints: &[Cow<TopologySpreadConstraint>]) -> bool {
+    constraints
+        .iter()
+        .all(|constraint| node.labels.contains_key(&constraint.topology_key))
+}
+
+/// Whether a constraint counts another pod as one of the pod's kind.
+fn matches(constraint: &TopologySpreadConstraint, pod: &Pod, other: &Pod) -> bool {
+    let label_keys = constraint.match_label_keys.as_deref().unwrap_or_default();
+    other.key.namespace == pod.key.namespace
+        && selector::labels(constraint.label_selector.as_ref(), &other.labels)
+        && label_keys.iter().all(|key| {
+            pod.labels
+                .get(key)
+                .is_none_or(|value| other.labels.get(key) == Some(value))
+        })
+}
+
+/// Pods of the pod's kind on a node.
+pub fn there(
     cluster: &Cluster,
     pod: &Pod,
     constraint: &TopologySpreadConstraint,
-    eligible: &[&Node],
-) -> Constraint {
+    state: &NodeState,
+) -> i64 {
+    // kube-scheduler counts nothing by an empty selector, although the pod itself is selected by it
+    if selector::is_empty(constraint.label_selector.as_ref()) {
+        return 0;
+    }
+    let pods = state.pods.iter().filter_map(|key| cluster.pod(key));
+    pods.filter(|other| {
+        other.phase != Phase::Terminal && !other.deleting && matches(constraint, pod, other)
+    })
+    .count() as i64
+}
+
+/// Whether the node's domain counts, by what the constraint says of nodes that the pod cannot use.
+pub fn counts(pod: &Pod, constraint: &TopologySpreadConstraint, node: &Node) -> bool {
     let honoured = |policy: &Option<String>, default: bool| {
         policy
             .as_deref()
@@ -85,43 +145,34 @@ fn count(
     };
     let by_affinity = honoured(&constraint.node_affinity_policy, true);
     let by_taints = honoured(&constraint.node_taints_policy, false);
-    let label_keys = constraint.match_label_keys.as_deref().unwrap_or_default();
-    let matches = |other: &Pod| {
-        other.key.namespace == pod.key.namespace
-            && selector::labels(constraint.label_selector.as_ref(), &other.labels)
-            && label_keys.iter().all(|key| {
-                pod.labels
-                    .get(key)
-                    .is_none_or(|value| other.labels.get(key) == Some(value))
-            })
-    };
+    (!by_affinity || node::selected(pod, node)) && (!by_taints || node::taints(pod, node).is_ok())
+}
+
+fn count(
+    cluster: &Cluster,
+    pod: &Pod,
+    constraint: &TopologySpreadConstraint,
+    eligible: &[&Node],
+) -> Constraint {
     let mut domains: BTreeMap<String, i64> = BTreeMap::new();
     for node in eligible {
-        if (by_affinity && !node::selected(pod, node))
-            || (by_taints && node::taints(pod, node).is_err())
-        {
+        if !counts(pod, constraint, node) {
             continue;
         }
         let Some(value) = node.labels.get(&constraint.topology_key) else {
             continue;
         };
-        let pods = cluster
+        let there = cluster
             .node(&node.name)
-            .map(|state| &state.pods)
-            .into_iter()
-            .flatten();
-        let there = pods
-            .filter_map(|key| cluster.pod(key))
-            .filter(|other| other.phase != Phase::Terminal && !other.deleting && matches(other))
-            .count();
-        *domains.entry(value.clone()).or_default() += there as i64;
+            .map_or(0, |state| there(cluster, pod, constraint, state));
+        *domains.entry(value.clone()).or_default() += there;
     }
     let wanted = constraint.min_domains.unwrap_or(1);
     let enough = domains.len() as i64 >= i64::from(wanted);
     Constraint {
         key: constraint.topology_key.clone(),
         max_skew: i64::from(constraint.max_skew),
-        own: i64::from(matches(pod)),
+        own: i64::from(matches(constraint, pod, pod)),
         lowest: if enough {
             domains.values().copied().min().unwrap_or(0)
         } else {
@@ -166,7 +217,7 @@ mod tests {
     }
 
     fn allowed(cluster: &Cluster, pod: &Pod) -> Vec<String> {
-        let counts = Counts::new(cluster, pod);
+        let counts = Counts::new(cluster, pod, &[]);
         let nodes = cluster
             .nodes()
             .filter(|(node, _)| counts.filter(node).is_ok());
@@ -205,7 +256,7 @@ mod tests {
         let cluster = mk_cluster();
         let mut pod = mk_spread(mk_pod("p", ""), 1, None);
         pod.wishes.node_selector = [("kubernetes.io/hostname".to_owned(), "a".to_owned())].into();
-        assert_eq!(Counts::new(&cluster, &pod).0[0].domains.len(), 1);
+        assert_eq!(Counts::new(&cluster, &pod, &[]).0[0].domains.len(), 1);
         assert!(allowed(&cluster, &pod).contains(&"a".to_owned()));
     }
 
@@ -215,7 +266,7 @@ mod tests {
         let mut bare = mk_node("c", "cpu=4");
         bare.labels.clear();
         cluster.apply_node(bare.clone());
-        let counts = Counts::new(&cluster, &mk_spread(mk_pod("p", ""), 1, None));
+        let counts = Counts::new(&cluster, &mk_spread(mk_pod("p", ""), 1, None), &[]);
         assert_eq!(
             counts.filter(&bare).expect_err("no label").reasons,
             [MISSING_LABEL]

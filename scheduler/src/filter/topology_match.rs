@@ -5,17 +5,18 @@ use topology::policy::Policy;
 use topology::request::Qos;
 
 use super::{Plugin, Rejection};
-use crate::cache::View;
+use crate::cache::{View, simulate};
 use crate::cluster::Node;
 use crate::pod::Pod;
 
 /// Reason when the amounts of a node cannot be trusted now.
 pub const INVALID: &str = "invalid node topology data";
 
+const PLUGIN: Plugin = Plugin::NodeResourceTopologyMatch;
+
 /// Nodes without NRT and kubelets that align nothing strictly take everything; pods that ask for nothing aligned go anywhere.
 pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
-    const PLUGIN: Plugin = Plugin::NodeResourceTopologyMatch;
-    if pod.request.qos() == Qos::BestEffort && !pod.request.asks_for_devices() {
+    if is_indifferent(pod) {
         return Ok(());
     }
     let fresh = match view {
@@ -32,6 +33,22 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
         lacks: Some(misfit.resource.clone()),
         ..Rejection::new(PLUGIN, misfit.reason())
     })
+}
+
+/// What would be left without the victims of a preemption cannot be told (scheduler.md 6).
+pub fn refuse(pod: &Pod, error: &simulate::Error) -> Result<(), Rejection> {
+    if is_indifferent(pod) {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        PLUGIN,
+        format!("eviction simulation in NRT is not possible:{error}"),
+    ))
+}
+
+/// Whether the pod asks for nothing that is aligned.
+fn is_indifferent(pod: &Pod) -> bool {
+    pod.request.qos() == Qos::BestEffort && !pod.request.asks_for_devices()
 }
 
 /// Whether a node lists a resource. The API server lists the first four on every node that lives.

@@ -1,10 +1,12 @@
 //! An API server with nodes that nobody runs, and the scheduler as a process.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::operator::LogLevel;
 use api::scheduler::v1::{CacheResyncDetectionMode, SchedulerInformerMode, ScoringStrategyType};
@@ -12,6 +14,7 @@ use apply::{Applier, wait};
 use fs_err as fs;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use manifests::platform::{Platform, TlsSettings};
@@ -19,11 +22,13 @@ use manifests::scheduler::{Options, Set, config};
 use manifests::to_value;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use nrt::placement::Container;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::api_server::{self, ApiServer};
-use testbed::embedded::faults::Faults;
+use testbed::faults::Faults;
 use testbed::lane::Lane;
+use testbed::local::assets::{self, Places};
 
 pub(crate) const PROFILE: &str = "topo-aware-scheduler";
 pub(crate) const NAMESPACE: &str = "numaresources";
@@ -32,6 +37,7 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// A scheduler process; killed when dropped.
 pub(crate) struct Scheduler {
     process: Child,
+    port: u16,
     log: PathBuf,
 }
 
@@ -76,9 +82,29 @@ impl Scheduler {
         }
     }
 
+    /// A client of what it serves, with this token or as nobody.
+    pub(crate) fn endpoint(&self, token: Option<&str>) -> Client {
+        let address = format!("https://127.0.0.1:{}", self.port);
+        let mut config = kube::Config::new(address.parse().unwrap());
+        config.accept_invalid_certs = true;
+        config.auth_info.token = token.map(|token| token.to_owned().into());
+        Client::try_from(config).unwrap()
+    }
+
     /// What it wrote so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// A real kube-controller-manager that does nothing but bind volumes and claims; killed when dropped.
+pub(crate) struct VolumeController(Child);
+
+impl Drop for VolumeController {
+    fn drop(&mut self) {
+        // both fail only when it is gone already
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -139,18 +165,93 @@ impl Cluster {
         let path = self.files.path().join(format!("{name}.yaml"));
         fs::write(&path, config.to_string()).unwrap();
         let log = self.files.path().join(format!("{name}.log"));
+        let port = free_port();
         let process = Command::new(assert_cmd::cargo::cargo_bin("numaresources-scheduler"))
             .arg(format!("--config={}", path.display()))
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .args(["-v=4", "--bind-address=127.0.0.1"])
-            .arg(format!("--secure-port={}", free_port()))
+            .arg(format!("--secure-port={port}"))
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(&log).unwrap().into_parts().0)
             .spawn()
             .unwrap();
-        Scheduler { process, log }
+        Scheduler { process, port, log }
+    }
+
+    /// A token of a new account that may read `/metrics` of whoever asks the API server about that, or may not.
+    pub(crate) async fn token(&self, account: &str, may_read: bool) -> String {
+        let applier = Applier::new(self.client.clone());
+        let metadata = json!({"name": account, "namespace": "default"});
+        let mut objects =
+            vec![json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})];
+        if may_read {
+            let group = "rbac.authorization.k8s.io";
+            objects.push(json!({
+                "apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": account},
+                "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+            }));
+            objects.push(json!({
+                "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": account},
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": account},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}],
+            }));
+        }
+        for object in &objects {
+            applier.apply(object).await.unwrap();
+        }
+        let config = self
+            .server
+            .account_kubeconfig("default", account)
+            .await
+            .unwrap();
+        let config = serde_json::to_value(&config).unwrap();
+        let token = &config["users"][0]["user"]["token"];
+        token.as_str().unwrap().to_owned()
+    }
+
+    /// Starts the controller of volumes where there is a real one; nothing on the embedded lane.
+    pub(crate) fn volume_controller(&self) -> Option<VolumeController> {
+        let Lane::Local = Lane::from_environment().unwrap() else {
+            return None;
+        };
+        let programs = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
+        let kubeconfig = self.files.path().join("admin-kubeconfig");
+        api_server::write(&self.server.admin_kubeconfig().unwrap(), &kubeconfig).unwrap();
+        let process = Command::new(&programs.kube_controller_manager)
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .args([
+                "--controllers=persistentvolume-binder-controller",
+                "--leader-elect=false",
+                "--secure-port=0",
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Some(VolumeController(process.unwrap()))
+    }
+
+    /// Takes from the scheduler the rules on a kind of objects.
+    pub(crate) async fn forbid(&self, group: &str, plural: &str) {
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        let objects = Set::new(&options()).unwrap().objects();
+        for role in objects.iter().filter(|it| it["kind"] == "ClusterRole") {
+            let name = role["metadata"]["name"].as_str().unwrap();
+            let mut role = roles.get(name).await.unwrap();
+            for rule in role.rules.iter_mut().flatten() {
+                let groups = rule.api_groups.as_deref().unwrap_or_default();
+                if groups.iter().any(|other| other == group) {
+                    let resources = rule.resources.get_or_insert_default();
+                    resources.retain(|other| other != plural);
+                }
+            }
+            roles
+                .replace(name, &PostParams::default(), &role)
+                .await
+                .unwrap();
+        }
     }
 
     /// What can be done to the API server.
@@ -188,6 +289,26 @@ impl Cluster {
 
     /// The NRT of a node: what is left in each zone as (cores, GiB), for pods of these names in `default`.
     pub(crate) async fn topology(&self, node: &str, left: &[(u32, u32)], pods: &[&str]) {
+        self.topology_with(node, left, pods, &BTreeMap::new()).await;
+    }
+
+    /// The same, telling in which zone each container `main` of pods in `default` is.
+    pub(crate) async fn topology_with(
+        &self,
+        node: &str,
+        left: &[(u32, u32)],
+        pods: &[&str],
+        placed: &BTreeMap<&str, usize>,
+    ) {
+        let containers = placed.iter().map(|(pod, zone)| {
+            let container = Container {
+                namespace: "default",
+                pod,
+                container: "main",
+            };
+            (container, *zone)
+        });
+        let placement = nrt::placement::encode(containers, left.len()).unwrap();
         let api: Api<NodeResourceTopology> = Api::all(self.client.clone());
         let zones: Vec<Value> = left
             .iter()
@@ -196,7 +317,11 @@ impl Cluster {
                 let resource = |name: &str, total: String, left: String| {
                     json!({"name": name, "capacity": total, "allocatable": total, "available": left})
                 };
-                json!({"name": format!("node-{id}"), "type": "Node", "resources": [
+                let vector = placement.vectors.get(&id).map(
+                    |vector| json!({"name": attributes::NUMA_PLACEMENT_VECTOR, "value": vector}),
+                );
+                let told: Vec<Value> = vector.into_iter().collect();
+                json!({"name": format!("node-{id}"), "type": "Node", "attributes": told, "resources": [
                     resource("cpu", "8".to_owned(), cores.to_string()),
                     resource("memory", "16Gi".to_owned(), format!("{gib}Gi")),
                 ]})
@@ -213,6 +338,7 @@ impl Cluster {
                 {"name": "nodeTopologyPodsFingerprintMethod", "value": "with-exclusive-resources"},
                 {"name": "topologyManagerScope", "value": "container"},
                 {"name": "topologyManagerPolicy", "value": "single-numa-node"},
+                {"name": attributes::NUMA_PLACEMENT_METADATA, "value": placement.metadata},
             ],
             "zones": zones,
         });
@@ -224,15 +350,24 @@ impl Cluster {
 
     /// Creates a Guaranteed pod of that size for a scheduler, bound at once if a node is named.
     pub(crate) async fn pod(&self, name: &str, scheduler: &str, node: Option<&str>, cpu: &str) {
-        let pod = json!({
-            "metadata": {"name": name},
+        self.pod_with(name, cpu, |pod| {
+            pod["spec"]["schedulerName"] = json!(scheduler);
+            pod["spec"]["nodeName"] = json!(node);
+        })
+        .await;
+    }
+
+    /// Creates a Guaranteed pod of that size for our profile, changed by `change`.
+    pub(crate) async fn pod_with(&self, name: &str, cpu: &str, change: impl FnOnce(&mut Value)) {
+        let mut pod = json!({
+            "metadata": {"name": name, "labels": {"app": name}},
             "spec": {
-                "schedulerName": scheduler,
-                "nodeName": node,
+                "schedulerName": PROFILE,
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{"name": "main", "image": "pause", "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}}],
             },
         });
+        change(&mut pod);
         self.pods()
             .create(
                 &PostParams::default(),
@@ -291,7 +426,7 @@ impl Cluster {
                 })
                 .map(|event| event.series.as_ref().map_or(1, |series| series.count))
                 .sum();
-            if seen == Some(message) && count >= times {
+            if seen.is_some_and(|seen| says(seen, message)) && count >= times {
                 return Ok(());
             }
             let notes: Vec<_> = events
@@ -301,6 +436,16 @@ impl Cluster {
             Err(format!("{seen:?}, {count} times, {notes:?}"))
         })
         .await;
+    }
+
+    /// Waits until a scheduler says that it bound a pod: it does so after the API server's answer.
+    pub(crate) async fn has_bound(&self, scheduler: &Scheduler) {
+        let log = async || {
+            let log = scheduler.log();
+            let is_told = log.contains("Successfully bound");
+            is_told.then_some(()).ok_or(log)
+        };
+        self.eventually(log).await;
     }
 
     /// Events about a pod.
@@ -368,8 +513,13 @@ fn free_port() -> u16 {
         .port()
 }
 
-/// Whether a note is this message, with or without what each node lacked.
-fn says(note: &str, message: &str) -> bool {
-    let rest = note.strip_prefix(message);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" Nodes: "))
+/// Whether a text is this message, with or without why nobody gives way and what each node lacked.
+fn says(text: &str, message: &str) -> bool {
+    let follows = |rest: &str| {
+        [" preemption: ", " Nodes: "]
+            .iter()
+            .any(|next| rest.starts_with(next))
+    };
+    let rest = text.strip_prefix(message);
+    rest.is_some_and(|rest| rest.is_empty() || follows(rest))
 }

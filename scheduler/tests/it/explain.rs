@@ -107,7 +107,7 @@ fn the_json_form_is_stable() {
     assert_eq!(
         value["pod"],
         json!({
-            "namespace": "default", "name": "fits", "schedulerName": "topo-aware-scheduler", "qos": "Guaranteed",
+            "namespace": "default", "name": "fits", "schedulerName": "topo-aware-scheduler", "qos": "Guaranteed", "priority": 0,
             "request": {"cpu": "3", "memory": "1Gi"},
         })
     );
@@ -162,6 +162,69 @@ fn the_json_form_is_stable() {
     assert!(chosen["total"].is_i64());
 }
 
+/// A small pod of lower priority on `worker-0`, and a large one on `worker-1`; both nodes are full, and only the first is covered by a budget.
+fn full() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let guest = |name: &str, node: &str, cpu: &str, app: &str| {
+        let mut guest = pod(name, cpu);
+        guest["metadata"]["labels"] = json!({"app": app});
+        guest["spec"]["nodeName"] = json!(node);
+        guest["spec"]["priority"] = json!(5);
+        guest["status"]["phase"] = json!("Running");
+        guest
+    };
+    let mut important = pod("important", "4");
+    important["spec"]["priority"] = json!(100);
+    let mut waiting = important.clone();
+    waiting["metadata"]["name"] = json!("waiting");
+    waiting["status"]["nominatedNodeName"] = json!("worker-1");
+    let mut meek = pod("meek", "4");
+    meek["spec"]["preemptionPolicy"] = json!("Never");
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "kept"}}},
+        "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
+    });
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        node("worker-0", &Value::Null),
+        node("worker-1", &Value::Null),
+        guest("kept", "worker-0", "8", "kept"),
+        guest("loose", "worker-1", "8", "loose"),
+        important, waiting, meek, budget,
+    ]});
+    std::fs::write(directory.path().join("all.json"), list.to_string()).unwrap();
+    directory
+}
+
+#[test]
+fn who_would_give_way_is_told() {
+    let dump = full();
+    let output = explain(dump.path(), &["waiting"]);
+    let table = text(&output);
+    for line in [
+        "Others gave way to it on node worker-1 already.",
+        "No node will do: 0/2 nodes are available: 2 Insufficient cpu.",
+        "It would be nominated to worker-1, where these would be evicted, within their disruption budgets: default/loose (priority 5)",
+    ] {
+        assert!(table.contains(line), "{line:?} is not in\n{table}");
+    }
+    let output = explain(dump.path(), &["waiting", "-o", "json"]);
+    let value: Value = serde_json::from_str(&text(&output)).unwrap();
+    assert_eq!(value["pod"]["nominatedTo"], "worker-1");
+    assert_eq!(
+        value["preemption"],
+        json!({
+            "node": "worker-1", "budgetsViolated": 0,
+            "victims": [{"namespace": "default", "name": "loose", "priority": 5}],
+        })
+    );
+    let output = explain(dump.path(), &["meek"]);
+    let table = text(&output);
+    let never = "Nobody would be evicted for it: not eligible due to preemptionPolicy=Never.";
+    assert!(table.contains(never), "{table}");
+}
+
 #[test]
 fn a_pod_that_does_not_exist_yet_is_read_from_its_manifest() {
     let dump = dump();
@@ -211,4 +274,37 @@ fn what_cannot_be_explained_is_said_with_the_reason() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
         assert!(told.contains(message), "{arguments:?}: {told}");
     }
+}
+
+#[test]
+fn a_claim_is_judged_by_the_plugin_that_kube_scheduler_would_name() {
+    let dump = dump();
+    let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-1"]}]});
+    let mut user = pod("user", "1");
+    user["spec"]["volumes"] =
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        user,
+        {
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": "disk"},
+            "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+        },
+        {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": "disk"},
+        },
+    ]});
+    std::fs::write(dump.path().join("volumes.json"), list.to_string()).unwrap();
+    let text = text(&explain(dump.path(), &["user", "-o", "json"]));
+    let verdict: Value = serde_json::from_str(&text).unwrap();
+    let rejected = |name: &str| {
+        let nodes = verdict["nodes"].as_array().unwrap();
+        let node = nodes.iter().find(|node| node["name"] == name).unwrap();
+        node["rejectedBy"].clone()
+    };
+    assert_eq!(rejected("worker-0"), "VolumeBinding");
+    assert_eq!(rejected("worker-1"), Value::Null);
+    assert_eq!(verdict["best"], json!(["worker-1"]));
 }

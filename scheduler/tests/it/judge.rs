@@ -150,6 +150,7 @@ impl Place {
     fn ask(&mut self, profile: &Profile, settings: &Settings, pod: &WirePod) -> Outcome {
         if self.asked.is_multiple_of(LAG) {
             self.published = self.topology();
+            self.pods.retain(|_, pod| !is_over(pod));
         }
         self.asked += 1;
         let mut cluster = Cluster::new();
@@ -165,7 +166,7 @@ impl Place {
         cache.apply_nrt(NODE, topology);
         attempt(
             profile,
-            &cluster,
+            &mut cluster,
             &cache,
             &Pod::read(pod.clone()).unwrap(),
             0,
@@ -193,9 +194,12 @@ impl Place {
         verdict
     }
 
+    /// The pod ends; the API server has it until the exporter publishes again, as it has that of a job.
     fn stop(&mut self, name: &str) {
         self.kubelet.stopped(name);
-        self.pods.remove(name);
+        if let Some(pod) = self.pods.get_mut(name) {
+            pod.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+        }
     }
 
     /// The kubelet starts again and may refuse what it finds; a pod without wishes comes and goes.
@@ -212,6 +216,14 @@ impl Place {
         drop(self.admit(probe, &recipe, &pod));
         self.stop(probe);
     }
+}
+
+fn is_over(pod: &WirePod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase == Some("Succeeded")
 }
 
 /// What the exporter reads from the sysfs of such a machine.
@@ -285,8 +297,8 @@ impl Tally {
         self.judged += 1;
         match (outcome, verdict) {
             (Outcome::Placed { .. }, Ok(())) => self.passed += 1,
-            (Outcome::Rejected(_), Err(_)) => {}
-            (Outcome::Rejected(verdict), Ok(())) => {
+            (Outcome::Rejected(_) | Outcome::Preempting { .. }, Err(_)) => {}
+            (Outcome::Rejected(verdict) | Outcome::Preempting { verdict, .. }, Ok(())) => {
                 let reasons = verdict.nodes[0].1.reasons.join(", ");
                 *self.missed.entry(reasons).or_default() += 1;
             }

@@ -6,9 +6,13 @@
     reason = "what clippy allows in test functions, the code that they share may do too"
 )]
 
+mod binding_volumes;
 mod cli;
 mod cluster;
 mod explain;
 mod faults;
 mod judge;
 mod placing;
+mod preempting;
+mod recorded;
+mod serving;

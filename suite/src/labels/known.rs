@@ -15,6 +15,8 @@ pub const KNOWN: &[&str] = &[
     "e2e:serial",
     "disruptive",
     "scheduler",
+    "install",
+    "upgrade",
     "serial",
     "fundamentals",
     "placement",

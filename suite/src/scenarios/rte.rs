@@ -17,6 +17,9 @@ mod reported;
 use crate::scenario::{Body, Need, Scenario};
 use crate::scenarios::{labels, title};
 
+pub(super) use own::daemon_sets;
+pub(super) use reported::exporters;
+
 /// One line of the catalogue.
 fn scenario(id: &'static str, context: &str, text: &str, needs: Vec<Need>, body: Body) -> Scenario {
     Scenario {

@@ -160,21 +160,9 @@ async fn create_absent(
 async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
     let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
     if operators.get_opt(names::OPERATOR_CR).await?.is_none() {
-        let nodes = Api::<Node>::all(client.clone());
-        let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
-        let role = api::labels::node_role(POOL_PREFIX);
-        let pools: BTreeSet<&str> = nodes
-            .iter()
-            .flat_map(|node| node.labels().keys())
-            .filter(|label| label.starts_with(&role))
-            .filter_map(|label| Some(label.split_once('/')?.1))
-            .collect();
-        let mut groups: Vec<NodeGroup> = pools.into_iter().map(group).collect();
-        if groups.is_empty() {
-            groups.push(group("worker"));
-        }
+        let pools = pools(client).await?;
         let spec = NumaResourcesOperatorSpec {
-            node_groups: groups,
+            node_groups: pools.iter().map(|pool| group(pool)).collect(),
             ..NumaResourcesOperatorSpec::default()
         };
         let object = NumaResourcesOperator::new(names::OPERATOR_CR, spec);
@@ -200,6 +188,23 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
         created(schedulers.create(&PostParams::default(), &object).await)?;
     }
     Ok(())
+}
+
+/// The pools that exporters are asked for: those with the suite's prefix, or all workers.
+pub(super) async fn pools(client: &Client) -> Result<BTreeSet<String>, Stop> {
+    let nodes = Api::<Node>::all(client.clone());
+    let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
+    let role = api::labels::node_role(POOL_PREFIX);
+    let mut pools: BTreeSet<String> = nodes
+        .iter()
+        .flat_map(|node| node.labels().keys())
+        .filter(|label| label.starts_with(&role))
+        .filter_map(|label| Some(label.split_once('/')?.1.to_owned()))
+        .collect();
+    if pools.is_empty() {
+        pools.insert("worker".to_owned());
+    }
+    Ok(pools)
 }
 
 fn created<K>(result: Result<K, kube::Error>) -> Result<(), Stop> {
@@ -339,28 +344,18 @@ async fn pods_not_ready(client: &Client) -> Result<String, Stop> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use testbed::cli::PlanArgs;
+    use testbed::lane;
 
     use super::*;
-    use crate::recorder::Deadlines;
     use crate::setup::Lane;
     use crate::testing;
 
     fn options() -> Options {
-        #[derive(clap::Parser)]
-        struct Plan {
-            #[command(flatten)]
-            plan: PlanArgs,
-        }
         Options {
             lane: Lane::Kubeconfig("x".into()),
-            plan: <Plan as clap::Parser>::parse_from(["x"]).plan,
-            state_root: None,
             install: false,
-            manifests: None,
-            scheduler: None,
-            deadlines: Deadlines::default(),
             run: "run".to_owned(),
+            ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")
         }
     }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::{Options, infra};
 use crate::context::topologies;
 use crate::facts::{allocatable, unannounced};
+use crate::machine_pools;
 use crate::observed::NodeTopology;
 use crate::recorder::{Look, Recorder};
 use crate::resources::{DeviceNames, Resources};
@@ -30,11 +31,6 @@ pub(super) struct Reference {
     pub(super) nodes: Vec<NodeTopology>,
     /// What pods may use on each of these nodes, by the nodes' own statuses.
     pub(super) allocatable: BTreeMap<String, Resources>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Configz {
-    kubeletconfig: Kubelet,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,7 +58,9 @@ pub(super) async fn take(
         .await?;
     recorder
         .step("the NRTs agree with the kubelets", async {
-            let workers = ListParams::default().labels(api::labels::WORKER);
+            // the control plane may work as well, without exporters
+            let workers = format!("{},!{}", api::labels::WORKER, api::labels::CONTROL_PLANE);
+            let workers = ListParams::default().labels(&workers);
             let workers = Api::<Node>::all(client.clone()).list(&workers).await?.items;
             let names: Vec<_> = workers.iter().map(ResourceExt::name_any).collect();
             recorder
@@ -129,11 +127,9 @@ async fn look(client: &Client) -> Result<Look<Reference>, Stop> {
 /// Where an NRT differs from its node's kubelet, or the kubelet is set up so that the scenarios' numbers do not hold.
 async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<String>, Stop> {
     let name = &node.node;
-    let url = format!("/api/v1/nodes/{name}/proxy/configz");
-    let request = http::Request::get(&url)
-        .body(Vec::new())
-        .map_err(|error| Stop::fail(format!("{url}: {error}")))?;
-    let kubelet = client.request::<Configz>(request).await?.kubeletconfig;
+    let kubelet = machine_pools::kubelet(client, name).await?;
+    let kubelet: Kubelet = serde_json::from_value(kubelet)
+        .map_err(|error| Stop::fail(format!("configz of {name} is not readable: {error}")))?;
     if kubelet
         .cpu_manager_policy_options
         .get("full-pcpus-only")

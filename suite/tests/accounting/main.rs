@@ -23,27 +23,18 @@ mod state;
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::Parser;
 use futures::future::FutureExt;
 use reports::event::Verdict;
 use reports::terminal::Terminal;
 use suite::interrupt::Interrupt;
-use suite::recorder::Deadlines;
-use suite::run::{Places, new_run_id, started, stream};
+use suite::run::{Places, started, stream};
 use suite::scenario::Scenario;
 use suite::session::{Session, StartError};
-use suite::setup::{Lane, Options};
-use testbed::cli::PlanArgs;
+use suite::setup::Options;
 use testbed::lane;
 
 use crate::machine::NodeFacts;
 use crate::run::{Node, Plan};
-
-#[derive(Parser)]
-struct Arguments {
-    #[command(flatten)]
-    plan: PlanArgs,
-}
 
 #[test]
 fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
@@ -63,19 +54,11 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
         stream(&places, vec![Box::new(terminal)]).expect("the artefacts directory is writable");
     let file = places.artifacts.join("nodes.yaml");
     nodes::write(&file).expect("the artefacts directory is writable");
-    let mut arguments = Arguments::parse_from(["accounting"]).plan;
-    arguments.nodes = Some(file);
-    let options = Options {
-        lane: Lane::Own(lane::Lane::Local),
-        plan: arguments,
-        state_root: None,
-        install: true,
-        manifests: None,
-        // pods go to their nodes by name, or by the scheduler that every cluster has
+    let mut options = Options {
         scheduler: Some("default-scheduler".to_owned()),
-        deadlines: Deadlines::default(),
-        run: new_run_id(),
+        ..Options::own(lane::Lane::Local, &[]).expect("no flag is wrong")
     };
+    options.plan.nodes = Some(file);
     stream.emit(started(&options, 1, &places));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -13,13 +13,16 @@ use tokio::task::JoinSet;
 
 use super::controllers::{self, Controllers};
 use super::default_scheduler::{self, DefaultScheduler};
-use super::faults::{Faults, SimulatedNodes};
+use super::light::{self, LightNodes, LightSpec};
 use super::node::addresses::{Block, MAX_NODES};
 use super::node::{self, NodeOptions, SimulatedNode};
+use crate::faults::{Faults, nodes::SimulatedNodes};
 use crate::local::NodePlan;
 use crate::local::node_handle::{POD_RESOURCES, POD_RESOURCES_HIDDEN};
 use crate::local::progress::{Report, Step, note};
 use crate::node::programs::podresources_proxy;
+use crate::openshift::machines::Machines;
+use crate::openshift::{self, Flavour};
 use crate::state::{self, Claim};
 
 /// The longest path of a socket in a node's directory.
@@ -42,10 +45,14 @@ pub struct EmbeddedSpec {
     pub bin_dir: PathBuf,
     /// The nodes.
     pub nodes: Vec<NodePlan>,
+    /// How many light nodes there are beside them.
+    pub light_nodes: usize,
     /// Fault: what reads the podresources sockets is told of no allocation.
     pub hide_allocations: bool,
     /// Silence after which a node's conditions become Unknown.
     pub node_grace: Duration,
+    /// Which OpenShift it is, if it is one.
+    pub flavour: Option<Flavour>,
 }
 
 impl EmbeddedSpec {
@@ -56,8 +63,10 @@ impl EmbeddedSpec {
             state_root: state_root.to_owned(),
             bin_dir: bin_dir.to_owned(),
             nodes,
+            light_nodes: 0,
             hide_allocations: false,
             node_grace: controllers::Options::default().node_grace,
+            flavour: None,
         }
     }
 
@@ -75,8 +84,10 @@ pub struct EmbeddedCluster {
     controllers: Controllers,
     scheduler: DefaultScheduler,
     server: Running,
+    /// Dropped with the cluster, which nobody looks at afterwards.
+    _light_nodes: Option<LightNodes>,
     /// Tasks beside the nodes.
-    _beside: JoinSet<()>,
+    beside: JoinSet<()>,
     /// What keeps other clusters away from our addresses.
     _addresses: Block,
 }
@@ -93,6 +104,9 @@ pub enum Error {
     /// A file of the cluster.
     #[error("cannot write the files of the cluster")]
     Files(#[from] std::io::Error),
+    /// It could not be made an OpenShift.
+    #[error("the cluster is no OpenShift")]
+    Flavour(#[from] openshift::Error),
     /// The API server.
     #[error("the API server does not start")]
     Server(#[from] apiserver::Error),
@@ -111,15 +125,26 @@ pub enum Error {
         #[source]
         source: node::Error,
     },
+    /// A light node could not be made.
+    #[error(transparent)]
+    Light(#[from] light::Error),
 }
 
 impl EmbeddedCluster {
     /// Brings a cluster up to all nodes Ready and labelled, and all devices allocatable.
     pub async fn up(spec: EmbeddedSpec, report: Report<'_>) -> Result<Self, Error> {
         check(&spec)?;
+        let light = match spec.light_nodes {
+            0 => String::new(),
+            count => format!(" and {count} light ones"),
+        };
         let whole = Step::begin(
             report,
-            format!("cluster {} with {} nodes", spec.name, spec.nodes.len()),
+            format!(
+                "cluster {} with {} nodes{light}",
+                spec.name,
+                spec.nodes.len()
+            ),
         );
         let (dir, swept) = state::claim(&Claim {
             root: &spec.state_root,
@@ -187,10 +212,16 @@ impl EmbeddedCluster {
         )
     }
 
+    /// Its nodes as machines that can be configured.
+    pub fn machines(&self) -> Arc<dyn Machines> {
+        Arc::new(SimulatedNodes::new(&self.nodes))
+    }
+
     /// Ends every process of the cluster and removes its directory.
     pub fn down(self) -> Result<(), state::Error> {
         let (root, name) = (self.spec.state_root.clone(), self.spec.name.clone());
         // whoever starts processes goes first
+        drop(self.beside);
         drop(self.scheduler);
         drop(self.controllers);
         drop(self.nodes);
@@ -253,6 +284,9 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
     let kubeconfig = server.kubeconfig(&server.admin_token);
     fs_err::write(dir.join("kubeconfig"), kubeconfig)?;
     let client = client(config(&server, &server.admin_token, "numaresources-tests").await?)?;
+    if let Some(flavour) = spec.flavour {
+        openshift::install_for(&client, flavour, &spec.nodes).await?;
+    }
     let controllers = controllers::start(
         self::client(config(&server, &manager, CONTROLLER_MANAGER).await?)?,
         controllers::Options {
@@ -285,14 +319,24 @@ async fn start(spec: &EmbeddedSpec, dir: &Path) -> Result<EmbeddedCluster, Error
             beside.spawn(hide_allocations(node));
         }
     }
+    let light_nodes = match spec.light_nodes {
+        0 => None,
+        count => Some(LightNodes::start(client.clone(), LightSpec::new(count)).await?),
+    };
+    let nodes: Arc<[SimulatedNode]> = nodes.into();
+    if let Some(flavour) = spec.flavour {
+        let machines = Arc::new(SimulatedNodes::new(&nodes));
+        beside.spawn(openshift::run(client.clone(), flavour, machines));
+    }
     Ok(EmbeddedCluster {
         spec: spec.clone(),
         client,
-        nodes: nodes.into(),
+        nodes,
         controllers,
         scheduler,
         server,
-        _beside: beside,
+        _light_nodes: light_nodes,
+        beside,
         _addresses: addresses,
     })
 }

@@ -34,6 +34,7 @@ mod worker;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,8 @@ pub struct SimulatedNode {
     lasting: Vec<JoinHandle<()>>,
     /// Tasks that live as long as its kubelet runs.
     running: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether it has been given the labels of its plan.
+    is_labelled: AtomicBool,
     /// The one of them that serves PodResources.
     lister: Mutex<Option<JoinHandle<()>>>,
     /// Those that were told to end and may hold sockets until they have.
@@ -209,6 +212,7 @@ impl SimulatedNode {
             boot: uuid::Uuid::new_v4().to_string(),
             lasting: vec![recording],
             running: Mutex::default(),
+            is_labelled: AtomicBool::new(false),
             lister: Mutex::default(),
             ending: Mutex::default(),
         };
@@ -260,8 +264,12 @@ impl SimulatedNode {
             .map_err(|_| {
                 Error::NotReady(kubelet.name.clone(), "it is not registered".to_owned())
             })?;
-        if let Some(labelled) = self.label(&node).await? {
-            node = labelled;
+        // once: what others make of the labels afterwards is theirs
+        if !self.is_labelled.load(Ordering::Acquire) {
+            if let Some(labelled) = self.label(&node).await? {
+                node = labelled;
+            }
+            self.is_labelled.store(true, Ordering::Release);
         }
         kubelet.note_node(node.clone());
         kubelet.wake(true);
@@ -403,6 +411,10 @@ impl SimulatedNode {
             allocatable != Some(devices.len())
         });
         missing.map(|(resource, _)| format!("it does not report all of {resource}"))
+    }
+
+    pub(crate) fn plan(&self) -> &NodePlan {
+        &self.plan
     }
 
     /// Name of the Kubernetes Node.

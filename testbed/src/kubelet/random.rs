@@ -27,11 +27,12 @@ impl Random {
     }
 
     /// A number from `low` to `high`, both included.
-    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high.max(low) - low + 1)
     }
 
-    fn chance(&mut self, percent: u64) -> bool {
+    /// True in so many of a hundred cases.
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
 }

@@ -164,6 +164,7 @@ pub async fn record(plan: Plan, report: Report<'_>) -> Result<Outcome, Error> {
         bin_dir: plan.bin_dir.clone(),
         nodes,
         hide_allocations: false,
+        flavour: None,
     };
     let cluster = LocalCluster::up(spec, report).await?;
     let deadline = Instant::now() + plan.limit;

@@ -19,7 +19,11 @@ use super::net::Subnet;
 use super::node_handle::NodeHandle;
 use super::supervise::client::{self, Client as Holder};
 use super::{process::ProcessRef, progress::Report};
-use crate::state;
+use crate::faults::process::ApiServerProcess;
+use crate::faults::{Faults, nodes::RealNodes};
+use crate::openshift::Flavour;
+use crate::openshift::machines::Machines;
+use crate::state::{self, Record};
 
 /// Label and taint key of control plane nodes.
 pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -46,6 +50,9 @@ pub struct ClusterSpec {
     /// Fault: every volume that asks for the kubelet's podresources socket gets that of a proxy that hides allocations.
     #[serde(default)]
     pub hide_allocations: bool,
+    /// Which OpenShift it is, if it is one.
+    #[serde(default)]
+    pub flavour: Option<Flavour>,
 }
 
 /// One node to bring up.
@@ -138,6 +145,7 @@ impl ClusterSpec {
             bin_dir: bin_dir.to_owned(),
             nodes: NodePlan::all(workers, machine),
             hide_allocations: false,
+            flavour: None,
         }
     }
 
@@ -199,7 +207,15 @@ impl LocalCluster {
 
     /// A cluster that another process brought up and that still runs. It does not end with this value.
     pub async fn attach(state_root: &Path, name: &str) -> Result<Self, Error> {
-        let record = state::find(state_root, name)?;
+        Self::recorded(state::find(state_root, name)?, name).await
+    }
+
+    /// The cluster that this process is a part of. Its holder is not looked for: in its own namespaces it has another id.
+    pub(crate) async fn around(state_root: &Path, name: &str) -> Result<Self, Error> {
+        Self::recorded(state::recorded(state_root, name)?, name).await
+    }
+
+    async fn recorded(record: Record, name: &str) -> Result<Self, Error> {
         let local = record
             .local
             .ok_or_else(|| Error::Embedded(name.to_owned()))?;
@@ -264,6 +280,19 @@ impl LocalCluster {
     /// The node with this name.
     pub fn node(&self, name: &str) -> Option<&NodeHandle> {
         self.nodes.iter().find(|node| node.name() == name)
+    }
+
+    /// What can go wrong in it on demand: the API server as a whole, real kubelets and the processes on their nodes, and leases.
+    pub fn faults(&self) -> Faults {
+        let nodes = RealNodes::new(&self.nodes);
+        let server =
+            ApiServerProcess::new(self.holder(), &self.dir, &self.spec.assets, self.subnet);
+        Faults::new(self.client(), None, Some(Arc::new(nodes))).with_process(server)
+    }
+
+    /// Its nodes as machines that can be configured.
+    pub fn machines(&self) -> Arc<dyn Machines> {
+        Arc::new(RealNodes::new(&self.nodes))
     }
 
     /// Requests to the holder, e.g. to stop a component of the control plane.

@@ -3,6 +3,7 @@
 //! Nothing is started or changed to find the facts, and the check itself looks at nothing but them.
 
 use std::path::Path;
+use std::time::Duration;
 
 /// Capabilities that the local lane uses: number (`linux/capability.h`), name, what for.
 const CAPABILITIES: [(u32, &str, &str); 9] = [
@@ -31,8 +32,10 @@ const MOUNT_POINTS: [(&str, &str); 3] = [
 const INOTIFY_CONTROL_PLANE: usize = 3;
 /// Inotify instances of a node (seen: 4, all of the kubelet) and one to spare. Many machines allow a user 128.
 const INOTIFY_NODE: usize = 5;
-/// Most inotify instances that are tried.
-pub const INOTIFY_PROBE: usize = 512;
+/// How often inotify instances are counted before there are too few, and the pause between: another cluster that
+/// starts at the same moment holds as many as it needs while it counts.
+const INOTIFY_COUNTS: u32 = 20;
+const INOTIFY_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is known about the machine and the calling process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +52,7 @@ pub struct Facts {
     pub mount_points: Vec<String>,
     /// Whether the `ip` program of iproute2 was found on `PATH`.
     pub ip: bool,
-    /// Inotify instances that this user may still open, counted up to [`INOTIFY_PROBE`].
+    /// Inotify instances that this user may still open, counted up to what the cluster needs.
     pub inotify_free: usize,
     /// Whether the `mount` program of util-linux was found on `PATH` (the kubelet calls it).
     pub mount: bool,
@@ -71,8 +74,8 @@ impl std::fmt::Display for Missing {
 }
 
 impl Facts {
-    /// Looks at the machine that we run on.
-    pub fn gather() -> Self {
+    /// Looks at the machine that we run on, for a cluster with this many nodes.
+    pub fn gather(nodes: usize) -> Self {
         let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
         let existing = |paths: &mut dyn Iterator<Item = (String, String)>| -> Vec<String> {
             paths
@@ -95,7 +98,7 @@ impl Facts {
                     .map(|(path, _)| ((*path).to_owned(), (*path).to_owned())),
             ),
             ip: find_program("ip").is_some(),
-            inotify_free: count_free_inotify(),
+            inotify_free: count_free_inotify(inotify_needed(nodes)),
             mount: find_program("mount").is_some(),
         }
     }
@@ -150,8 +153,8 @@ pub fn missing(facts: &Facts, nodes: usize) -> Vec<Missing> {
             "install the package iproute2 (iproute on Fedora)",
         ));
     }
-    let inotify = INOTIFY_CONTROL_PLANE + INOTIFY_NODE * nodes;
-    if facts.inotify_free < inotify.min(INOTIFY_PROBE) {
+    let inotify = inotify_needed(nodes);
+    if facts.inotify_free < inotify {
         list.push(item(
             format!(
                 "{inotify} free inotify instances, there are {}",
@@ -169,13 +172,28 @@ pub fn missing(facts: &Facts, nodes: usize) -> Vec<Missing> {
     list
 }
 
-/// Opens inotify instances until refused, and closes them again: the kernel tells the limit, but not the use.
-fn count_free_inotify() -> usize {
+/// Inotify instances of a cluster with this many nodes.
+fn inotify_needed(nodes: usize) -> usize {
+    INOTIFY_CONTROL_PLANE + INOTIFY_NODE * nodes
+}
+
+/// Opens as many inotify instances as are needed, or as are to be had, and closes them again: the kernel tells the
+/// limit, but not the use. Never more than needed: whoever else wants one in this moment would be refused.
+fn count_free_inotify(needed: usize) -> usize {
     use nix::sys::inotify::{InitFlags, Inotify};
-    let opened: Vec<Inotify> = std::iter::from_fn(|| Inotify::init(InitFlags::IN_CLOEXEC).ok())
-        .take(INOTIFY_PROBE)
-        .collect();
-    opened.len()
+    let count = || {
+        std::iter::from_fn(|| Inotify::init(InitFlags::IN_CLOEXEC).ok())
+            .take(needed)
+            .collect::<Vec<Inotify>>()
+            .len()
+    };
+    for _ in 1..INOTIFY_COUNTS {
+        if count() == needed {
+            return needed;
+        }
+        std::thread::sleep(INOTIFY_PAUSE);
+    }
+    count()
 }
 
 /// The `CapEff` line of `/proc/PID/status`; no capabilities where it cannot be read.
@@ -239,6 +257,20 @@ mod tests {
             assert!(missing.what.contains(expected), "{missing}");
             assert!(!missing.remedy.is_empty());
         }
+    }
+
+    #[test]
+    fn clusters_that_count_at_once_take_nothing_from_each_other() {
+        let counted: Vec<usize> = std::thread::scope(|scope| {
+            let counts: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| (0..50).map(|_| count_free_inotify(8)).min().unwrap()))
+                .collect();
+            counts
+                .into_iter()
+                .map(|count| count.join().unwrap())
+                .collect()
+        });
+        assert_eq!(counted, [8; 4]);
     }
 
     #[rstest]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use super::programs::{device_plugin, files, numacell, pause, podresources_proxy, sleep};
+use super::programs::{connect, device_plugin, files, numacell, pause, podresources_proxy, sleep};
 use super::spec::NodeSpec;
 use super::{helper, server};
 
@@ -61,7 +61,7 @@ impl Command {
 }
 
 /// Runs a server with logs on standard error.
-fn serve<F: Future<Output = anyhow::Result<()>>>(
+pub(crate) fn serve<F: Future<Output = anyhow::Result<()>>>(
     server: impl FnOnce() -> F,
 ) -> anyhow::Result<ExitCode> {
     // Another part of the program may have set it up.
@@ -99,11 +99,12 @@ struct PodResourcesProxyProgram {
 }
 
 /// Names of the small programs, see [`run_as_program`].
-pub const PROGRAMS: [&str; 7] = [
+pub const PROGRAMS: [&str; 8] = [
     "pause",
     "sleep",
     "cat",
     "touch",
+    "connect",
     "numacell",
     "deviceplugin",
     "podresources-proxy",
@@ -130,6 +131,10 @@ pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
             let files: Vec<&str> = arguments().collect();
             files::touch(&files, &mut std::io::stderr()).context("cannot write")
         }
+        "connect" => match connect::Options::parse(arguments()) {
+            Ok(options) => connect::run(&options).context("cannot connect"),
+            Err(error) => usage(&format!("connect: {error}")),
+        },
         "numacell" => match numacell::Options::parse(arguments()) {
             Ok(options) => serve(|| numacell::run(options)),
             Err(error) => usage(&error.to_string()),

@@ -7,6 +7,7 @@
 //! | `{"op":"containers"}` | `{"ok":"containers","containers":[{"namespace":…,"pod":…,"container":…,"id":…,"attempt":0,"state":"running","pid":…,"cpus":"2-3","mems":"0"}]}` |
 //! | `{"op":"signal","namespace":N,"pod":P,"container":C,"signal":"STOP"}` | `{"ok":"done"}` |
 //! | `{"op":"exec","namespace":N,"pod":P,"container":C,"command":["cat","/etc/hosts"],"timeout_seconds":5}` | `{"ok":"output","exit_code":0,"stdout":…,"stderr":…}` |
+//! | `{"op":"filter","pod_uid":U,"rules":"table inet …"}` | `{"ok":"done"}` |
 //!
 //! An error is `{"error":"…"}`. Signals are `STOP`, `CONT`, `TERM` and `KILL`; the first two reach every process of the
 //! container. Output that is not UTF-8 is shown with replacement characters.
@@ -112,6 +113,13 @@ pub enum Request {
         /// How long it may take.
         #[serde(default = "default_exec_limit")]
         timeout_seconds: u64,
+    },
+    /// Have nftables take rules in the network of a pod.
+    Filter {
+        /// Uid of the pod.
+        pod_uid: String,
+        /// What `nft` reads.
+        rules: String,
     },
 }
 
@@ -269,6 +277,18 @@ impl Client {
         }
     }
 
+    /// Has nftables take rules in the network of a pod.
+    pub fn filter(&self, pod_uid: &str, rules: &str) -> Result<(), Error> {
+        let request = Request::Filter {
+            pod_uid: pod_uid.to_owned(),
+            rules: rules.to_owned(),
+        };
+        match self.ask(&request, Duration::ZERO)? {
+            Answer::Done => Ok(()),
+            _ => Err(Error::Unexpected),
+        }
+    }
+
     fn ask(&self, request: &Request, extra: Duration) -> Result<Answer, Error> {
         let exchange = || {
             let mut line = serde_json::to_vec(request)?;
@@ -310,6 +330,10 @@ mod tests {
     #[case::exec_with_the_default_limit(
         json!({"op": "exec", "namespace": "n", "pod": "p", "container": "c", "command": ["true"]}),
         Request::Exec { target: Target::new("n", "p", "c"), command: vec!["true".to_owned()], timeout_seconds: 30 }
+    )]
+    #[case::filter(
+        json!({"op": "filter", "pod_uid": "u", "rules": "r"}),
+        Request::Filter { pod_uid: "u".to_owned(), rules: "r".to_owned() }
     )]
     fn requests_are_as_documented(#[case] json: serde_json::Value, #[case] expected: Request) {
         let request: Request = serde_json::from_value(json).unwrap();

@@ -18,11 +18,12 @@ use tokio::process::Command;
 
 use super::cgroup::Online;
 use super::images::{self, Images};
+use super::namespaces::Namespaces;
 use super::network::{self, Network};
 use super::rootfs::HostFacts;
 use super::spawner::{self, Spawner};
 use super::spec::NodeSpec;
-use super::{handoff, identity, namespaces};
+use super::{filter, handoff, identity, namespaces};
 use records::{Container, Sandbox};
 
 /// Why a call of the runtime failed.
@@ -59,6 +60,9 @@ pub enum Error {
     /// The sandbox's network could not be set up.
     #[error("failed to set up the network of the sandbox")]
     Network(#[from] network::Error),
+    /// The connections of the sandbox could not be followed.
+    #[error("failed to follow the connections of the sandbox")]
+    Filter(#[from] filter::Error),
     /// A process could not be started.
     #[error("failed to start a process")]
     Spawn(#[from] spawner::Error),
@@ -184,6 +188,16 @@ impl Runtime {
     /// All sandboxes, by id.
     pub fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
         self.records().sandboxes.values().cloned().collect()
+    }
+
+    /// The namespaces of a pod's ready sandbox.
+    pub fn namespaces_of(&self, pod_uid: &str) -> Option<Arc<Namespaces>> {
+        let mut sandboxes = self.sandboxes();
+        sandboxes.retain(|sandbox| sandbox.metadata().uid == pod_uid);
+        sandboxes.iter().find_map(|sandbox| {
+            let ready = sandbox.ready_state();
+            ready.as_ref().map(|ready| Arc::clone(&ready.namespaces))
+        })
     }
 
     /// All containers, by id.

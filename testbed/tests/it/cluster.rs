@@ -7,6 +7,8 @@ mod promises;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use testbed::local::{LocalCluster, cluster};
@@ -24,6 +26,7 @@ async fn cluster_keeps_its_promises_to_pods() {
     promises::guaranteed_pods_get_cpus_of_one_zone_and_the_third_is_refused(&cluster).await;
     promises::pods_reach_the_api_server_by_its_cluster_ip(&cluster).await;
     promises::daemon_sets_run_on_every_worker(&cluster).await;
+    promises::network_policies_open_and_close_ways(&cluster).await;
     promises::restarted_kubelet_has_its_new_settings_and_its_containers_live_on(&cluster).await;
     promises::device_pins_the_zone_of_the_cpus_right_after_a_restart(&cluster).await;
     cluster.down().unwrap();
@@ -241,6 +244,46 @@ fn wrong_machine_profile_starts_nothing() {
         &["hugepages take 2048 MiB but the zone has 1024 MiB"],
     );
     assert!(!state.exists());
+}
+
+#[tokio::test]
+async fn light_nodes_stand_beside_the_others() {
+    let place = place();
+    let cluster = |command: &str| {
+        let mut cluster = Command::new(HELPER);
+        cluster.args(["cluster", command, "--name", "light", "--state-root"]);
+        cluster.arg(place.path());
+        cluster
+    };
+    let up = cluster("up")
+        .args(["--workers", "1", "--light-nodes", "30"])
+        .output()
+        .unwrap();
+    assert!(up.status.success(), "{up:?}");
+    let printed = String::from_utf8(up.stdout).unwrap();
+    let kubeconfig = printed.trim().strip_prefix("export KUBECONFIG=").unwrap();
+    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
+    let client = kube::Client::try_from(config.await.unwrap()).unwrap();
+    let light = ListParams::default().labels(testbed::embedded::light::LABEL);
+    let listed = Api::<Node>::all(client).list(&light).await;
+    let down = cluster("down").output().unwrap();
+    assert!(down.status.success(), "{down:?}");
+    assert_eq!(listed.unwrap().items.len(), 30);
+}
+
+#[test]
+fn light_nodes_are_refused_where_nobody_keeps_them_alive() {
+    let place = place();
+    let output = Command::new(HELPER)
+        .args(["cluster", "up", "--cluster", "local", "--light-nodes", "1"])
+        .arg("--state-root")
+        .arg(place.path().join("state"))
+        .output()
+        .unwrap();
+    assert_refused(&output, &["--light-nodes needs the embedded lane"]);
+    assert!(!place.path().join("state").exists());
 }
 
 /// Starts `cluster run` with a small cluster.

@@ -18,9 +18,9 @@ use podresources::socket::Socket;
 use podresources::v1::ListPodResourcesRequest;
 use podresources::v1::pod_resources_lister_client::PodResourcesListerClient;
 use serde_json::json;
-use testbed::embedded::faults::socket::{SocketFault, SocketProxy};
-use testbed::embedded::faults::{Disturbance, Error, Failed, Faults, NodeFaults, Process};
 use testbed::embedded::light::{LightNodes, LightSpec};
+use testbed::faults::socket::{SocketFault, SocketProxy};
+use testbed::faults::{Disturbance, Error, Failed, Faults, NodeFaults, Process};
 use testbed::node::control::{Signal, Target};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -75,6 +75,10 @@ impl NodeFaults for Remembering {
 
     fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
         self.note(format!("start kubelet {node}"))
+    }
+
+    fn lends_podresources(&self) -> bool {
+        true
     }
 
     fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {

@@ -397,6 +397,51 @@ async fn scale_changes_replicas_only_from_what_is_expected() {
         .await;
 }
 
+/// Where the manifests are that people install the stack with.
+const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_components() {
+    let place = Place::up(1).await;
+    let by_file = [
+        "apply",
+        "--server-side",
+        "-f",
+        &format!("{CONFIG}/crd"),
+        "-f",
+        &format!("{CONFIG}/operator.yaml"),
+    ];
+    let applied = place.ok(&by_file).await;
+    let mut by_file: Vec<&str> = applied.lines().collect();
+    let applied = place.ok(&["apply", "--server-side", "-k", CONFIG]).await;
+    let mut by_base: Vec<&str> = applied.lines().collect();
+    by_file.sort_unstable();
+    by_base.sort_unstable();
+    assert_eq!(by_file, by_base);
+    let overlay = place.dir.path().join("overlay");
+    std::fs::create_dir(&overlay).unwrap();
+    let up = "../".repeat(overlay.components().count() - 1);
+    let config = format!("{up}{}", &CONFIG[1..]);
+    let text = format!(
+        "namespace: elsewhere\nresources: [{config}]\ncomponents: [{config}/network-policies, {config}/monitoring]\n"
+    );
+    std::fs::write(overlay.join("kustomization.yaml"), text).unwrap();
+    let rendered = place
+        .ok(&["kustomize", &overlay.display().to_string()])
+        .await;
+    for wanted in [
+        "kind: ServiceMonitor",
+        "name: operator-default-deny-all",
+        "name: elsewhere",
+    ] {
+        assert!(rendered.contains(wanted), "no {wanted} in {rendered}");
+    }
+    let left = rendered
+        .lines()
+        .find(|line| line.trim() == "namespace: numaresources");
+    assert_eq!(left, None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn edit_takes_what_the_editor_leaves() {
     let place = Place::up(1).await;

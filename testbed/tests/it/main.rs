@@ -14,3 +14,4 @@ mod kubectl;
 mod kubelet;
 mod node;
 mod node_programs;
+mod openshift;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use fixtures::machines::Machine;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, PostParams};
@@ -16,13 +16,13 @@ use testbed::local::assets::{self, Places};
 use testbed::local::{ClusterSpec, LocalCluster, NodeHandle};
 use tokio::time::sleep;
 
+use super::process::Measured;
 use super::{Figure, conclude, progress};
+use crate::cargo::build;
 use admission::Admissions;
-use exporter::Exporter;
 use fake::FakeKubelet;
 
 mod admission;
-mod exporter;
 mod fake;
 
 /// The profile that programs for every node are built with.
@@ -69,19 +69,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let figures = runtime.block_on(measure(args, bin_dir, &exporter))?;
     conclude(&figures, args.check)
-}
-
-fn build(arguments: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new("cargo")
-        .arg("build")
-        .args(arguments)
-        .status()?;
-    ensure!(
-        status.success(),
-        "cargo build {} failed",
-        arguments.join(" ")
-    );
-    Ok(())
 }
 
 async fn measure(args: &Args, bin_dir: &Path, program: &Path) -> anyhow::Result<Vec<Figure>> {
@@ -213,15 +200,21 @@ impl Bench<'_> {
         socket: &Path,
         sysfs: &Path,
         flags: &[&str],
-    ) -> anyhow::Result<Exporter> {
+    ) -> anyhow::Result<Measured> {
+        let mut command = Command::new(self.program);
+        command
+            .env("NODE_NAME", node)
+            .args([
+                "--podreadiness=false",
+                "--topology-manager-policy=single-numa-node",
+                "--topology-manager-scope=container",
+            ])
+            .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
+            .arg(format!("--podresources-socket=unix://{}", socket.display()))
+            .arg(format!("--sysfs={}", sysfs.display()))
+            .args(flags);
         let log = self.place.join(format!("exporter-{node}.log"));
-        Exporter::start(self.program, &log, node, |command| {
-            command
-                .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
-                .arg(format!("--podresources-socket=unix://{}", socket.display()))
-                .arg(format!("--sysfs={}", sysfs.display()))
-                .args(flags);
-        })
+        Measured::start(&mut command, &log)
     }
 
     /// A root for `--sysfs` that shows the machine; made once.

@@ -5,16 +5,20 @@ use manifests::operator::{Options, Set};
 
 use super::File;
 
-/// The file.
-pub(super) fn file() -> anyhow::Result<File> {
+/// What every installation that we render has in common.
+pub(super) fn options() -> Options {
     // the image that the samples name is trusted; nothing else is
     let env = [(
         "SCHEDULER_IMAGE_DIGESTS".to_owned(),
         names::STACK_DIGEST.to_owned(),
     )];
-    let set = Set::new(&Options {
+    Options {
         env: env.into(),
         ..Options::default()
-    });
-    File::yaml("operator.yaml", &set.objects())
+    }
+}
+
+/// The file.
+pub(super) fn file() -> anyhow::Result<File> {
+    File::yaml("operator.yaml", &Set::new(&options()).objects())
 }

@@ -7,18 +7,27 @@ use super::File;
 
 /// The files.
 pub(super) fn files() -> anyhow::Result<Vec<File>> {
+    let objects = objects().into_iter();
+    objects
+        .map(|object| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            File::yaml(format!("samples/{name}.yaml"), &[&object])
+        })
+        .collect()
+}
+
+/// The resources.
+pub(super) fn objects() -> Vec<Value> {
     let sample = |name: &str, kind: &str, spec: Value| {
         let version = "nodetopology.openshift.io/v1";
-        let object =
-            json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
-        File::yaml(format!("samples/{name}.yaml"), &[object])
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
     };
-    Ok(vec![
+    vec![
         sample(
             names::OPERATOR_CR,
             api::operator::KIND,
             json!({"nodeGroups": [{"poolName": "worker"}]}),
-        )?,
+        ),
         sample(
             names::SCHEDULER_CR,
             api::scheduler::KIND,
@@ -26,6 +35,6 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
                 "imageSpec": names::pinned_stack_image(),
                 "schedulerName": names::SCHEDULER_PROFILE,
             }),
-        )?,
-    ])
+        ),
+    ]
 }

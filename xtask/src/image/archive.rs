@@ -171,7 +171,7 @@ mod tests {
     fn what_the_archive_names_is_in_it_with_the_right_digest() {
         let contents = Contents(vec![
             ("tmp".into(), Entry::Directory { mode: 0o1777 }),
-            ("etc/passwd".into(), Entry::Text("root\n")),
+            ("etc/passwd".into(), Entry::Text("root\n".to_owned())),
             ("pause".into(), Entry::Link("/bin/x")),
         ]);
         let dir = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 
 use super::make_parent;
+use super::origin::{self, Origin};
 
 /// Programs, as cargo names them.
 const PROGRAMS: [&str; 3] = [
@@ -15,7 +16,7 @@ const PROGRAMS: [&str; 3] = [
 ];
 
 /// Names under which a program does something else, or under which others look for it: all of them are links.
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 11] = [
     (
         "bin/resource-topology-exporter",
         "/bin/numaresources-operator",
@@ -28,6 +29,7 @@ const NAMES: [(&str, &str); 10] = [
     ("bin/sleep", "/bin/numaresources-tests"),
     ("bin/cat", "/bin/numaresources-tests"),
     ("bin/touch", "/bin/numaresources-tests"),
+    ("bin/connect", "/bin/numaresources-tests"),
     ("pause", "/bin/numaresources-tests"),
 ];
 
@@ -60,7 +62,7 @@ pub(super) enum Entry {
         size: u64,
     },
     /// A small file.
-    Text(&'static str),
+    Text(String),
     /// A symbolic link.
     Link(&'static str),
 }
@@ -70,12 +72,15 @@ pub(super) enum Entry {
 pub(super) struct Contents(pub(super) Vec<(String, Entry)>);
 
 /// Collects it around the programs of a directory.
-pub(super) fn of(bin_dir: &Path) -> anyhow::Result<Contents> {
+pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
     let directories = [
         ("bin", 0o755),
         ("etc", 0o755),
         ("etc/ssl", 0o755),
         ("etc/ssl/certs", 0o755),
+        ("usr", 0o755),
+        ("usr/local", 0o755),
+        ("usr/local/share", 0o755),
         // where the artifacts go by default, and the state of embedded clusters
         ("tmp", 0o1777),
     ];
@@ -89,8 +94,9 @@ pub(super) fn of(bin_dir: &Path) -> anyhow::Result<Contents> {
         entries.push((format!("bin/{program}"), file(source, 0o755)?));
     }
     entries.extend(NAMES.map(|(path, target)| (path.to_owned(), Entry::Link(target))));
-    entries.push(("etc/passwd".into(), Entry::Text(USERS)));
-    entries.push(("etc/group".into(), Entry::Text(GROUPS)));
+    entries.push(("etc/passwd".into(), Entry::Text(USERS.to_owned())));
+    entries.push(("etc/group".into(), Entry::Text(GROUPS.to_owned())));
+    entries.push((origin::PATH.into(), Entry::Text(origin.text())));
     // clusters bring their own authority; this is for those whose certificates anybody trusts
     if let Some(trusted) = TRUSTED.iter().map(Path::new).find(|path| path.is_file()) {
         let path = "etc/ssl/certs/ca-certificates.crt".to_owned();

@@ -60,6 +60,8 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
         podman.role(program, &["--help"], 0)?;
     }
     podman.role("/bin/sleep", &["0"], 0)?;
+    let origin = podman.role("/bin/cat", &["/usr/local/share/buildinfo.json"], 0)?;
+    ensure!(origin.contains("\"commit\""), "odd origin: {origin}");
     let usage = podman.role("/bin/deviceplugin", &[], 2)?;
     ensure!(usage.contains("--resource"), "odd usage: {usage}");
     podman.role("/bin/numacell", &["--unknown"], 2)?;

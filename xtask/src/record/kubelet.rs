@@ -1,7 +1,6 @@
 //! Sequences for the kubelet model.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
@@ -10,6 +9,8 @@ use testbed::kubelet::record::{self, Outcome, Plan};
 use testbed::kubelet::{configurations, corpus, replay};
 use testbed::local::Progress;
 use testbed::local::assets::{self, Places};
+
+use crate::cargo;
 
 /// What to record, and where.
 #[derive(clap::Args)]
@@ -119,14 +120,7 @@ fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
 
 /// Builds the program that the cluster's inner processes are; its directory.
 fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "-q", "-p", "testbed"])
-        .status()
-        .context("cannot start cargo")?;
-    if !status.success() {
-        bail!("cargo build -p testbed failed");
-    }
+    cargo::build(&["-q", "-p", "testbed"])?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = program.parent().context("this program has no directory")?;
     Ok(directory.to_owned())

@@ -19,7 +19,7 @@ pub const MAX_ANNOTATIONS: usize = 8;
 
 crate::object::custom_object!(
     /// Installs and keeps the topology exporters of a cluster.
-    NumaResourcesOperator, NumaResourcesOperatorSpec, NumaResourcesOperatorStatus, "v1", super::KIND, "numaresourcesoperators"
+    NumaResourcesOperator, NumaResourcesOperatorSpec, NumaResourcesOperatorStatus, super::GROUP, "v1", super::KIND, "numaresourcesoperators"
 );
 
 /// What the administrator asks for.

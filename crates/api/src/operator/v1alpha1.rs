@@ -8,7 +8,7 @@ use super::{InfoRefreshMode, LogLevel, NamespacedName, PodsFingerprinting};
 
 crate::object::custom_object!(
     /// Installs and keeps the topology exporters of a cluster.
-    NumaResourcesOperator, NumaResourcesOperatorSpec, NumaResourcesOperatorStatus, "v1alpha1", super::KIND, "numaresourcesoperators"
+    NumaResourcesOperator, NumaResourcesOperatorSpec, NumaResourcesOperatorStatus, super::GROUP, "v1alpha1", super::KIND, "numaresourcesoperators"
 );
 
 /// What the administrator asks for.

@@ -11,7 +11,7 @@ pub const DEFAULT_CACHE_RESYNC_PERIOD: &str = "5s";
 
 crate::object::custom_object!(
     /// Installs and keeps the NUMA-aware secondary scheduler of a cluster.
-    NumaResourcesScheduler, NumaResourcesSchedulerSpec, NumaResourcesSchedulerStatus, "v1", super::KIND, "numaresourcesschedulers"
+    NumaResourcesScheduler, NumaResourcesSchedulerSpec, NumaResourcesSchedulerStatus, crate::operator::GROUP, "v1", super::KIND, "numaresourcesschedulers"
 );
 
 /// What the administrator asks for.

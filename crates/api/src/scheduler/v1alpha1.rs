@@ -8,7 +8,7 @@ use crate::operator::{LogLevel, NamespacedName};
 
 crate::object::custom_object!(
     /// Installs and keeps the NUMA-aware secondary scheduler of a cluster.
-    NumaResourcesScheduler, NumaResourcesSchedulerSpec, NumaResourcesSchedulerStatus, "v1alpha1", super::KIND, "numaresourcesschedulers"
+    NumaResourcesScheduler, NumaResourcesSchedulerSpec, NumaResourcesSchedulerStatus, crate::operator::GROUP, "v1alpha1", super::KIND, "numaresourcesschedulers"
 );
 
 /// What the administrator asks for.

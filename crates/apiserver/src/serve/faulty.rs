@@ -1,13 +1,16 @@
 //! What serving has of its own for faults: the time in which the server is down, and the requests that ask for faults.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request as HttpRequest, Response, header};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{Body, LARGEST_BODY, json_response, respond_with, text_body};
 use crate::Shared;
@@ -15,27 +18,44 @@ use crate::authz::{Attributes, User};
 use crate::failure::Failure;
 use crate::faults::{self, Faults};
 
+/// How long the port may stay in use: a process that is about to be started has a copy of the listener until it is.
+const PORT_FREE: Duration = Duration::from_secs(10);
+/// Pause between two tries to have the port.
+const AGAIN: Duration = Duration::from_millis(5);
+
 /// The server is down: nothing is open, but its port stays taken. Returns with the listener of the time after it.
 pub(super) async fn outage(
     listener: TcpListener,
     connections: &mut JoinSet<()>,
     shared: &Shared,
 ) -> std::io::Result<TcpListener> {
-    let address: SocketAddr = listener.local_addr()?;
+    let address = listener.local_addr()?;
     drop(listener);
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    socket.set_reuseaddr(true)?;
-    // a socket that is bound but does not listen refuses connections and keeps others from the port
-    socket.bind(address)?;
+    let socket = bound(address).await?;
     connections.shutdown().await;
     shared.faults.listens(false);
     shared.faults.taken_up().await;
     let listener = socket.listen(1024)?;
     shared.faults.listens(true);
     Ok(listener)
+}
+
+/// A socket that is bound but does not listen: it refuses connections and keeps others from the port.
+async fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let deadline = Instant::now() + PORT_FREE;
+    loop {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            outcome => return outcome.map(|()| socket),
+        }
+    }
 }
 
 /// 429 as priority and fairness gives it, which is no `Status`.

@@ -1,7 +1,7 @@
 //! Permissions of the operator: what it does itself, and everything that it grants, or the API server would refuse the grant
 //! (operator.md 6.7).
 
-use api::{names, nrt};
+use api::{names, nrt, openshift};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use crate::rbac::{named_rule, rule};
@@ -11,9 +11,9 @@ const READ: &[&str] = &["get", "list", "watch"];
 const ADD: &[&str] = &["create", "list", "watch"];
 const CHANGE: &[&str] = &["get", "update"];
 const RBAC: &str = "rbac.authorization.k8s.io";
-const MCO: &str = "machineconfiguration.openshift.io";
-const CONFIG: &str = "config.openshift.io";
-const SCC: &str = "security.openshift.io";
+const MCO: &str = openshift::machine_config::GROUP;
+const CONFIG: &str = openshift::config::GROUP;
+const SCC: &str = openshift::SECURITY_GROUP;
 
 /// Cluster-wide permissions.
 pub fn cluster_role() -> Vec<PolicyRule> {
@@ -25,7 +25,7 @@ pub fn cluster_role() -> Vec<PolicyRule> {
     let mut rules = vec![
         rule(&[""], &["configmaps"], READ),
         // plain Kubernetes: who is in a pool, and how its kubelets are set up
-        rule(&[""], &["nodes"], READ),
+        rule(&[""], &["nodes"], &["list", "watch"]),
         rule(&[""], &["nodes/proxy"], &["get"]),
         rule(
             &["apiextensions.k8s.io"],
@@ -81,10 +81,7 @@ pub fn cluster_role() -> Vec<PolicyRule> {
         named_rule(
             &[SCC],
             &["securitycontextconstraints"],
-            &[
-                "resource-topology-exporter",
-                "resource-topology-exporter-v2",
-            ],
+            &[names::RTE_SCC, names::RTE_SCC_V2],
             CHANGE,
         ),
     ];

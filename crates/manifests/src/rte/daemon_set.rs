@@ -11,9 +11,10 @@ use k8s_openapi::api::core::v1::{
     NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity, PodReadinessGate, PodSpec, PodTemplateSpec,
     SELinuxOptions, SecurityContext, Volume, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::security::{SELINUX_LEVEL, selinux_type};
 use super::{NodeSelection, Options, Pool, pod_labels};
 use crate::flags::Flags;
 use crate::meta;
@@ -24,6 +25,10 @@ const READ_LOGS_ON_ERROR: &str = "FallbackToLogsOnError";
 pub(super) fn daemon_set(options: &Options, pool: &Pool) -> DaemonSet {
     let (node_selector, node_affinity) = match &pool.nodes {
         NodeSelection::Labels(labels) => (Some(labels.clone()), None),
+        NodeSelection::Selector(selector) => (
+            selector.match_labels.clone(),
+            selector.match_expressions.as_deref().and_then(required),
+        ),
         NodeSelection::NotControlPlane => (None, Some(not_control_plane())),
     };
     let volumes = Volumes::of(options, pool);
@@ -58,7 +63,11 @@ pub(super) fn daemon_set(options: &Options, pool: &Pool) -> DaemonSet {
     if options.platform.is_openshift() {
         template_annotations.insert(
             "openshift.io/required-scc".into(),
-            "resource-topology-exporter-v2".into(),
+            if pool.custom_selinux_policy {
+                names::RTE_SCC.into()
+            } else {
+                names::RTE_SCC_V2.into()
+            },
         );
     }
     let template_metadata = ObjectMeta {
@@ -106,8 +115,8 @@ fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Contain
     };
     let root = options.image.run_as_root.then_some(0);
     let se_linux_options = options.platform.is_openshift().then(|| SELinuxOptions {
-        type_: Some("container_device_plugin_t".into()),
-        level: Some("s0".into()),
+        type_: Some(selinux_type(pool.custom_selinux_policy).into()),
+        level: Some(SELINUX_LEVEL.into()),
         ..SELinuxOptions::default()
     });
     let security = SecurityContext {
@@ -292,13 +301,28 @@ impl Volumes {
 }
 
 fn not_control_plane() -> NodeAffinity {
-    let requirement = NodeSelectorRequirement {
+    required_on(vec![NodeSelectorRequirement {
         key: labels::CONTROL_PLANE.into(),
         operator: "DoesNotExist".into(),
         values: None,
-    };
+    }])
+}
+
+/// Nodes that meet all requirements of a label selector; nothing when there are none.
+fn required(expressions: &[LabelSelectorRequirement]) -> Option<NodeAffinity> {
+    let requirements = expressions
+        .iter()
+        .map(|expression| NodeSelectorRequirement {
+            key: expression.key.clone(),
+            operator: expression.operator.clone(),
+            values: expression.values.clone(),
+        });
+    (!expressions.is_empty()).then(|| required_on(requirements.collect()))
+}
+
+fn required_on(requirements: Vec<NodeSelectorRequirement>) -> NodeAffinity {
     let term = NodeSelectorTerm {
-        match_expressions: Some(vec![requirement]),
+        match_expressions: Some(requirements),
         match_fields: None,
     };
     NodeAffinity {

@@ -198,3 +198,34 @@ fn managers_are_known_when_both_are_told(
     let (topology, problems) = decode(&mk_nrt(&[], attributes));
     assert_eq!((topology.config.managers, problems.len()), (expected, 0));
 }
+
+#[rstest]
+#[case::told("topologyManagerPolicy", "single-numa-node", true)]
+#[case::another_policy("topologyManagerPolicy", "restricted", false)]
+#[case::deprecated_word_only("other", "single-numa-node", false)]
+fn placement_is_read_where_each_container_has_one_zone(
+    #[case] name: &str,
+    #[case] policy: &str,
+    #[case] expected: bool,
+) {
+    let metadata = "npv0v001::ve=leb89::cc=2::nn=2::bn=0";
+    let mut nrt = mk_nrt(
+        &["SingleNUMANodePodLevel"],
+        &[
+            (name, policy),
+            ("topology.node.k8s.io/numaplacement-metadata", metadata),
+        ],
+    );
+    let mut zone = mk_zone("node-1", Vec::new());
+    zone.attributes.push(AttributeInfo {
+        name: "topology.node.k8s.io/numaplacement-vector".to_owned(),
+        value: "#".to_owned(),
+    });
+    nrt.zones = vec![mk_zone("node-0", Vec::new()), zone];
+    let placement = decode(&nrt).0.placement;
+    let told = Encoded {
+        metadata: metadata.to_owned(),
+        vectors: BTreeMap::from([(1, "#".to_owned())]),
+    };
+    assert_eq!(placement, expected.then_some(told));
+}

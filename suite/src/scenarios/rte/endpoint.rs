@@ -1,12 +1,9 @@
 //! Metrics: those of the stack over TLS, those of an exporter of our own without, for the operator has no such setting. They are asked for by
 //! way of the API server's proxy, where the original's suite runs `curl` in the exporter's container.
 
-use k8s_openapi::api::core::v1::Pod;
-
 use super::reported::exporters;
 use super::{one_node, own, scenario};
 use crate::context::Context;
-use crate::recorder::Look;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, Stop, body};
 use crate::workload::{Asks, PodPlan};
@@ -42,33 +39,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Waits until a pod's metrics have all of these in them.
-async fn has(
-    ctx: &Context,
-    pod: &Pod,
-    (scheme, port): (&str, u16),
-    fragments: &[&str],
-) -> Result<(), Stop> {
-    ctx.until(
-        &format!("metrics over {scheme} have {}", fragments.join(", ")),
-        ctx.deadlines().settled,
-        async || {
-            let text = own::metrics(ctx, pod, scheme, port).await?;
-            let missing = fragments.iter().find(|fragment| !text.contains(**fragment));
-            Ok(match missing {
-                None => Look::Ready(()),
-                Some(fragment) => Look::NotYet(format!("no {fragment} in {} bytes", text.len())),
-            })
-        },
-    )
-    .await
-}
-
 async fn over_tls(ctx: &Context) -> Result<(), Stop> {
     for pod in exporters(ctx).await? {
         ctx.step(
             "an exporter of the stack has metrics over https",
-            has(ctx, &pod, ("https", api::metrics::RTE_PORT), &FRAGMENTS),
+            ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &FRAGMENTS),
         )
         .await?;
     }
@@ -94,7 +69,7 @@ async fn without_tls(ctx: &Context) -> Result<(), Stop> {
         .await?;
     ctx.step(
         "it has metrics over http",
-        has(ctx, &pod, ("http", own::METRICS_PORT), &FRAGMENTS),
+        ctx.metrics_have(&pod, ("http", own::METRICS_PORT), &FRAGMENTS),
     )
     .await
 }
@@ -115,7 +90,7 @@ async fn writes_are_counted(ctx: &Context) -> Result<(), Stop> {
         .ok_or_else(|| Stop::fail(format!("no exporter runs on {node}")))?;
     ctx.step(
         "its node's exporter has counted writes",
-        has(ctx, &pod, ("https", api::metrics::RTE_PORT), &[WRITES]),
+        ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &[WRITES]),
     )
     .await
 }

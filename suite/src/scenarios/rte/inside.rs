@@ -7,15 +7,15 @@ use api::nrt::v1alpha2::NodeResourceTopology;
 use futures::{StreamExt as _, TryStream, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, AttachParams, WatchEvent, WatchParams};
+use kube::api::{Api, WatchEvent, WatchParams};
 use serde_json::Value;
-use tokio::io::AsyncReadExt as _;
 
 use super::endpoint::some_node;
 use super::reported::exporters;
 use super::{one_node, own, scenario};
 use crate::checks::node_of;
 use crate::context::Context;
+use crate::probe::Output;
 use crate::recorder::Look;
 use crate::resources::Resources;
 use crate::scenario::{Scenario, Stop, body};
@@ -47,43 +47,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// What a command in a container did.
-struct Output {
-    stdout: String,
-    stderr: String,
-    succeeded: bool,
-}
-
 /// Runs a command in the container of a pod that is the exporter.
 async fn run(ctx: &Context, pod: &Pod, command: &[&str]) -> Result<Output, Stop> {
     let container = pod.spec.as_ref().and_then(own::exporter);
     let container = container.ok_or_else(|| Stop::fail("the pod has no exporter"))?;
-    let params = AttachParams::default()
-        .container(&container.name)
-        .stdout(true)
-        .stderr(true);
-    let pods: Api<Pod> = Api::namespaced(ctx.client(), &pod.namespace().unwrap_or_default());
-    let words = command.iter().copied();
-    let mut process = pods.exec(&pod.name_any(), words, &params).await?;
-    let mut output = Output {
-        stdout: String::new(),
-        stderr: String::new(),
-        succeeded: false,
-    };
-    let missing = || Stop::fail("a stream of the command is missing");
-    let mut stdout = process.stdout().ok_or_else(missing)?;
-    let mut stderr = process.stderr().ok_or_else(missing)?;
-    let status = process.take_status().ok_or_else(missing)?;
-    let (read, complained, status) = tokio::join!(
-        stdout.read_to_string(&mut output.stdout),
-        stderr.read_to_string(&mut output.stderr),
-        status
-    );
-    for outcome in [read, complained] {
-        outcome.map_err(|error| Stop::fail(format!("output of {command:?}: {error}")))?;
-    }
-    output.succeeded = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
-    Ok(output)
+    ctx.exec(pod, &container.name, command).await
 }
 
 async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {

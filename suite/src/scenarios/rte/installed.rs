@@ -11,6 +11,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::{one_node, own, scenario};
+use crate::checks::Rollout;
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::Look;
@@ -154,18 +155,11 @@ async fn rolled_out(ctx: &Context) -> Result<(), Stop> {
         ctx.deadlines().installed,
         async || {
             let sets = own::daemon_sets(ctx).await?;
-            let behind = sets.iter().find(|set| {
-                let Some(status) = &set.status else {
-                    return true;
-                };
-                let desired = status.desired_number_scheduled;
-                status.observed_generation != set.metadata.generation
-                    || status.updated_number_scheduled != Some(desired)
-                    || status.number_available != Some(desired)
-            });
+            let mut rollouts = sets.iter().map(|set| (set, Rollout::of(set)));
+            let behind = rollouts.find(|(_, rollout)| !rollout.is_over());
             Ok(match behind {
                 None => Look::Ready(()),
-                Some(set) => Look::NotYet(format!("{} is not", set.name_any())),
+                Some((set, rollout)) => Look::NotYet(format!("{}: {rollout}", set.name_any())),
             })
         },
     )

@@ -22,7 +22,7 @@ const QUIET: [&str; 4] = [
 ];
 
 /// The exporters' daemon sets.
-pub(super) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, Stop> {
+pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, Stop> {
     let all = Api::<DaemonSet>::all(ctx.client());
     let mut sets = all.list(&ListParams::default()).await?.items;
     sets.retain(|set| {
@@ -129,22 +129,4 @@ pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<()
         },
     )
     .await
-}
-
-/// What a pod serves below `/metrics`, by way of the API server.
-pub(super) async fn metrics(
-    ctx: &Context,
-    pod: &Pod,
-    scheme: &str,
-    port: u16,
-) -> Result<String, Stop> {
-    let url = format!(
-        "/api/v1/namespaces/{}/pods/{scheme}:{}:{port}/proxy/metrics",
-        pod.namespace().unwrap_or_default(),
-        pod.name_any()
-    );
-    let request = http::Request::get(&url)
-        .body(Vec::new())
-        .map_err(|error| Stop::fail(format!("{url}: {error}")))?;
-    Ok(ctx.client().request_text(request).await?)
 }

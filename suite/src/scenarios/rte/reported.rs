@@ -29,7 +29,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// The exporters' pods.
-pub(super) async fn exporters(ctx: &Context) -> Result<Vec<Pod>, Stop> {
+pub(in crate::scenarios) async fn exporters(ctx: &Context) -> Result<Vec<Pod>, Stop> {
     let label = ListParams::default().labels("name=resource-topology");
     let pods = Api::<Pod>::all(ctx.client()).list(&label).await?.items;
     if pods.is_empty() {

@@ -31,6 +31,7 @@ pub(crate) fn images(bin_dir: &Path) -> Images {
         ("/bin/sleep", built("numaresources-testbed")),
         ("/bin/cat", built("numaresources-testbed")),
         ("/bin/touch", built("numaresources-testbed")),
+        ("/bin/connect", built("numaresources-testbed")),
         ("/bin/numacell", built("numaresources-testbed")),
         ("/bin/deviceplugin", built("numaresources-testbed")),
     ];
@@ -43,10 +44,13 @@ pub(crate) fn images(bin_dir: &Path) -> Images {
         user: None,
         entrypoint: vec!["/pause".to_owned()],
     };
-    Images::new(BTreeMap::from([(
-        api::names::STACK_REPOSITORY.to_owned(),
-        image,
-    )]))
+    // no user of an image means anything here
+    let repositories = [
+        api::names::STACK_REPOSITORY,
+        api::names::EXPORTER_REPOSITORY,
+    ];
+    let images = repositories.map(|repository| (repository.to_owned(), image.clone()));
+    Images::new(BTreeMap::from(images))
 }
 
 /// What the programs of a container are to be told.
@@ -118,14 +122,6 @@ pub(crate) fn adapt(argv: Vec<String>, place: &Place<'_>) -> Vec<String> {
 pub(crate) fn links(paths: &Paths) -> Vec<(&'static str, PathBuf)> {
     let config = paths.find(RTE_CONFIG).map(|path| (RTE_HOME, path));
     config.into_iter().collect()
-}
-
-/// A command that does the same as a shell that does nothing for ever, for machines without a shell.
-pub(crate) fn without_shell(argv: &[String]) -> Option<Vec<String>> {
-    let shell = argv.first()?;
-    let script = argv.last()?;
-    let is_idle = shell == "/bin/sh" && script.starts_with("while true; do sleep ");
-    is_idle.then(|| vec!["/bin/sleep".to_owned(), "infinity".to_owned()])
 }
 
 /// A command line in the syntax of Go's flags. Added flags come first: the last of a flag wins, and words end the flags.

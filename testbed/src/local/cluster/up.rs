@@ -17,6 +17,9 @@ use crate::local::process::ProcessRef;
 use crate::local::progress::{Report, Step, note};
 use crate::local::supervise::client;
 use crate::local::supervise::protocol::Announcement;
+use crate::local::{platform, policies};
+use crate::node::filter;
+use crate::openshift;
 use crate::state::{self, Claim};
 use nodes::{prepare_nodes, runtime};
 use wait::{wait_for_api, wait_for_nodes, wait_for_runtime};
@@ -51,6 +54,9 @@ pub enum Error {
     /// The client of the new cluster.
     #[error(transparent)]
     Client(#[from] super::Error),
+    /// It could not be made an OpenShift.
+    #[error("the cluster is no OpenShift")]
+    Flavour(#[from] openshift::Error),
     /// A node failed.
     #[error(transparent)]
     Node(#[from] node_handle::Error),
@@ -118,7 +124,7 @@ pub(super) async fn up(spec: ClusterSpec, report: Report<'_>) -> Result<LocalClu
 
 /// Whether this machine and this process may run a cluster with this many nodes; looks only at facts and starts nothing.
 pub fn check_privileges(nodes: usize) -> Result<(), Error> {
-    let missing = privileges::missing(&Facts::gather(), nodes);
+    let missing = privileges::missing(&Facts::gather(nodes), nodes);
     if missing.is_empty() {
         Ok(())
     } else {
@@ -206,6 +212,9 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
         }
     }
     wait_for_api(cluster).await?;
+    if let Some(flavour) = spec.flavour {
+        openshift::install_for(&cluster.client(), flavour, &spec.nodes).await?;
+    }
     step.finish();
 
     let step = Step::begin(report, "nodes");
@@ -218,6 +227,12 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
         node.spawn_device_plugins()?;
     }
     wait_for_nodes(cluster, report).await?;
+    if spec.flavour.is_some() {
+        holder.start(platform::process(spec))?;
+    }
+    if filter::is_possible() {
+        holder.start(policies::process(spec))?;
+    }
     step.finish();
     Ok(())
 }

@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::{Answer, ContainerFacts, ExecOutput, Refusal, Request, Signal, State, Target};
+use crate::node::filter;
 use crate::node::runtime::records::{Container, Phase};
 use crate::node::runtime::{self, Runtime, containers};
 
@@ -20,6 +21,10 @@ enum Error {
     NotRunning(Target),
     #[error("{}", .0.chain())]
     Runtime(runtime::Error),
+    #[error("no ready sandbox of pod {0}")]
+    NoSandbox(String),
+    #[error("pod {0}: {1}")]
+    Filter(String, filter::Error),
 }
 
 /// Serves connections until the future is dropped.
@@ -92,6 +97,14 @@ async fn answer(runtime: &Runtime, line: &str) -> Result<Answer, Error> {
                 stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
                 stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
             }))
+        }
+        Request::Filter { pod_uid, rules } => {
+            let namespaces = runtime
+                .namespaces_of(&pod_uid)
+                .ok_or_else(|| Error::NoSandbox(pod_uid.clone()))?;
+            let taken = filter::apply(namespaces, rules).await;
+            taken.map_err(|error| Error::Filter(pod_uid, error))?;
+            Ok(Answer::Done)
         }
     }
 }

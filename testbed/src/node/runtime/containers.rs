@@ -21,6 +21,7 @@ use crate::node::cgroup;
 use crate::node::helper::{InitRequest, Program, Role, START_ERROR};
 use crate::node::identity::{Identity, etc_files};
 use crate::node::logs::{LogFile, Stream};
+use crate::node::programs::sleep;
 use crate::node::rootfs::{self, Inputs};
 use crate::node::spawner::{self, PidNamespace};
 use crate::node::spec::Image;
@@ -456,6 +457,7 @@ fn program(
     if argv.is_empty() {
         return Err(Error::Invalid("no command specified"));
     }
+    let argv = sleep::without_shell(&argv).unwrap_or(argv);
     let mut env: BTreeMap<&str, &str> = [
         ("PATH", DEFAULT_PATH),
         ("HOSTNAME", hostname),

@@ -11,6 +11,7 @@ use podresources::cri::v1 as cri;
 
 use super::records::{Ready, Sandbox, SharedPids};
 use super::{Error, Runtime, file, handoff, new_id, now};
+use crate::node::filter;
 use crate::node::helper::{InitRequest, Role};
 use crate::node::namespaces::{Namespaces, Wanted};
 use crate::node::spawner::{self, PidNamespace};
@@ -54,8 +55,12 @@ impl Runtime {
         if let (Some(network), Some(inside)) = (namespaces.network(), inside) {
             sandbox.address = self.network.attach(&sandbox.id, network, &inside).await?;
         }
+        let namespaces = Arc::new(namespaces);
+        if !sandbox.host_network && filter::is_possible() {
+            filter::apply(Arc::clone(&namespaces), filter::TRACKING.to_owned()).await?;
+        }
         sandbox.ready = Mutex::new(Some(Ready {
-            namespaces: Arc::new(namespaces),
+            namespaces,
             shared_pids,
         }));
         let id = sandbox.id.clone();

@@ -5,13 +5,17 @@ use std::time::{Duration, Instant};
 
 use fixtures::machines::DEVICE_C;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
-use kube::api::{DeleteParams, LogParams, PostParams};
+use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use testbed::local::kubelet::{KubeletSettings, TopologyScope};
+use testbed::local::net::KUBERNETES_SERVICE;
 use testbed::local::{LocalCluster, NodeHandle};
+use testbed::node::control::Target;
+use testbed::node::filter;
 
 use super::harness::kubectl;
 
@@ -131,6 +135,128 @@ pub(super) async fn daemon_sets_run_on_every_worker(cluster: &LocalCluster) {
     api.delete("everywhere", &DeleteParams::foreground())
         .await
         .unwrap();
+}
+
+pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster) {
+    assert!(filter::is_possible(), "nft is missing: install nftables");
+    let node = cluster.node("worker-0").unwrap();
+    let proxy = ["/usr/local/bin/kubectl", "proxy", "--address=0.0.0.0"];
+    for (name, command) in [
+        ("caller", ["/bin/sleep", "infinity"].as_slice()),
+        ("server", &proxy),
+    ] {
+        let mut pod = pod(name, node, command, 1);
+        pod.metadata.labels = Some([("app".to_owned(), name.to_owned())].into());
+        create(cluster, pod).await;
+    }
+    let address = async |name| {
+        let pod = until(cluster, name, "runs", |pod| phase(pod) == "Running").await;
+        pod.status.unwrap().pod_ip.unwrap()
+    };
+    address("caller").await;
+    let server = address("server").await;
+    let connects = async |expected: bool, host: &str, port: &str| {
+        let caller = Target::new("default", "caller", "main");
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let command = ["/bin/connect", host, port, "1"];
+            let output = node.runtime().exec(&caller, &command, DEADLINE).unwrap();
+            if (output.exit_code == 0) == expected {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{host}:{port}: {output:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let policies: Api<NetworkPolicy> = Api::default_namespaced(cluster.client());
+    let set = async |app: &str, rules: Value| {
+        let mut spec = json!({"podSelector": {"matchLabels": {"app": app}}});
+        spec.as_object_mut()
+            .unwrap()
+            .extend(rules.as_object().unwrap().clone());
+        let policy = json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": app},
+            "spec": spec,
+        });
+        let params = PatchParams::apply("test").force();
+        let policy = Patch::Apply(policy);
+        policies.patch(app, &params, &policy).await.unwrap();
+    };
+    let api_server = KUBERNETES_SERVICE.to_string();
+    connects(true, &api_server, "443").await;
+    connects(true, &server, "8001").await;
+    let watch = [
+        "/usr/local/bin/kubectl",
+        "get",
+        "configmaps",
+        "--watch",
+        "--output=name",
+    ];
+    let binding = [
+        "create",
+        "clusterrolebinding",
+        "watcher",
+        "--clusterrole=view",
+        "--serviceaccount=default:default",
+    ];
+    kubectl(cluster, &binding);
+    let mut watcher = pod("watcher", node, &watch, 1);
+    watcher.metadata.labels = Some([("app".to_owned(), "caller".to_owned())].into());
+    create(cluster, watcher).await;
+    address("watcher").await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
+    let tells = async |name: &str| {
+        let map = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        maps.create(&PostParams::default(), &map).await.unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let log = pods(cluster).logs("watcher", &LogParams::default()).await;
+            let log = log.unwrap();
+            if log.contains(&format!("configmap/{name}")) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "no word of {name}: {log}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        maps.delete(name, &DeleteParams::default()).await.unwrap();
+    };
+    tells("first").await;
+
+    set("caller", json!({"policyTypes": ["Egress"]})).await;
+    connects(false, &api_server, "443").await;
+    connects(false, &server, "8001").await;
+    // as policies name the API server's port
+    let egress = json!([{"ports": [{"port": 6443, "protocol": "TCP"}]}]);
+    set(
+        "caller",
+        json!({"policyTypes": ["Ingress", "Egress"], "egress": egress}),
+    )
+    .await;
+    connects(true, &api_server, "443").await;
+    connects(false, &server, "8001").await;
+    // nobody but the API server says anything on a connection that was open before there was a policy
+    tells("later").await;
+    policies
+        .delete("caller", &DeleteParams::default())
+        .await
+        .unwrap();
+    connects(true, &server, "8001").await;
+
+    set("server", json!({})).await;
+    connects(false, &server, "8001").await;
+    let from = json!([{"podSelector": {"matchLabels": {"app": "caller"}}}]);
+    let ingress = json!([{"from": from, "ports": [{"port": 8001, "protocol": "TCP"}]}]);
+    set("server", json!({"ingress": ingress})).await;
+    connects(true, &server, "8001").await;
+    policies
+        .delete("server", &DeleteParams::default())
+        .await
+        .unwrap();
+    for name in ["caller", "server", "watcher"] {
+        delete(cluster, name).await;
+    }
 }
 
 pub(super) async fn restarted_kubelet_has_its_new_settings_and_its_containers_live_on(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use apiserver::{Running, Server};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher::{Config as WatchConfig, watcher};
 use kube::runtime::{WatchStreamExt as _, wait};
@@ -56,19 +56,20 @@ impl Cluster {
             root_ca: server.ca.clone(),
             ..options
         };
+        let controllers = controllers::start(client.clone(), options);
+        for name in nodes {
+            add_node(&client, name).await;
+        }
+        // afterwards, so that the scheduler's first look has all nodes
+        let scheduler =
+            default_scheduler::start(client.clone(), default_scheduler::Options::default());
         let cluster = Self {
-            _controllers: controllers::start(client.clone(), options),
-            _scheduler: default_scheduler::start(
-                client.clone(),
-                default_scheduler::Options::default(),
-            ),
+            _controllers: controllers,
+            _scheduler: scheduler,
             _kubelet: kubelet(&client),
             client,
             server,
         };
-        for name in nodes {
-            cluster.add_node(name).await;
-        }
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
             Api::namespaced(cluster.client.clone(), "default");
         until(&accounts, "default", |found| found.is_some()).await;
@@ -84,26 +85,7 @@ impl Cluster {
 
     /// Adds a Ready node.
     pub(super) async fn add_node(&self, name: &str) {
-        let api: Api<Node> = Api::all(self.client.clone());
-        let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
-        make(&api, node).await;
-        let amounts = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
-        let ready = json!({
-            "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
-            "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
-        });
-        let status =
-            json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}});
-        api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
-            .await
-            .unwrap();
-        // the real taint of new nodes is taken off by the node lifecycle controller, or was never there
-        until(&api, name, |node| {
-            let spec = node.and_then(|node| node.spec.as_ref());
-            spec.and_then(|spec| spec.taints.as_ref())
-                .is_none_or(Vec::is_empty)
-        })
-        .await;
+        add_node(&self.client, name).await;
     }
 
     /// Objects of a kind in the namespace of the tests.
@@ -114,19 +96,42 @@ impl Cluster {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Messages of the events about an object with a reason.
+    /// Messages of the events about an object with a reason, once there is one: events are written after what they tell of.
     pub(super) async fn told(&self, name: &str, reason: &str) -> Vec<String> {
-        let api: Api<Event> = self.api();
-        let list = api.list(&ListParams::default()).await.unwrap();
-        list.items
-            .into_iter()
-            .filter(|event| {
-                event.involved_object.name.as_deref() == Some(name)
-                    && event.reason.as_deref() == Some(reason)
-            })
-            .filter_map(|event| event.message)
-            .collect()
+        let ours = |event: &&Event| {
+            event.involved_object.name.as_deref() == Some(name)
+                && event.reason.as_deref() == Some(reason)
+        };
+        let events = until_all(&self.api::<Event>(), "", |events| {
+            events.iter().any(|event| ours(&event))
+        })
+        .await;
+        let told = events.iter().filter(ours);
+        told.filter_map(|event| event.message.clone()).collect()
     }
+}
+
+async fn add_node(client: &Client, name: &str) {
+    let api: Api<Node> = Api::all(client.clone());
+    let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
+    make(&api, node).await;
+    let amounts = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
+        "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let status =
+        json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}});
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+    // the real taint of new nodes is taken off by the node lifecycle controller, or was never there
+    until(&api, name, |node| {
+        let spec = node.and_then(|node| node.spec.as_ref());
+        spec.and_then(|spec| spec.taints.as_ref())
+            .is_none_or(Vec::is_empty)
+    })
+    .await;
 }
 
 /// Creates an object from JSON.

@@ -20,6 +20,7 @@ use crate::embedded::node::rewrite::Paths;
 use crate::embedded::node::status::Role;
 use crate::node::images::Resolved;
 use crate::node::logs::LogFile;
+use crate::node::programs::sleep;
 
 /// Where programs are looked up.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -59,7 +60,7 @@ impl Prepared {
         let mut argv = argv.to_vec();
         let program = match self.program(name) {
             Ok(program) => program,
-            Err(error) => match (images::without_shell(&argv), self.program("/bin/sleep")) {
+            Err(error) => match (sleep::without_shell(&argv), self.program("/bin/sleep")) {
                 (Some(words), Ok(program)) => {
                     argv = words;
                     program

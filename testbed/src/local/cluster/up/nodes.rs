@@ -1,5 +1,6 @@
 //! What is written down for the nodes before they start.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Error;
@@ -12,6 +13,9 @@ use crate::local::root::{self, Root};
 use crate::local::supervise::protocol::Start;
 use crate::local::sysfs;
 use crate::node::spec::{Image, NodeSpec};
+
+/// User of the stack's image. On OpenShift its pods name none, and must not be root.
+const STACK_USER: u32 = 65532;
 
 /// Writes hardware, roots, keys and specifications of all nodes.
 pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
@@ -79,9 +83,22 @@ fn node_spec(spec: &ClusterSpec, node: &NodeHandle, index: usize) -> NodeSpec {
         pod_gateway: net::pod_gateway(index),
         pod_prefix: POD_PREFIX,
         node_address: node.address(),
-        images: [(api::names::STACK_REPOSITORY.to_owned(), stack_image(spec))].into(),
+        images: images(spec),
         host_path_overrides: overrides,
     }
+}
+
+/// What a node has: the stack, and the same programs as an image of an administrator's choice, which run as root there.
+fn images(spec: &ClusterSpec) -> BTreeMap<String, Image> {
+    let stack = stack_image(spec);
+    let exporter = Image {
+        user: None,
+        ..stack.clone()
+    };
+    BTreeMap::from([
+        (api::names::STACK_REPOSITORY.to_owned(), stack),
+        (api::names::EXPORTER_REPOSITORY.to_owned(), exporter),
+    ])
 }
 
 /// The image of the stack: programs of the workspace under the paths that the real image has them at. What is not built
@@ -102,6 +119,7 @@ fn stack_image(spec: &ClusterSpec) -> Image {
         ("/bin/sleep", built("numaresources-testbed")),
         ("/bin/cat", built("numaresources-testbed")),
         ("/bin/touch", built("numaresources-testbed")),
+        ("/bin/connect", built("numaresources-testbed")),
         ("/bin/numacell", built("numaresources-testbed")),
         ("/bin/deviceplugin", built("numaresources-testbed")),
         ("/usr/local/bin/kubectl", spec.assets.kubectl.clone()),
@@ -112,7 +130,7 @@ fn stack_image(spec: &ClusterSpec) -> Image {
             .filter(|(_, program)| program.is_file())
             .map(|(path, program)| (PathBuf::from(path), program))
             .collect(),
-        user: None,
+        user: Some(STACK_USER),
         entrypoint: vec!["/pause".to_owned()],
     }
 }

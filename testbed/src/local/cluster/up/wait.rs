@@ -67,11 +67,14 @@ pub(super) async fn wait_for_nodes(
     let mut labelled = vec![false; cluster.nodes().len()];
     let mut announced = vec![false; cluster.nodes().len()];
     loop {
-        let nodes = api
-            .list(&ListParams::default())
-            .await
-            .map_err(|source| api_error("list the nodes", source))?
-            .items;
+        let nodes = match api.list(&ListParams::default()).await {
+            Ok(nodes) => nodes.items,
+            Err(source) => {
+                pause_after("list the nodes", source, deadline).await?;
+                check_parts(cluster)?;
+                continue;
+            }
+        };
         let mut waiting = Vec::new();
         for (index, handle) in cluster.nodes().iter().enumerate() {
             let object = nodes
@@ -82,8 +85,14 @@ pub(super) async fn wait_for_nodes(
                 continue;
             };
             if !labelled[index] {
-                label(&api, handle).await?;
-                labelled[index] = true;
+                match label(&api, handle).await {
+                    Ok(()) => labelled[index] = true,
+                    Err(source) => {
+                        pause_after("label a node", source, deadline).await?;
+                        waiting.push(format!("{} has no labels", handle.name()));
+                        continue;
+                    }
+                }
             }
             let problem = handle
                 .unreadiness(object, 0)
@@ -122,7 +131,7 @@ fn startup_taint(node: &Node) -> Option<String> {
         .map(|taint| format!("still has the taint {}", taint.key))
 }
 
-async fn label(api: &Api<Node>, node: &NodeHandle) -> Result<(), Error> {
+async fn label(api: &Api<Node>, node: &NodeHandle) -> kube::Result<()> {
     let labels: serde_json::Map<String, serde_json::Value> = node
         .plan()
         .labels
@@ -131,16 +140,22 @@ async fn label(api: &Api<Node>, node: &NodeHandle) -> Result<(), Error> {
         .collect();
     let patch = serde_json::json!({ "metadata": { "labels": labels } });
     api.patch(node.name(), &PatchParams::default(), &Patch::Merge(&patch))
-        .await
-        .map_err(|source| api_error("label a node", source))?;
+        .await?;
     Ok(())
 }
 
-fn api_error(action: &str, source: kube::Error) -> Error {
-    Error::Api {
-        action: action.to_owned(),
-        source: Box::new(source),
+/// A busy machine's API server may fail to answer while the cluster starts, so only the deadline makes that an error, and a refusal.
+async fn pause_after(action: &str, source: kube::Error, deadline: Instant) -> Result<(), Error> {
+    let refused = matches!(&source, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429);
+    if refused || Instant::now() > deadline {
+        return Err(Error::Api {
+            action: action.to_owned(),
+            source: Box::new(source),
+        });
     }
+    tracing::debug!(error = %source, "Cannot {action} yet");
+    tokio::time::sleep(LOOK).await;
+    Ok(())
 }
 
 /// An error when any process of the cluster has ended: none is meant to.

@@ -2,18 +2,17 @@
 //!
 //! A [`Disturbance`] is one thing that goes wrong for a while and then is put right again. [`Faults::inflict`] makes it happen; a
 //! [`Schedule`] is a series of them, written down or drawn from a seed, that [`Faults::play`] makes happen in time.
-//! What a cluster cannot do (a real API server knows no rules, a cluster without node handles kills no process) is an error of its own,
-//! so that a scenario can be skipped for it.
+//! What a cluster cannot do (a real API server knows no rules, a real kubelet lets nobody into the place of its socket) is an error of its
+//! own; [`Faults::reaches`] tells before, so that a scenario can be skipped for it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use apiserver::faults::Faults as ApiFaults;
 pub use apiserver::faults::{Fault, Rule, Selector, WatchEnd};
 use futures::FutureExt as _;
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -23,17 +22,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 
-use super::node::SimulatedNode;
 use crate::node::control::{Signal, Target};
 
+pub mod nodes;
+pub mod process;
 pub mod schedule;
 pub mod socket;
 
+pub use nodes::NodeFaults;
+use process::ApiServerProcess;
 pub use schedule::{Schedule, Step, Targets};
 use socket::{SocketFault, SocketProxy};
 
 /// Who holds a lease that was taken away.
-const THIEF: &str = "numaresources-testbed-fault";
+pub const THIEF: &str = "numaresources-testbed-fault";
 
 /// A process of a pod, by its container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +151,9 @@ pub enum Error {
         #[source]
         source: Failed,
     },
+    /// The process of the API server did not end, or did not start again.
+    #[error("cannot restart the API server")]
+    Process(#[source] Failed),
     /// The lease could not be written.
     #[error("cannot take lease {name}")]
     Lease {
@@ -166,91 +171,25 @@ pub enum Error {
 /// Why a node handle could not do something.
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// What has to be known of nodes to disturb them; the handles of both lanes can offer it.
-pub trait NodeFaults: Send + Sync {
-    /// Whether there is a node of that name.
-    fn knows(&self, node: &str) -> bool;
-    /// Sends a signal to a running container.
-    fn signal<'a>(
-        &'a self,
-        node: &'a str,
-        target: &'a Target,
-        signal: Signal,
-    ) -> BoxFuture<'a, Result<(), Failed>>;
-    /// Stops the kubelet; containers live on.
-    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
-    /// Starts the stopped kubelet as it was.
-    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
-    /// Ends the service of the podresources socket with all its connections. The answer is where on this machine another server can take
-    /// its place.
-    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>>;
-    /// Serves the podresources socket again.
-    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+/// A part of a cluster that can be disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// What its API server answers.
+    ApiServer,
+    /// Processes and kubelets of its nodes.
+    Nodes,
+    /// The podresources sockets of its nodes.
+    PodResources,
 }
 
-/// The simulated nodes of a cluster, as long as it lives: to know its faults keeps nobody from taking it down.
-#[derive(Clone, Debug)]
-pub struct SimulatedNodes(Weak<[SimulatedNode]>);
-
-impl SimulatedNodes {
-    /// These nodes.
-    pub fn new(nodes: &Arc<[SimulatedNode]>) -> Self {
-        Self(Arc::downgrade(nodes))
-    }
-
-    /// The nodes, and which of them has that name.
-    fn find(&self, name: &str) -> Result<(Arc<[SimulatedNode]>, usize), Failed> {
-        let gone = || Box::new(Error::NoNode(name.to_owned())) as Failed;
-        let nodes = self.0.upgrade().ok_or_else(gone)?;
-        let index = nodes.iter().position(|node| node.name() == name);
-        Ok((nodes, index.ok_or_else(gone)?))
-    }
-}
-
-impl NodeFaults for SimulatedNodes {
-    fn knows(&self, node: &str) -> bool {
-        self.find(node).is_ok()
-    }
-
-    fn signal<'a>(
-        &'a self,
-        node: &'a str,
-        target: &'a Target,
-        signal: Signal,
-    ) -> BoxFuture<'a, Result<(), Failed>> {
-        Box::pin(async move {
-            let (nodes, index) = self.find(node)?;
-            Ok(nodes[index].signal(target, signal)?)
-        })
-    }
-
-    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
-        Box::pin(async move {
-            let (nodes, index) = self.find(node)?;
-            nodes[index].stop_kubelet();
-            Ok(())
-        })
-    }
-
-    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
-        Box::pin(async move {
-            let (nodes, index) = self.find(node)?;
-            Ok(nodes[index].start_kubelet().await?)
-        })
-    }
-
-    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {
-        Box::pin(async move {
-            let (nodes, index) = self.find(node)?;
-            Ok(nodes[index].stop_podresources().await)
-        })
-    }
-
-    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
-        Box::pin(async move {
-            let (nodes, index) = self.find(node)?;
-            Ok(nodes[index].start_podresources().await?)
-        })
+impl Part {
+    /// What is done to it, after "can".
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::ApiServer => "disturb its API server",
+            Self::Nodes => "disturb its nodes",
+            Self::PodResources => "disturb the podresources sockets of its nodes",
+        }
     }
 }
 
@@ -259,6 +198,8 @@ impl NodeFaults for SimulatedNodes {
 pub struct Faults {
     client: Client,
     api: Option<ApiFaults>,
+    /// The API server where it is a process and not ours.
+    process: Option<ApiServerProcess>,
     nodes: Option<Arc<dyn NodeFaults>>,
     /// Kubelets that something is done to; nothing else is done to them meanwhile.
     busy: Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>,
@@ -288,20 +229,40 @@ impl Faults {
         Self {
             client,
             api,
+            process: None,
             nodes,
             busy: Arc::default(),
         }
     }
 
+    /// With an API server that can be ended and started.
+    #[must_use]
+    pub fn with_process(mut self, process: ApiServerProcess) -> Self {
+        self.process = Some(process);
+        self
+    }
+
+    /// Whether a part of the cluster can be disturbed at all.
+    pub fn reaches(&self, part: Part) -> bool {
+        match part {
+            Part::ApiServer => self.api.is_some(),
+            Part::Nodes => self.nodes.is_some(),
+            Part::PodResources => self
+                .nodes
+                .as_ref()
+                .is_some_and(|nodes| nodes.lends_podresources()),
+        }
+    }
+
     /// The rules of the API server, where it is ours.
     pub fn api(&self) -> Result<&ApiFaults, Error> {
-        let unsupported = Error::Unsupported("disturb its API server");
+        let unsupported = Error::Unsupported(Part::ApiServer.verb());
         self.api.as_ref().ok_or(unsupported)
     }
 
     fn nodes(&self, node: &str) -> Result<&dyn NodeFaults, Error> {
         let nodes = self.nodes.as_deref();
-        let nodes = nodes.ok_or(Error::Unsupported("disturb its nodes"))?;
+        let nodes = nodes.ok_or(Error::Unsupported(Part::Nodes.verb()))?;
         if nodes.knows(node) {
             Ok(nodes)
         } else {
@@ -337,13 +298,7 @@ impl Faults {
                 self.api()?.compact();
                 Ok(0)
             }
-            Disturbance::Outage => {
-                let api = self.api()?;
-                api.down().await;
-                over.await;
-                api.up().await;
-                Ok(0)
-            }
+            Disturbance::Outage => self.outage(over).await,
             Disturbance::LoseLease { namespace, name } => self.take_lease(namespace, name).await,
             Disturbance::Kill { process } => self.signal(process, Signal::Kill, "kill").await,
             Disturbance::Stop { process } => {
@@ -357,6 +312,20 @@ impl Faults {
             }
             Disturbance::PodResources { node, fault } => self.spoil(node, *fault, over).await,
         }
+    }
+
+    async fn outage(&self, over: impl Future<Output = ()>) -> Result<u64, Error> {
+        if let Some(process) = &self.process {
+            process.stop().await.map_err(Error::Process)?;
+            over.await;
+            process.start().await.map_err(Error::Process)?;
+        } else {
+            let api = self.api()?;
+            api.down().await;
+            over.await;
+            api.up().await;
+        }
+        Ok(0)
     }
 
     /// Another disturbance of the same kubelet waits until this is dropped.
@@ -375,6 +344,9 @@ impl Faults {
         over: impl Future<Output = ()>,
     ) -> Result<u64, Error> {
         let nodes = self.nodes(node)?;
+        if !nodes.lends_podresources() {
+            return Err(Error::Unsupported(Part::PodResources.verb()));
+        }
         let _alone = self.alone(node).await;
         let socket = nodes.stop_podresources(node).await;
         let socket = socket.map_err(failed(node, "end its podresources service"))?;

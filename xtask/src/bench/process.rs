@@ -1,44 +1,35 @@
-//! An exporter as a process, and what the kernel says about it.
+//! A program that is measured, and what the kernel says about it.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 
 /// What `/proc` counts time in: ticks a second, the same on every Linux.
 const TICKS: u32 = 100;
 
-/// A running exporter; it ends with this value.
-pub(super) struct Exporter {
+/// A running program; it ends with this value.
+pub(super) struct Measured {
     child: Child,
+    log: PathBuf,
 }
 
-impl Exporter {
-    /// Starts `program` for a node, with what all measurements have in common and what `further` adds.
-    pub(super) fn start(
-        program: &Path,
-        log: &Path,
-        node: &str,
-        further: impl FnOnce(&mut Command),
-    ) -> anyhow::Result<Self> {
-        let mut command = Command::new(program);
-        command
-            .env("NODE_NAME", node)
-            .args([
-                "--podreadiness=false",
-                "--topology-manager-policy=single-numa-node",
-                "--topology-manager-scope=container",
-            ])
+impl Measured {
+    /// Starts `command`, with what it says going to `log`.
+    pub(super) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+        let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(log)?);
-        further(&mut command);
-        let child = command
+            .stderr(file)
             .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Self { child })
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self {
+            child,
+            log: log.to_owned(),
+        })
     }
 
     /// Processor time used so far.
@@ -60,10 +51,21 @@ impl Exporter {
             let value = line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?;
             value.trim().parse::<f64>().ok()
         });
-        let Some(kilobytes) = kilobytes else {
-            bail!("the exporter has ended: see its log");
-        };
+        let kilobytes = kilobytes.with_context(|| self.has_ended())?;
         Ok(kilobytes * 1024.0 / 1e6)
+    }
+
+    /// An error if it has ended.
+    pub(super) fn check(&mut self) -> anyhow::Result<()> {
+        ensure!(self.child.try_wait()?.is_none(), "{}", self.has_ended());
+        Ok(())
+    }
+
+    fn has_ended(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(10)..].join("\n");
+        format!("what is measured has ended; the end of its log:\n{end}")
     }
 
     fn read(&self, file: &str) -> anyhow::Result<String> {
@@ -72,7 +74,7 @@ impl Exporter {
     }
 }
 
-impl Drop for Exporter {
+impl Drop for Measured {
     fn drop(&mut self) {
         // Both fail only when it has ended by itself.
         drop(self.child.kill());

@@ -1,0 +1,341 @@
+//! Who may read what a daemon serves: the API server is asked who a token is of (`TokenReview`) and what that user may do
+//! (`SubjectAccessReview`), as the Kubernetes components do for all but their health endpoints (scheduler.md 7.9).
+//!
+//! Answers are kept for ten seconds. Client certificates are not looked at: whoever has only one of them is anonymous.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Client;
+use kube::api::{Api, PostParams};
+
+/// What everybody may read unless something else is asked for.
+pub const OPEN_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+/// How long an answer of the API server holds.
+const HOLDS: Duration = Duration::from_secs(10);
+/// Most answers of a kind that are kept.
+const KEPT: usize = 1024;
+/// Members may do everything without being looked up.
+const MASTERS: &str = "system:masters";
+
+/// Lets requests through whose sender may make them.
+pub struct Guard {
+    client: Client,
+    open: Vec<String>,
+    users: Answers<String, UserInfo>,
+    rights: Answers<(String, String, String), bool>,
+}
+
+/// Why a request is not let through.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("Unauthorized")]
+    Unknown,
+    #[error("forbidden: User {user:?} cannot {verb} path {path:?}")]
+    Forbidden {
+        user: String,
+        verb: String,
+        path: String,
+    },
+    #[error("the API server does not say who may read this")]
+    Unanswered(#[from] kube::Error),
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let code = match self {
+            Self::Unknown => StatusCode::UNAUTHORIZED,
+            Self::Forbidden { .. } => StatusCode::FORBIDDEN,
+            Self::Unanswered(ref error) => {
+                tracing::warn!(%error, "Nobody can be authorized");
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        };
+        (code, format!("{self}\n")).into_response()
+    }
+}
+
+impl Guard {
+    /// Asks by way of `client`, except about `open` paths, which everybody may read; a `*` at the end of one stands for anything.
+    pub fn new(client: Client, open: Vec<String>) -> Self {
+        Self {
+            client,
+            open,
+            users: Answers::default(),
+            rights: Answers::default(),
+        }
+    }
+
+    /// The router behind this guard.
+    pub fn before(self, router: Router) -> Router {
+        router.layer(from_fn_with_state(Arc::new(self), check))
+    }
+
+    fn is_open(&self, path: &str) -> bool {
+        self.open.iter().any(|open| match open.strip_suffix('*') {
+            Some(beginning) => path.starts_with(beginning),
+            None => path == open,
+        })
+    }
+
+    async fn let_through(
+        &self,
+        verb: &str,
+        path: &str,
+        token: Option<&str>,
+    ) -> Result<(), Refusal> {
+        if self.is_open(path) {
+            return Ok(());
+        }
+        let user = match token {
+            Some(token) => self.user(token).await?,
+            None => UserInfo {
+                username: Some("system:anonymous".to_owned()),
+                groups: Some(vec!["system:unauthenticated".to_owned()]),
+                ..UserInfo::default()
+            },
+        };
+        if self.may(&user, verb, path).await? {
+            return Ok(());
+        }
+        Err(Refusal::Forbidden {
+            user: user.username.unwrap_or_default(),
+            verb: verb.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    async fn user(&self, token: &str) -> Result<UserInfo, Refusal> {
+        if let Some(user) = self.users.get(&token.to_owned()) {
+            return Ok(user);
+        }
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                ..TokenReviewSpec::default()
+            },
+            ..TokenReview::default()
+        };
+        let reviews = Api::<TokenReview>::all(self.client.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        let status = answer.status.unwrap_or_default();
+        match status.user {
+            Some(user) if status.authenticated == Some(true) => {
+                self.users.keep(token.to_owned(), user.clone());
+                Ok(user)
+            }
+            // a token may become good the next moment: this is not kept
+            _ => Err(Refusal::Unknown),
+        }
+    }
+
+    async fn may(&self, user: &UserInfo, verb: &str, path: &str) -> Result<bool, Refusal> {
+        if user.groups.iter().flatten().any(|group| group == MASTERS) {
+            return Ok(true);
+        }
+        let name = user.username.clone().unwrap_or_default();
+        let question = (name, verb.to_owned(), path.to_owned());
+        if let Some(answer) = self.rights.get(&question) {
+            return Ok(answer);
+        }
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: user.username.clone(),
+                groups: user.groups.clone(),
+                uid: user.uid.clone(),
+                extra: user.extra.clone(),
+                non_resource_attributes: Some(NonResourceAttributes {
+                    path: Some(path.to_owned()),
+                    verb: Some(verb.to_owned()),
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let reviews = Api::<SubjectAccessReview>::all(self.client.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        self.rights.keep(question, allowed);
+        Ok(allowed)
+    }
+}
+
+async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let verb = request.method().as_str().to_ascii_lowercase();
+    let (path, token) = (request.uri().path().to_owned(), token(&request));
+    match guard.let_through(&verb, &path, token.as_deref()).await {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// The bearer token of a request.
+fn token(request: &Request) -> Option<String> {
+    let value = request
+        .headers()
+        .get(header::AUTHORIZATION)?
+        .to_str()
+        .ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
+}
+
+/// Answers that still hold.
+#[derive(Debug)]
+struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K, V> Default for Answers<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: std::hash::Hash + Eq, V: Clone> Answers<K, V> {
+    fn get(&self, question: &K) -> Option<V> {
+        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, answer) = answers.get(question)?;
+        (since.elapsed() < HOLDS).then(|| answer.clone())
+    }
+
+    fn keep(&self, question: K, answer: V) {
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= KEPT {
+            answers.retain(|_, (since, _)| since.elapsed() < HOLDS);
+        }
+        // whoever asks more than that is answered as slowly as the API server
+        if answers.len() < KEPT {
+            answers.insert(question, (Instant::now(), answer));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
+    use axum::routing::get;
+    use kube::client::Body as KubeBody;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// An API server that knows the tokens `reader`, `other` and `master`, and lets the user of the first read `/metrics`. Counts what it is asked.
+    fn guarded(asked: &Arc<AtomicUsize>) -> Router {
+        let asked = Arc::clone(asked);
+        let service = tower::service_fn(move |request: axum::http::Request<KubeBody>| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            async move {
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let review: Value = serde_json::from_slice(&body).expect("JSON");
+                let answer = answer(&path, review);
+                let response = axum::http::Response::new(KubeBody::from(answer.into_bytes()));
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let open = OPEN_PATHS.map(str::to_owned).to_vec();
+        Guard::new(Client::new(service, "default"), open).before(
+            Router::new()
+                .route("/metrics", get(|| async { "numbers" }))
+                .route("/healthz", get(|| async { "ok" })),
+        )
+    }
+
+    fn answer(path: &str, mut review: Value) -> String {
+        if path.ends_with("tokenreviews") {
+            let token = review["spec"]["token"].as_str().unwrap_or_default();
+            let groups = if token == "master" {
+                vec![MASTERS]
+            } else {
+                vec![]
+            };
+            let known = ["reader", "other", "master"].contains(&token);
+            review["status"] = json!({
+                "authenticated": known,
+                "user": {"username": token, "groups": groups},
+            });
+        } else {
+            let spec = &review["spec"];
+            let about = &spec["nonResourceAttributes"];
+            let allowed =
+                spec["user"] == "reader" && *about == json!({"path": "/metrics", "verb": "get"});
+            review["status"] = json!({"allowed": allowed});
+        }
+        review.to_string()
+    }
+
+    async fn ask(router: &Router, path: &str, authorization: Option<&str>) -> u16 {
+        let mut request = Request::builder().uri(path);
+        if let Some(value) = authorization {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        let request = request.body(Body::empty()).expect("request");
+        let response = router.clone().oneshot(request).await.expect("answer");
+        response.status().as_u16()
+    }
+
+    #[rstest]
+    #[case::reader("/metrics", Some("Bearer reader"), 200)]
+    #[case::scheme_in_any_case("/metrics", Some("bearer  reader"), 200)]
+    #[case::master("/metrics", Some("Bearer master"), 200)]
+    #[case::somebody_else("/metrics", Some("Bearer other"), 403)]
+    #[case::nobody("/metrics", None, 403)]
+    #[case::wrong_token("/metrics", Some("Bearer guessed"), 401)]
+    #[case::other_scheme("/metrics", Some("Basic reader"), 403)]
+    #[case::health_is_for_everybody("/healthz", None, 200)]
+    #[tokio::test]
+    async fn only_who_may_is_let_through(
+        #[case] path: &str,
+        #[case] authorization: Option<&str>,
+        #[case] status: u16,
+    ) {
+        let router = guarded(&Arc::default());
+        assert_eq!(ask(&router, path, authorization).await, status);
+    }
+
+    #[tokio::test]
+    async fn an_answer_holds_for_a_while_and_a_wrong_token_is_asked_about_each_time() {
+        let asked = Arc::default();
+        let router = guarded(&asked);
+        for _ in 0..3 {
+            assert_eq!(ask(&router, "/metrics", Some("Bearer reader")).await, 200);
+        }
+        assert_eq!(asked.swap(0, Ordering::SeqCst), 2);
+        for _ in 0..3 {
+            assert_eq!(ask(&router, "/metrics", Some("Bearer guessed")).await, 401);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_let_through_while_the_api_server_does_not_answer() {
+        let service = tower::service_fn(|_: axum::http::Request<KubeBody>| async {
+            let mut response = axum::http::Response::new(KubeBody::from(Vec::new()));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            Ok::<_, Infallible>(response)
+        });
+        let guard = Guard::new(Client::new(service, "default"), vec!["/open/*".to_owned()]);
+        let router = guard.before(
+            Router::new()
+                .route("/metrics", get(|| async { "numbers" }))
+                .route("/open/door", get(|| async { "in" })),
+        );
+        assert_eq!(ask(&router, "/metrics", Some("Bearer reader")).await, 500);
+        assert_eq!(ask(&router, "/open/door", None).await, 200);
+    }
+}

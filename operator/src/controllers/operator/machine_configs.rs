@@ -1,0 +1,240 @@
+//! The legacy SELinux policy on the machines of a pool, by a machine configuration, and the state of the pools (operator.md 4.4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use api::openshift::machine_config::{
+    ConfigurationSource, MachineConfig, MachineConfigPool as Machines, UPDATED,
+};
+use api::operator::v1::{MachineConfigPool, NumaResourcesOperator, NumaResourcesOperatorStatus};
+use api::{labels, names};
+use apply::Cause;
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::{Resource as _, ResourceExt as _};
+use manifests::rte::machine_config::machine_config;
+use manifests::to_value;
+
+use crate::conditions::Outcome;
+use crate::context::Context;
+use crate::node_groups::Pool;
+use crate::node_groups::selectors;
+
+/// When to look again at a pool that is updating, should no event come first.
+const UPDATING_AGAIN: Duration = Duration::from_mins(1);
+
+/// The machine configurations are not what they should be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The pool would not take the machine configuration in.
+    #[error(
+        "machine config {config:?} labels does not match the machine config pool {pool:?} machine config selector"
+    )]
+    Labels { config: String, pool: String },
+    /// A call failed.
+    #[error(transparent)]
+    Apply(#[from] apply::Error),
+    /// The machine configuration could not be deleted.
+    #[error("failed to delete machine config {0:?}")]
+    Delete(String, #[source] Cause),
+}
+
+/// How the pools are.
+pub(super) struct Pools {
+    /// Names of those that are paused, sorted.
+    pub(super) paused: BTreeSet<String>,
+    /// What is to be waited for, if anything.
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// Brings the machine configurations to what the pools ask for, and tells how far the pools are.
+pub(super) async fn sync(
+    cr: &NumaResourcesOperator,
+    pools: &[Pool],
+    context: &Context,
+    fresh: &mut NumaResourcesOperatorStatus,
+) -> Result<Pools, Error> {
+    let mut paused = BTreeSet::new();
+    for (pool, machines) in machines_of(pools) {
+        if machines.spec.paused {
+            tracing::info!(pool = %pool.name, "Machine config pool is paused");
+            paused.insert(pool.name.clone());
+        } else if machines.spec.machine_config_selector.is_none() {
+            tracing::warn!(pool = %pool.name, "Machine config pool has no machine config selector");
+        } else if pool.custom_selinux_policy {
+            install(cr, pool, machines, context).await?;
+        } else {
+            remove(&names::machine_config(&cr.name_any(), &pool.name), context).await?;
+        }
+    }
+    fresh.machineconfigpools = Vec::new();
+    for (pool, machines) in machines_of(pools) {
+        fresh
+            .machineconfigpools
+            .push(status(pool, machines, context));
+        if !paused.contains(&pool.name) && !is_updated(cr, pool, machines) {
+            let outcome = Some(Outcome::Progressing {
+                message: format!("{} is updating", pool.name),
+                again_after: UPDATING_AGAIN,
+            });
+            return Ok(Pools { paused, outcome });
+        }
+    }
+    for (status, pool) in fresh.machineconfigpools.iter_mut().zip(pools) {
+        status.config = Some(pool.config.clone());
+    }
+    Ok(Pools {
+        paused,
+        outcome: None,
+    })
+}
+
+fn machines_of(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &Machines)> {
+    let all = pools.iter();
+    all.filter_map(|pool| pool.machines.as_ref().map(|machines| (pool, machines)))
+}
+
+async fn install(
+    cr: &NumaResourcesOperator,
+    pool: &Pool,
+    machines: &Machines,
+    context: &Context,
+) -> Result<(), Error> {
+    let name = names::machine_config(&cr.name_any(), &pool.name);
+    let selector = machines.spec.machine_config_selector.clone();
+    let selector = selector.unwrap_or_default();
+    let wanted = selector.match_labels.clone().unwrap_or_default();
+    let labels = if wanted.is_empty() {
+        BTreeMap::from([(labels::MACHINE_CONFIG_ROLE.to_owned(), pool.name.clone())])
+    } else {
+        wanted
+    };
+    if !selectors::matches(&selector, &labels) {
+        return Err(Error::Labels {
+            config: name,
+            pool: pool.name.clone(),
+        });
+    }
+    let mut object = to_value(&machine_config(&name, labels));
+    if let Some(owner) = apply::controller_reference(cr) {
+        apply::set_owner(&mut object, &owner);
+    }
+    context.applier.apply(&object).await?;
+    Ok(())
+}
+
+async fn remove(name: &str, context: &Context) -> Result<(), Error> {
+    let api: Api<MachineConfig> = Api::all(context.client.clone());
+    let failed = |error: kube::Error| Error::Delete(name.to_owned(), error.into());
+    // to read costs less than to delete in vain, and leaves no trace in an audit
+    if api.get_metadata_opt(name).await.map_err(failed)?.is_none() {
+        return Ok(());
+    }
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => {
+            tracing::info!(machineconfig = %name, "deleted");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Whether a pool has what it should have: our configuration where it is wanted, and none where it is not, on every machine.
+fn is_updated(cr: &NumaResourcesOperator, pool: &Pool, machines: &Machines) -> bool {
+    let Some(status) = &machines.status else {
+        return !pool.custom_selinux_policy;
+    };
+    let name = names::machine_config(&cr.name_any(), &pool.name);
+    let has_it = |source: &ConfigurationSource| source.name == name;
+    let listed = status.configuration.source.iter().any(has_it);
+    listed == pool.custom_selinux_policy && status.condition(UPDATED) != Some("False")
+}
+
+fn status(pool: &Pool, machines: &Machines, context: &Context) -> MachineConfigPool {
+    let status = machines.status.as_ref();
+    let conditions = status.filter(|_| context.forwards_pool_conditions);
+    MachineConfigPool {
+        name: pool.name.clone(),
+        conditions: conditions
+            .map(|status| status.conditions.clone())
+            .unwrap_or_default(),
+        config: None,
+    }
+}
+
+/// Deletes machine configurations of pools that are no longer asked for.
+pub(super) async fn collect_garbage(
+    cr: &NumaResourcesOperator,
+    pools: &[Pool],
+    context: &Context,
+) -> Result<(), Error> {
+    let expected: BTreeSet<String> = pools
+        .iter()
+        .map(|pool| names::machine_config(&cr.name_any(), &pool.name))
+        .collect();
+    let api: Api<MachineConfig> = Api::all(context.client.clone());
+    let found = api.list_metadata(&ListParams::default()).await;
+    let found = found.map_err(|error| Error::Delete("*".into(), error.into()))?;
+    let uid = cr.meta().uid.as_deref();
+    for object in found.items {
+        let mut owners = object.owner_references().iter();
+        let owned = owners.any(|owner| Some(owner.uid.as_str()) == uid);
+        let name = object.name_any();
+        if owned && !expected.contains(&name) {
+            remove(&name, context).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::operator::v1::NumaResourcesOperatorSpec;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pool(custom: bool, status: &Value) -> (Pool, Machines) {
+        let machines: Machines = serde_json::from_value(
+            json!({"metadata": {"name": "worker"}, "spec": {}, "status": status}),
+        )
+        .unwrap();
+        let group = serde_json::from_value(json!({
+            "poolName": "worker",
+            "annotations": {api::annotations::SELINUX_POLICY: if custom { "custom" } else { "" }},
+        }))
+        .unwrap();
+        let all = [machines.clone()];
+        let selected = crate::node_groups::machine_pools::select(&[group], &all).unwrap();
+        (selected.pools[0].clone(), machines)
+    }
+
+    fn having(sources: &[&str], updated: &str) -> Value {
+        let sources: Vec<Value> = sources.iter().map(|name| json!({"name": name})).collect();
+        json!({"configuration": {"source": sources}, "conditions": [{"type": "Updated", "status": updated}]})
+    }
+
+    const OURS: &str = "51-numaresourcesoperator-worker";
+
+    #[rstest]
+    #[case::nothing_wanted(false, having(&["00-worker"], "True"), true)]
+    #[case::not_gone_yet(false, having(&["00-worker", OURS], "True"), false)]
+    #[case::gone_but_not_everywhere(false, having(&["00-worker"], "False"), false)]
+    #[case::nobody_says(false, having(&[], "Unknown"), true)]
+    #[case::no_status_nothing_wanted(false, Value::Null, true)]
+    #[case::not_there_yet(true, having(&["00-worker"], "True"), false)]
+    #[case::there_but_not_everywhere(true, having(&[OURS], "False"), false)]
+    #[case::there(true, having(&[OURS], "True"), true)]
+    #[case::no_status(true, Value::Null, false)]
+    fn pool_is_updated_when_its_machines_have_what_is_wanted(
+        #[case] custom: bool,
+        #[case] status: Value,
+        #[case] expected: bool,
+    ) {
+        let cr =
+            NumaResourcesOperator::new(names::OPERATOR_CR, NumaResourcesOperatorSpec::default());
+        let (pool, machines) = pool(custom, &status);
+        assert_eq!(is_updated(&cr, &pool, &machines), expected);
+    }
+}

@@ -1,0 +1,114 @@
+//! Events about the two resources: one whenever their conditions begin to say something else, so that `kubectl describe` tells the story.
+//!
+//! The original has none (operator.md 8, 10). Both resources are cluster-wide, so their Events are in the namespace `default`.
+
+use api::conditions::{AVAILABLE, DEGRADED, PROGRESSING};
+use apply::Cause;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+use crate::conditions::Outcome;
+use crate::context::Context;
+
+/// What every Event says was being done.
+const ACTION: &str = "Reconcile";
+/// Longest note that the API server takes, bytes.
+const LONGEST_NOTE: usize = 1024;
+/// A controller whose failures show in no condition failed.
+const REASON_KUBELET_CONFIG: &str = "FailedKubeletConfigSync";
+
+/// Tells of an outcome that the conditions do not tell of yet.
+pub(crate) async fn tell<K>(
+    controller: &'static str,
+    object: &K,
+    conditions: &[Condition],
+    outcome: &Outcome,
+    context: &Context,
+) where
+    K: Resource<DynamicType = ()>,
+{
+    let (kind, condition) = match outcome {
+        Outcome::Available => (EventType::Normal, AVAILABLE),
+        Outcome::Progressing { .. } => (EventType::Normal, PROGRESSING),
+        Outcome::Invalid { .. } | Outcome::Failed { .. } => (EventType::Warning, DEGRADED),
+    };
+    let (reason, message) = (outcome.reason(condition), outcome.message());
+    let is_told = conditions.iter().any(|told| {
+        told.type_ == condition
+            && told.status == "True"
+            && told.reason == reason
+            && told.message == message
+    });
+    if !is_told {
+        publish(controller, object, kind, reason, message, context).await;
+    }
+}
+
+/// Tells that the settings of kubelets cannot be handed on.
+pub(crate) async fn tell_of_kubelet_config<K>(
+    controller: &'static str,
+    object: &K,
+    message: &str,
+    context: &Context,
+) where
+    K: Resource<DynamicType = ()>,
+{
+    let kind = EventType::Warning;
+    publish(
+        controller,
+        object,
+        kind,
+        REASON_KUBELET_CONFIG,
+        message,
+        context,
+    )
+    .await;
+}
+
+/// Writes an Event. One that cannot be written is lost: the conditions and the log have the same.
+async fn publish<K>(
+    controller: &'static str,
+    object: &K,
+    type_: EventType,
+    reason: &str,
+    message: &str,
+    context: &Context,
+) where
+    K: Resource<DynamicType = ()>,
+{
+    let reporter = Reporter {
+        controller: controller.into(),
+        instance: Some(context.instance.clone()),
+    };
+    let event = Event {
+        type_,
+        reason: reason.into(),
+        note: (!message.is_empty()).then(|| shortened(message).into()),
+        action: ACTION.into(),
+        secondary: None,
+    };
+    // a recorder that lives on would count a second message of one reason as the first one again
+    let recorder = Recorder::new(context.client.clone(), reporter);
+    if let Err(error) = recorder.publish(&event, &object.object_ref(&())).await {
+        context.metrics.lost_events.inc();
+        tracing::warn!(reason, error = %daemon::log::chain(&Cause::from(error)), "Event lost");
+    }
+}
+
+/// As much of a text as a note can have.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_NOTE)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_end_where_the_api_server_wants_and_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let long = format!("a{}", "\u{e9}".repeat(LONGEST_NOTE));
+        assert_eq!(shortened(&long).len(), LONGEST_NOTE - 1);
+    }
+}

@@ -1,0 +1,180 @@
+//! The operator's permissions beside what it asks for from its start to its end. On the embedded server, which records what its
+//! authorizers decide.
+
+use std::collections::BTreeSet;
+
+use api::operator::v1::NumaResourcesOperator;
+use api::scheduler::v1::NumaResourcesScheduler;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
+use kube::api::{Api, DeleteParams};
+use serde_json::json;
+use testbed::api_server::Decision;
+use testbed::openshift::Flavour;
+use testbed::rights::{self, Demand, Findings, Right};
+
+use crate::cluster::NAMESPACE;
+use crate::exporters::CR;
+use crate::installation::{Installation, SCHEDULER_CR, others};
+
+const LEADER_ELECTION: &str = "operator.md 6.7: leader election role (configmaps, leases, events)";
+const DEMANDED: [Demand; 7] = [
+    Demand {
+        line: LEADER_ELECTION,
+        verbs: &["patch"],
+        groups: &[""],
+        resources: &["configmaps"],
+    },
+    Demand {
+        line: LEADER_ELECTION,
+        verbs: &["delete", "list", "patch", "watch"],
+        groups: &["coordination.k8s.io"],
+        resources: &["leases"],
+    },
+    Demand {
+        line: LEADER_ELECTION,
+        verbs: &["create", "patch"],
+        groups: &[""],
+        resources: &["events"],
+    },
+    Demand {
+        line: "operator.md 6.7: networkpolicies create/delete/list/update/watch",
+        verbs: &["delete"],
+        groups: &["networking.k8s.io"],
+        resources: &["networkpolicies"],
+    },
+    Demand {
+        line: "operator.md 6.7: MCO kubeletconfigs, machineconfigpools get/list/watch",
+        verbs: &["get"],
+        groups: &["machineconfiguration.openshift.io"],
+        resources: &["kubeletconfigs", "machineconfigpools"],
+    },
+    // clusters that check owners (OwnerReferencesPermissionEnforcement) ask for it when an owned object is made
+    Demand {
+        line: "operator.md 6.7: kubeletconfigs/finalizers update",
+        verbs: &["update"],
+        groups: &["machineconfiguration.openshift.io"],
+        resources: &["kubeletconfigs/finalizers"],
+    },
+    Demand {
+        line: "operator.md 6.7: both CRs /status get/patch/update, /finalizers update",
+        verbs: &["get", "update"],
+        groups: &["nodetopology.openshift.io"],
+        resources: &[
+            "numaresourcesoperators/finalizers",
+            "numaresourcesoperators/status",
+            "numaresourcesschedulers/finalizers",
+            "numaresourcesschedulers/status",
+        ],
+    },
+];
+
+/// What the roles of the operator's account say.
+async fn granted(installation: &Installation) -> BTreeSet<Right> {
+    let client = &installation.cluster.client;
+    let cluster_roles: Api<ClusterRole> = Api::all(client.clone());
+    let role = cluster_roles
+        .get("numaresources-manager-role")
+        .await
+        .unwrap();
+    let mut rights = Right::all_of(&role.rules.unwrap(), None);
+    let roles: Api<Role> = installation.cluster.namespaced();
+    for name in [
+        "numaresources-manager-role",
+        "numaresources-leader-election-role",
+    ] {
+        let role = roles.get(name).await.unwrap();
+        rights.extend(Right::all_of(&role.rules.unwrap(), Some(NAMESPACE)));
+    }
+    rights
+}
+
+/// What an operator asked for, and what it may do.
+struct Life {
+    decisions: Vec<Decision>,
+    granted: BTreeSet<Right>,
+    handed_on: BTreeSet<Right>,
+}
+
+/// An operator installs, follows changes, mends what others break, removes what is dropped, and stops.
+async fn life(flavour: Option<Flavour>) -> Life {
+    let mut installation = Installation::new(flavour).await;
+    let granted = granted(&installation).await;
+    let client = installation.cluster.client.clone();
+    installation.cluster.record_decisions();
+    installation.cluster.start_operator(&[]);
+    let course = async {
+        installation.order().await;
+        installation.is_available().await;
+        let installed = installation.objects().await;
+
+        // without owners nothing is as it should be
+        installation.disown().await;
+        installation.becomes(&installed).await;
+
+        let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
+        let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
+        let excluded = json!([{"namespace": "a", "name": "b"}]);
+        let changed = json!({"spec": {"logLevel": "Trace", "podExcludes": excluded}});
+        installation.cluster.merge(&operators, CR, changed).await;
+        let changed = json!({"spec": {"logLevel": "Trace"}});
+        installation
+            .cluster
+            .merge(&schedulers, SCHEDULER_CR, changed)
+            .await;
+        let dropped = json!({"spec": {"nodeGroups": [{"poolName": "numa-b"}]}});
+        installation.cluster.merge(&operators, CR, dropped).await;
+        installation.has_no("numaresourcesoperator-numa-a").await;
+        installation.is_available().await;
+
+        let handed_on = handed_on(&installation).await;
+        let at_once = DeleteParams::default();
+        operators.delete(CR, &at_once).await.unwrap();
+        schedulers.delete(SCHEDULER_CR, &at_once).await.unwrap();
+        handed_on
+    };
+    let handed_on = tokio::select! {
+        handed_on = course => handed_on,
+        () = others(client.clone()) => unreachable!("it goes on for ever"),
+    };
+    assert_eq!(installation.cluster.stop(), Some(0));
+    Life {
+        decisions: installation.cluster.decisions(),
+        granted,
+        handed_on,
+    }
+}
+
+/// What the operands' roles say: who grants a right has to have it.
+async fn handed_on(installation: &Installation) -> BTreeSet<Right> {
+    let client = &installation.cluster.client;
+    let cluster_roles: Api<ClusterRole> = Api::all(client.clone());
+    let roles: Api<Role> = installation.cluster.namespaced();
+    let mut rights = BTreeSet::new();
+    for name in ["rte", "topology-aware-scheduler"] {
+        let role = cluster_roles.get(name).await.unwrap();
+        rights.extend(Right::all_of(&role.rules.unwrap(), None));
+    }
+    for name in ["rte", "topology-aware-scheduler-leader-elect"] {
+        let role = roles.get(name).await.unwrap();
+        rights.extend(Right::all_of(&role.rules.unwrap(), Some(NAMESPACE)));
+    }
+    rights
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permissions_are_what_is_used_handed_on_or_demanded() {
+    let plain = life(None).await;
+    let openshift = life(Some(Flavour::Openshift)).await;
+    assert_eq!(plain.granted, openshift.granted);
+    let mut decisions = plain.decisions;
+    decisions.extend(openshift.decisions);
+    let own = plain
+        .granted
+        .difference(&plain.handed_on)
+        .cloned()
+        .collect();
+    assert_eq!(
+        rights::compare(&own, &decisions, &DEMANDED),
+        Findings::default()
+    );
+}

@@ -1,0 +1,85 @@
+//! What a killed operator leaves half-done, and what the next one makes of it. On the embedded server, which can hold requests.
+
+use api::names;
+use futures::stream::{self, StreamExt as _};
+use rstest::rstest;
+use testbed::faults::{Fault, Rule, Selector};
+use testbed::openshift::Flavour;
+
+use crate::cluster::NAMESPACE;
+use crate::installation::{Installation, Objects, others};
+
+/// Clusters that are tried at the same time.
+const AT_ONCE: usize = 4;
+/// A killed operator would leave its lease behind for a while.
+const WITHOUT_LEASE: [&str; 1] = ["-leader-elect=false"];
+
+/// The writes of the operator.
+fn writes() -> Selector {
+    let account = names::OPERATOR_SERVICE_ACCOUNT;
+    Selector::default()
+        .user(&format!("system:serviceaccount:{NAMESPACE}:{account}"))
+        .verbs(&["create", "update", "patch", "delete"])
+}
+
+/// An installation that nothing disturbs: how many writes it takes, and what there is then.
+async fn undisturbed(flavour: Option<Flavour>) -> (u64, Objects) {
+    let mut trial = Installation::new(flavour).await;
+    let faults = trial.cluster.faults().await;
+    let faults = faults.api().unwrap();
+    let count = faults.add(Rule::new(writes(), Fault::Delay { milliseconds: 0 }));
+    trial.cluster.start_operator(&WITHOUT_LEASE);
+    trial.order().await;
+    let installed = tokio::select! {
+        () = trial.is_available() => trial.objects().await,
+        () = others(trial.cluster.client.clone()) => unreachable!("it goes on for ever"),
+    };
+    (faults.hits(count), installed)
+}
+
+/// An installation in which this write and all after it do not reach the server until the operator is killed and started anew. False
+/// when it took fewer writes this time and was done already.
+async fn killed_before(write: u64, flavour: Option<Flavour>, expected: &Objects) -> bool {
+    let mut trial = Installation::new(flavour).await;
+    let faults = trial.cluster.faults().await;
+    let faults = faults.api().unwrap();
+    let hang = Rule::new(writes(), Fault::Hang { milliseconds: None }).skip(write - 1);
+    let hang = faults.add(hang);
+    trial.cluster.start_operator(&WITHOUT_LEASE);
+    trial.order().await;
+    let client = trial.cluster.client.clone();
+    let course = async {
+        let was_struck = tokio::select! {
+            () = faults.struck(hang, 1) => true,
+            () = trial.is_available() => false,
+        };
+        trial.cluster.kill();
+        faults.remove(hang);
+        trial.cluster.start_operator(&WITHOUT_LEASE);
+        trial.becomes(expected).await;
+        was_struck
+    };
+    tokio::select! {
+        was_struck = course => was_struck,
+        () = others(client) => unreachable!("it goes on for ever"),
+    }
+}
+
+#[rstest]
+#[case::kubernetes(None)]
+#[case::openshift(Some(Flavour::Openshift))]
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_between_any_two_writes_ends_as_if_nothing_had_happened(
+    #[case] flavour: Option<Flavour>,
+) {
+    let (writes, expected) = undisturbed(flavour).await;
+    assert!(writes > 20, "{writes} writes are no installation");
+    let struck: Vec<bool> = stream::iter(1..=writes)
+        .map(|write| killed_before(write, flavour, &expected))
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    // the three controllers run side by side: a status may be patched once more or once less
+    let spared = struck.iter().filter(|&&was_struck| !was_struck).count();
+    assert!(spared <= 3, "{spared} of {writes} were not killed");
+}

@@ -1,0 +1,95 @@
+//! What the operator does when nothing is to be done. On the embedded server, which counts requests.
+
+use api::operator::v1::NumaResourcesOperator;
+use kube::api::{Api, PostParams};
+use rstest::rstest;
+use serde_json::json;
+use testbed::faults::{Fault, Rule, Selector};
+use testbed::lane::Lane;
+use testbed::openshift::Flavour;
+
+use crate::cluster::{Cluster, NAMESPACE};
+use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
+
+/// Groups in which the operator writes, but for the one of its lease.
+const GROUPS: [&str; 9] = [
+    "",
+    "apps",
+    "apiextensions.k8s.io",
+    "events.k8s.io",
+    "machineconfiguration.openshift.io",
+    "networking.k8s.io",
+    "nodetopology.openshift.io",
+    "rbac.authorization.k8s.io",
+    "security.openshift.io",
+];
+const RECONCILIATIONS: u64 = 100;
+
+/// Its requests in a group, with these verbs.
+fn its(group: &str, verbs: &[&str]) -> Selector {
+    let account = api::names::OPERATOR_SERVICE_ACCOUNT;
+    let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
+    Selector {
+        group: Some(group.to_owned()),
+        ..Selector::default()
+    }
+    .user(&user)
+    .verbs(verbs)
+}
+
+/// A rule that counts and changes nothing.
+fn counted(select: Selector) -> Rule {
+    Rule::new(select, Fault::Delay { milliseconds: 0 })
+}
+
+#[rstest]
+#[case::kubernetes(None)]
+#[case::openshift(Some(Flavour::Openshift))]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_reconciliations_without_a_change_write_nothing(
+    #[case] flavour: Option<Flavour>,
+) {
+    let cluster = Cluster::start_with(Lane::Embedded, flavour).await;
+    let crs: Api<NumaResourcesOperator> = Api::all(cluster.client.clone());
+    let pools = json!({"nodeGroups": [{"poolName": "numa-a"}, {"poolName": "numa-b"}]});
+    crs.create(&PostParams::default(), &cr(&pools))
+        .await
+        .unwrap();
+    make_ready(&cluster, DS_A).await;
+    make_ready(&cluster, DS_B).await;
+    cluster
+        .condition(&crs, CR, conditions, ("Available", "Available", ""))
+        .await;
+
+    let faults = cluster.faults().await;
+    let faults = faults.api().unwrap();
+    let resource = Selector {
+        resource: Some("numaresourcesoperators".to_owned()),
+        ..its("nodetopology.openshift.io", &["get"])
+    };
+    let reconciliations = faults.add(counted(resource));
+    let touch = async |moment: u64| {
+        let annotations = json!({"metadata": {"annotations": {"touched": moment.to_string()}}});
+        cluster.merge(&crs, CR, annotations).await;
+    };
+    // what was written last is read once more, as it is not known yet to be right
+    for moment in 1..=2 {
+        touch(moment).await;
+        faults.struck(reconciliations, moment).await;
+    }
+    let writes = ["create", "update", "patch", "delete"];
+    let rules: Vec<_> = GROUPS
+        .iter()
+        .map(|group| faults.add(counted(its(group, &writes))))
+        .collect();
+    let before = faults.hits(reconciliations);
+    // a reconciliation is known to be over when the next begins
+    for moment in 1..=RECONCILIATIONS + 1 {
+        touch(before + moment).await;
+        faults.struck(reconciliations, before + moment).await;
+    }
+    for rule in rules {
+        let status = faults.remove(rule).unwrap();
+        assert_eq!(status.hits, 0, "{status:?}");
+    }
+}

@@ -1,0 +1,158 @@
+//! What the zones of a node would have left if some of its pods gave way (scheduler.md 6).
+//!
+//! An NRT may tell in which zone each container is. Only what is known to become free is added: what a pod holds that no NRT accounts
+//! for yet stays charged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nrt::placement::{self, Container};
+use topology::mask::ZoneId;
+use topology::request::{Pod as Request, Qos};
+use topology::resource::Resources;
+
+use super::{Cache, Entry, View, is_zoned};
+use crate::pod::{Pod, PodKey};
+
+/// What pods hold, by zone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held(pub(super) BTreeMap<PodKey, Zones>);
+
+/// Amounts by zone.
+pub(super) type Zones = BTreeMap<ZoneId, Resources>;
+
+/// Why it cannot be told what would be left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The victims hold something, but nobody knows where.
+    #[error("no resources to add, cannot process eviction simulation")]
+    NothingToAdd,
+    /// Pods are gone whose zones are still told to be taken: they may be room enough.
+    #[error("pods that are gone are still accounted for")]
+    NotReleased,
+    /// More would be left than there is.
+    #[error("resource release request exceeds NUMA allocatable")]
+    ExceedsAllocatable,
+}
+
+impl Cache {
+    /// Whether pods of a node are gone but no NRT has shown yet what they leave.
+    pub fn awaits_release(&self, node: &str) -> bool {
+        self.entries.get(node).is_some_and(Entry::awaits_release)
+    }
+
+    /// The view of a node if `victims` were gone and `guests` were there. Without a placement the victims change nothing.
+    ///
+    /// # Errors
+    /// When the placement does not tell what the victims hold.
+    pub fn suppose(
+        &self,
+        node: &str,
+        victims: &[&Pod],
+        guests: &[Arc<Request>],
+    ) -> Result<View, Error> {
+        let Some(entry) = self.entries.get(node) else {
+            return Ok(View::Absent);
+        };
+        let (Some(base), Some(View::Fresh(_))) = (&entry.base, &entry.view) else {
+            return Ok(self.view(node).clone());
+        };
+        let holding: Vec<&Pod> = victims
+            .iter()
+            .copied()
+            .filter(|victim| {
+                victim.request.qos() == Qos::Guaranteed || victim.request.asks_for_devices()
+            })
+            .collect();
+        let base = &entry.with_released(base);
+        let is_told = self.settings.placement && !entry.held.0.is_empty();
+        if holding.is_empty() || !is_told {
+            return Ok(entry.compute_from(&self.settings, base, guests));
+        }
+        if entry.awaits_release() {
+            return Err(Error::NotReleased);
+        }
+        let mut base = base.clone();
+        let mut added = false;
+        let held = holding
+            .iter()
+            .filter(|victim| {
+                let tracked = entry.pods.get(&victim.key);
+                tracked.is_some_and(|tracked| tracked.uid == victim.uid && tracked.accounted)
+            })
+            .filter_map(|victim| entry.held.0.get(&victim.key))
+            .flatten();
+        for (id, amounts) in held {
+            let zones = &mut Arc::make_mut(&mut base.topology).zones;
+            let zone = zones.iter_mut().find(|zone| zone.id == *id);
+            let Some(zone) = zone else { continue };
+            for (name, amount) in amounts.iter() {
+                let Some(resource) = zone.resources.get_mut(name) else {
+                    continue;
+                };
+                resource.available += amount;
+                if resource.available > resource.allocatable {
+                    return Err(Error::ExceedsAllocatable);
+                }
+                added = true;
+            }
+        }
+        if !added {
+            return Err(Error::NothingToAdd);
+        }
+        Ok(entry.compute_from(&self.settings, &base, guests))
+    }
+}
+
+impl Entry {
+    /// Whether a pod is gone whose zones the base still tells to be taken.
+    fn awaits_release(&self) -> bool {
+        self.held.0.keys().any(|key| {
+            let tracked = self.pods.get(key);
+            !tracked.is_some_and(|tracked| tracked.accounted && tracked.lives())
+        })
+    }
+
+    /// Reads where the containers of the pods of `set` are. Empty if the NRT does not tell, or tells of others: those whose names are not
+    /// known any more count as well.
+    pub(super) fn read_placement(&self, keys: &[PodKey], set: &[bool]) -> Held {
+        let Some(topology) = self.base.as_ref().map(|base| &base.topology) else {
+            return Held::default();
+        };
+        let (in_pods, in_ghosts) = set.split_at(keys.len());
+        let Some(encoded) = topology
+            .placement
+            .as_ref()
+            .filter(|_| !in_ghosts.contains(&true))
+        else {
+            return Held::default();
+        };
+        let mut parts: BTreeMap<Container<'_>, (&PodKey, Resources)> = BTreeMap::new();
+        let included = keys.iter().zip(in_pods).filter(|(_, included)| **included);
+        for (key, pod) in included.filter_map(|(key, _)| Some((key, self.pods.get(key)?))) {
+            let zoned = |name: &_| is_zoned(topology, name);
+            for (container, part) in pod.request.exclusive_containers(zoned) {
+                let container = Container {
+                    namespace: &key.namespace,
+                    pod: &key.name,
+                    container: &container.name,
+                };
+                parts.insert(container, (key, part));
+            }
+        }
+        let mut held = Held::default();
+        match placement::decode(encoded, parts.keys().copied()) {
+            Err(error) => tracing::debug!(%error, "NUMA placement not used"),
+            Ok(placed) => {
+                for (container, node) in placed {
+                    let zone = u64::try_from(node).ok().and_then(ZoneId::new);
+                    if let (Some(zone), Some((key, part))) = (zone, parts.get(&container)) {
+                        let zones = held.0.entry((*key).clone()).or_default();
+                        zones.entry(zone).or_default().add(part);
+                    }
+                }
+            }
+        }
+        held
+    }
+}

@@ -1,0 +1,288 @@
+//! The volume plugins: VolumeRestrictions, NodeVolumeLimits, VolumeBinding, VolumeZone (scheduler.md 7.3).
+//!
+//! What does not depend on a node is worked out once for an attempt. Each plugin may find there that no node will do, for example because a
+//! claim does not exist.
+
+use std::collections::BTreeSet;
+
+use super::{Plugin, Rejection};
+use crate::cluster::{Cluster, Node, NodeState};
+use crate::pod::{self, Pod, PodKey};
+use crate::storage::{Claim, Storage};
+
+pub mod binding;
+mod limits;
+
+/// The volume plugins, in their default order.
+pub const PLUGINS: [Plugin; 4] = [
+    Plugin::VolumeRestrictions,
+    Plugin::NodeVolumeLimits,
+    Plugin::VolumeBinding,
+    Plugin::VolumeZone,
+];
+
+const READ_WRITE_ONCE_POD: &str = "ReadWriteOncePod";
+const IN_USE: &str = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
+const NO_DISK: &str = "node(s) had no available disk";
+const NO_ZONE: &str = "node(s) had no available volume zone";
+
+/// Labels of volumes and nodes that say where they are, each with the label of nodes that means the same.
+const ZONES: [(&str, &str); 4] = [
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.kubernetes.io/zone",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "topology.kubernetes.io/region",
+    ),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    (
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/region",
+    ),
+];
+
+/// What the plugins of a profile need to know of the volumes of a pod.
+pub struct Volumes<'a> {
+    cluster: &'a Cluster,
+    pod: &'a Pod,
+    wanted: &'a pod::Volumes,
+    /// A claim that only one pod may use is in use.
+    in_use: bool,
+    binding: Option<binding::Sought<'a>>,
+    /// Where the pod's volumes are.
+    zones: Vec<Zone<'a>>,
+}
+
+/// Where a volume is.
+struct Zone<'a> {
+    /// The label that says it.
+    label: &'static str,
+    /// The label of nodes that means the same.
+    alias: &'static str,
+    values: BTreeSet<&'a str>,
+}
+
+impl<'a> Volumes<'a> {
+    /// Prepares to examine nodes with those of `plugins` that look at volumes; nothing if the pod has none.
+    ///
+    /// # Errors
+    /// When no node will do.
+    pub fn new(
+        plugins: &[Plugin],
+        cluster: &'a Cluster,
+        pod: &'a Pod,
+    ) -> Result<Option<Self>, Rejection> {
+        let Some(wanted) = pod.volumes.as_deref() else {
+            return Ok(None);
+        };
+        let mut prepared = Self {
+            cluster,
+            pod,
+            wanted,
+            in_use: false,
+            binding: None,
+            zones: Vec::new(),
+        };
+        for plugin in plugins.iter().filter(|plugin| PLUGINS.contains(plugin)) {
+            prepared
+                .known()
+                .and_then(|()| prepared.prepare(*plugin))
+                .map_err(|reason| Rejection {
+                    everywhere: true,
+                    ..Rejection::unresolvable(*plugin, reason)
+                })?;
+        }
+        Ok(Some(prepared))
+    }
+
+    /// A pod whose objects are not known is not placed by guess.
+    fn known(&self) -> Result<(), String> {
+        let unknown: Vec<&str> = self
+            .storage()
+            .unknown_kinds()
+            .map(crate::storage::Kind::plural)
+            .collect();
+        if !self.wanted.need_objects() || unknown.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "volumes cannot be judged: {} could not be listed yet, see the scheduler's log",
+            unknown.join(" ")
+        ))
+    }
+
+    fn prepare(&mut self, plugin: Plugin) -> Result<(), String> {
+        match plugin {
+            Plugin::VolumeRestrictions => self.in_use = self.is_in_use()?,
+            Plugin::VolumeBinding => {
+                self.binding = binding::Sought::new(self.storage(), self.pod, self.wanted)?;
+            }
+            Plugin::VolumeZone => self.zones = self.find_zones()?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn storage(&self) -> &'a Storage {
+        self.cluster.storage()
+    }
+
+    /// Claims that the pod names itself.
+    fn named(&self) -> impl Iterator<Item = Result<&'a Claim, String>> {
+        let claims = self.wanted.named_claims();
+        claims.map(move |claim| claim_of(self.storage(), self.pod, &claim.name))
+    }
+
+    fn is_in_use(&self) -> Result<bool, String> {
+        let mut in_use = false;
+        for claim in self.named() {
+            let claim = claim?;
+            in_use |= claim
+                .access_modes
+                .iter()
+                .any(|mode| mode == READ_WRITE_ONCE_POD)
+                && self.cluster.is_claim_in_use(&claim.key);
+        }
+        Ok(in_use)
+    }
+
+    /// VolumeRestrictions on a node.
+    pub fn restrictions(&self, state: &NodeState) -> Result<(), Rejection> {
+        let plugin = Plugin::VolumeRestrictions;
+        let clashing = self.neighbours(state).find_map(|other| {
+            let there = other.volumes.as_ref()?;
+            let disks = &self.wanted.disks;
+            let clashes = |disk: &pod::Disk| there.disks.iter().any(|other| disk.clashes(other));
+            disks.iter().find(|disk| clashes(disk)).map(|_| &other.key)
+        });
+        if let Some(other) = clashing {
+            return Err(Rejection {
+                detail: Some(format!("pod {other} has the disk")),
+                ..Rejection::new(plugin, NO_DISK)
+            });
+        }
+        if self.in_use {
+            return Err(Rejection::new(plugin, IN_USE));
+        }
+        Ok(())
+    }
+
+    /// NodeVolumeLimits on a node.
+    pub fn limits(&self, node: &Node, state: &NodeState) -> Result<(), Rejection> {
+        limits::filter(
+            self.storage(),
+            (self.pod, self.wanted),
+            node,
+            self.neighbours(state),
+        )
+    }
+
+    /// VolumeBinding on a node.
+    pub fn binding(&self, node: &Node) -> Result<(), Rejection> {
+        let Some(sought) = &self.binding else {
+            return Ok(());
+        };
+        sought.decide(node).map(drop).map_err(|reasons| Rejection {
+            reasons: reasons.into_iter().map(Into::into).collect(),
+            ..Rejection::unresolvable(Plugin::VolumeBinding, "")
+        })
+    }
+
+    /// VolumeZone on a node.
+    pub fn zone(&self, node: &Node) -> Result<(), Rejection> {
+        let says_where = ZONES
+            .iter()
+            .any(|(label, _)| node.labels.contains_key(*label));
+        if !says_where {
+            return Ok(());
+        }
+        for zone in &self.zones {
+            let Zone {
+                label,
+                alias,
+                values,
+            } = zone;
+            let value = node.labels.get(*label).or_else(|| node.labels.get(*alias));
+            if !value.is_some_and(|value| values.contains(value.as_str())) {
+                let values: Vec<&str> = values.iter().copied().collect();
+                return Err(Rejection {
+                    detail: Some(format!("a volume is in {label} {}", values.join(", "))),
+                    ..Rejection::unresolvable(Plugin::VolumeZone, NO_ZONE)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn neighbours(&self, state: &NodeState) -> impl Iterator<Item = &'a Pod> {
+        let cluster = self.cluster;
+        let pods = state.pods.iter().filter_map(|key| cluster.pod(key));
+        pods.filter(|pod| pod.volumes.is_some())
+    }
+
+    fn find_zones(&self) -> Result<Vec<Zone<'a>>, String> {
+        let storage = self.storage();
+        let mut zones = Vec::new();
+        for claim in self.named() {
+            let claim = claim?;
+            if claim.volume.is_empty() {
+                if claim.class.is_empty() {
+                    return Err(
+                        "PersistentVolumeClaim had no pv name and storageClass name".to_owned()
+                    );
+                }
+                let class = storage.class(&claim.class).ok_or_else(|| {
+                    format!("storageclass.storage.k8s.io {:?} not found", claim.class)
+                })?;
+                if class.waits_for_consumer {
+                    continue;
+                }
+                return Err("PersistentVolume had no name".to_owned());
+            }
+            let volume = storage
+                .volume(&claim.volume)
+                .ok_or_else(|| format!("persistentvolume {:?} not found", claim.volume))?;
+            for (label, alias) in ZONES {
+                let values = volume.labels.get(label).and_then(|list| values(list));
+                zones.extend(values.map(|values| Zone {
+                    label,
+                    alias,
+                    values,
+                }));
+            }
+        }
+        Ok(zones)
+    }
+}
+
+/// The values of a label that may name several; nothing if one of them is empty.
+fn values(list: &str) -> Option<BTreeSet<&str>> {
+    let values: BTreeSet<&str> = list.split("__").map(str::trim).collect();
+    (!values.contains("")).then_some(values)
+}
+
+fn claim_of<'a>(storage: &'a Storage, pod: &Pod, name: &str) -> Result<&'a Claim, String> {
+    let key = PodKey {
+        namespace: pod.key.namespace.clone(),
+        name: name.to_owned(),
+    };
+    storage
+        .claim(&key)
+        .ok_or_else(|| format!("persistentvolumeclaim {name:?} not found"))
+}
+
+/// An ephemeral volume's claim must be the one that was made for this pod.
+fn check_owner(pod: &Pod, claim: &Claim) -> Result<(), String> {
+    if claim.controller.as_ref() == Some(&pod.uid) {
+        return Ok(());
+    }
+    Err(format!(
+        "PVC {} was not created for pod {} (pod is not owner)",
+        claim.key, pod.key
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! NodeVolumeLimits: how many volumes of a CSI driver a node can have attached.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{check_owner, claim_of};
+use crate::cluster::Node;
+use crate::filter::{Plugin, Rejection};
+use crate::pod::{self, Pod, PodKey};
+use crate::storage::{Claim, NodeDrivers, Source, Storage, driver_of, is_counted};
+
+const TOO_MANY: &str = "node(s) exceed max volume count";
+
+/// A volume as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Counted<'a> {
+    /// One that exists, by driver and handle.
+    Existing(&'a str, &'a str),
+    /// One that is yet to be made, by driver and claim.
+    Wanted(&'a str, &'a PodKey),
+}
+
+impl<'a> Counted<'a> {
+    fn driver(self) -> &'a str {
+        match self {
+            Self::Existing(driver, _) | Self::Wanted(driver, _) => driver,
+        }
+    }
+}
+
+/// Whether the node takes the pod's volumes beside those of its pods and those that are attached.
+pub(super) fn filter<'a>(
+    storage: &'a Storage,
+    (pod, volumes): (&'a Pod, &'a pod::Volumes),
+    node: &Node,
+    neighbours: impl Iterator<Item = &'a Pod>,
+) -> Result<(), Rejection> {
+    let plugin = Plugin::NodeVolumeLimits;
+    let drivers = storage.node(&node.name);
+    let refuse = |reason: String| Rejection::unresolvable(plugin, reason);
+    let mut new = BTreeSet::new();
+    for wanted in &volumes.claims {
+        let claim = claim_of(storage, pod, &wanted.name).map_err(|reason| {
+            refuse(format!(
+                "looking up PVC {}/{}: {reason}",
+                pod.key.namespace, wanted.name
+            ))
+        })?;
+        if wanted.is_ephemeral {
+            check_owner(pod, claim).map_err(refuse)?;
+        }
+        new.extend(counted(storage, claim, drivers));
+    }
+    new.extend(inline(volumes, drivers));
+    let Some(limits) = drivers.map(|drivers| &drivers.limits) else {
+        return Ok(());
+    };
+    if new.is_empty() || limits.is_empty() {
+        return Ok(());
+    }
+    let mut there = BTreeSet::new();
+    for other in neighbours {
+        let Some(volumes) = &other.volumes else {
+            continue;
+        };
+        for claim in &volumes.claims {
+            if let Ok(claim) = claim_of(storage, other, &claim.name) {
+                there.extend(counted(storage, claim, drivers));
+            }
+        }
+        there.extend(inline(volumes, drivers));
+    }
+    new.retain(|volume| !there.contains(volume));
+    for attachment in storage.attachments(&node.name) {
+        let volume = attachment.volume.as_ref();
+        let volume = volume.and_then(|name| storage.volume(name));
+        let source = volume.and_then(|volume| volume.source.as_ref());
+        if let Some(source) = source.filter(|source| source.plugin.is_none()) {
+            there.insert(Counted::Existing(&attachment.driver, &source.handle));
+        }
+    }
+    let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();
+    for volume in new {
+        *wanted.entry(volume.driver()).or_default() += 1;
+    }
+    for (driver, count) in wanted {
+        let Some(limit) = limits.get(driver) else {
+            continue;
+        };
+        let attached = there.iter().filter(|it| it.driver() == driver).count();
+        if (attached + count) as i64 > *limit {
+            return Err(Rejection {
+                detail: Some(format!(
+                    "{attached} of {limit} volumes of {driver} are attached, {count} more are wanted"
+                )),
+                ..Rejection::new(plugin, TOO_MANY)
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The volume of a claim, if a CSI driver attaches it to the node.
+fn counted<'a>(
+    storage: &'a Storage,
+    claim: &'a Claim,
+    node: Option<&NodeDrivers>,
+) -> Option<Counted<'a>> {
+    if let Some(volume) = storage.volume(&claim.volume) {
+        return existing(volume.source.as_ref()?, node);
+    }
+    let class = storage.class(&claim.class)?;
+    let driver = driver_of(&class.provisioner, node)?;
+    Some(Counted::Wanted(driver, &claim.key))
+}
+
+fn inline<'a>(
+    volumes: &'a pod::Volumes,
+    node: Option<&NodeDrivers>,
+) -> impl Iterator<Item = Counted<'a>> {
+    let volumes = volumes.inline.iter();
+    volumes.filter_map(move |source| existing(source, node))
+}
+
+fn existing<'a>(source: &'a Source, node: Option<&NodeDrivers>) -> Option<Counted<'a>> {
+    let is_served = source.plugin.is_none_or(|plugin| is_counted(plugin, node));
+    is_served.then_some(Counted::Existing(&source.driver, &source.handle))
+}

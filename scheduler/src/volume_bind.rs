@@ -1,0 +1,222 @@
+//! Having the volumes of a pod bound before the pod is: volumes that exist are given to their claims, and claims whose volumes are to be
+//! made are told for which node. Others do the rest, which the watches tell.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::pod::PodKey;
+use crate::retry::retried;
+use crate::storage::{self, BOUND_BY_CONTROLLER, Reservation, SELECTED_NODE, Storage};
+
+/// Why the volumes of a pod were not bound.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused a change or could not be reached.
+    #[error("cannot {what}{remedy}")]
+    Refused {
+        /// What was to be done.
+        what: String,
+        /// What helps, if that is known.
+        remedy: String,
+        /// The reason.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// Others did not do their part, or undid ours.
+    #[error("binding volumes: {0}")]
+    Undone(String),
+    /// Others did not do their part in time.
+    #[error("binding volumes: not bound within {0} s")]
+    Timeout(u64),
+}
+
+/// A change of one object.
+#[derive(Clone, Debug, PartialEq)]
+enum Change {
+    /// A volume is given to a claim.
+    Give { volume: String, patch: Value },
+    /// A claim is told its node.
+    Select { claim: PodKey, patch: Value },
+}
+
+/// Changes that make a reservation known, in its order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Changes(Vec<Change>);
+
+impl Changes {
+    /// Worked out while the objects are known. None if one of them is gone.
+    pub fn new(storage: &Storage, reservation: &Reservation) -> Option<Self> {
+        let mut changes = Vec::new();
+        for (name, key) in &reservation.volumes {
+            let (volume, claim) = (storage.volume(name)?, storage.claim(key)?);
+            let mut patch = json!({
+                "metadata": {"uid": volume.uid, "resourceVersion": volume.version.to_string()},
+                "spec": {"claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": key.namespace,
+                    "name": key.name,
+                    "uid": claim.uid,
+                }},
+            });
+            if volume.owner.is_none() {
+                patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
+            }
+            changes.push(Change::Give {
+                volume: name.clone(),
+                patch,
+            });
+        }
+        for key in &reservation.provisions {
+            let claim = storage.claim(key)?;
+            changes.push(Change::Select {
+                claim: key.clone(),
+                patch: json!({"metadata": {
+                    "uid": claim.uid,
+                    "resourceVersion": claim.version.to_string(),
+                    "annotations": {SELECTED_NODE: reservation.node},
+                }}),
+            });
+        }
+        Some(Self(changes))
+    }
+
+    /// Writes them; the versions of the written objects, in order. Nothing is taken back when one is refused: what was written is
+    /// found again by the next attempt.
+    ///
+    /// # Errors
+    /// When the API server refuses one, which it does when an object changed meanwhile.
+    pub async fn write(&self, client: &Client) -> Result<Vec<u64>, Error> {
+        let params = PatchParams::default();
+        let mut versions = Vec::new();
+        for change in &self.0 {
+            let written = match change {
+                Change::Give { volume, patch } => {
+                    let api: Api<PersistentVolume> = Api::all(client.clone());
+                    let patch = Patch::Merge(patch);
+                    let written = retried(|| api.patch(volume, &params, &patch)).await;
+                    written.map(|volume| volume.metadata.resource_version)
+                }
+                Change::Select { claim, patch } => {
+                    let api: Api<PersistentVolumeClaim> =
+                        Api::namespaced(client.clone(), &claim.namespace);
+                    let patch = Patch::Merge(patch);
+                    let written = retried(|| api.patch(&claim.name, &params, &patch)).await;
+                    written.map(|claim| claim.metadata.resource_version)
+                }
+            };
+            let version = written.map_err(|source| change.refused(source))?;
+            versions.push(storage::version(version.as_deref()));
+        }
+        Ok(versions)
+    }
+}
+
+impl Change {
+    fn refused(&self, source: kube::Error) -> Error {
+        let (what, kind) = match self {
+            Self::Give { volume, patch } => {
+                let claim = &patch["spec"]["claimRef"];
+                let part = |name: &str| claim[name].as_str().unwrap_or_default().to_owned();
+                let (namespace, name) = (part("namespace"), part("name"));
+                (
+                    format!("give persistentvolume {volume:?} to the claim {namespace}/{name}"),
+                    "persistentvolumes",
+                )
+            }
+            Self::Select { claim, .. } => (
+                format!("tell the persistentvolumeclaim {claim} its node"),
+                "persistentvolumeclaims",
+            ),
+        };
+        let is_forbidden = matches!(&source, kube::Error::Api(status) if status.code == 403);
+        let remedy = if is_forbidden {
+            format!(
+                " (the scheduler's account needs the verb patch on {kind}, as the ClusterRole system:volume-scheduler has it)"
+            )
+        } else {
+            String::new()
+        };
+        Error::Refused {
+            what,
+            remedy,
+            source: Box::new(source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::storage::{Claim, Object, Owner, Volume};
+    use crate::testing::mk_key;
+
+    fn mk_storage(owner: Option<Owner>) -> Storage {
+        let mut storage = Storage::default();
+        let volume = Volume {
+            name: "v".to_owned(),
+            uid: "volume-uid".to_owned(),
+            version: 7,
+            owner,
+            ..Volume::default()
+        };
+        let claim = Claim {
+            key: mk_key("ns", "c"),
+            uid: "claim-uid".to_owned(),
+            version: 8,
+            ..Claim::default()
+        };
+        storage.apply(mk_key("", "v"), Object::Volume(Box::new(volume)));
+        storage.apply(mk_key("ns", "c"), Object::Claim(Box::new(claim)));
+        storage
+    }
+
+    #[test]
+    fn a_volume_is_given_to_its_claim_only_as_it_was_seen() {
+        let reservation = Reservation {
+            node: "n".to_owned(),
+            volumes: vec![("v".to_owned(), mk_key("ns", "c"))],
+            provisions: Vec::new(),
+        };
+        let patch = |owner| match Changes::new(&mk_storage(owner), &reservation)
+            .unwrap()
+            .0
+            .remove(0)
+        {
+            Change::Give { patch, .. } => patch,
+            Change::Select { .. } => panic!("no claim changes"),
+        };
+        let fresh = patch(None);
+        assert_eq!(fresh["metadata"]["resourceVersion"], "7");
+        assert_eq!(fresh["metadata"]["uid"], "volume-uid");
+        assert_eq!(fresh["spec"]["claimRef"]["uid"], "claim-uid");
+        assert_eq!(fresh["metadata"]["annotations"][BOUND_BY_CONTROLLER], "yes");
+        // an administrator meant it for the claim: nobody may take it back
+        let meant = patch(Some(Owner {
+            claim: mk_key("ns", "c"),
+            uid: String::new(),
+        }));
+        assert!(meant["metadata"]["annotations"].is_null(), "{meant}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_when_a_change_is_forbidden() {
+        let change = Change::Select {
+            claim: mk_key("ns", "c"),
+            patch: Value::Null,
+        };
+        let status = |code| kube::Error::Api(Box::new(Status::failure("no", "").with_code(code)));
+        let text = change.refused(status(403)).to_string();
+        assert!(text.contains("persistentvolumeclaim ns/c"), "{text}");
+        assert!(
+            text.contains("verb patch on persistentvolumeclaims"),
+            "{text}"
+        );
+        let text = change.refused(status(409)).to_string();
+        assert!(!text.contains("verb"), "{text}");
+    }
+}

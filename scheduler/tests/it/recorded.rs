@@ -1,0 +1,262 @@
+//! Our filters and scores against a real kube-scheduler's: the same snapshot, the same verdict for the same reasons, the same scores. The corpus comes from `cargo xtask
+//! record scheduler`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use fs_err as fs;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
+use rstest::rstest;
+use scheduler::cache::{Cache, Settings};
+use scheduler::cluster::{Cluster, GroupKind, Node, labelled};
+use scheduler::filter::{Attempt, Filters, Plugin};
+use scheduler::pod::{Pod, PodKey};
+use scheduler::profile::Profile;
+use scheduler::score;
+use scheduler::storage::{self, Object, Stored};
+use scheduler_config::args::NodeResourceTopologyMatchArgs;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Fewest cases that are worth a claim.
+const CASES: usize = 200;
+
+/// A line of the corpus.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recorded {
+    case: String,
+    namespaces: Vec<Value>,
+    nodes: Vec<Value>,
+    pods: Vec<Value>,
+    #[serde(default)]
+    storage: Vec<Value>,
+    pod: Value,
+    node: String,
+    pinned_by: String,
+    reasons: Vec<String>,
+}
+
+impl Recorded {
+    /// Why our filters rule out the node.
+    fn judge(&self, plugin: &str) -> Vec<String> {
+        let mut cluster = cluster(&self.namespaces, &self.nodes, &self.pods);
+        for object in &self.storage {
+            let (key, object) = stored(object.clone());
+            cluster.storage_mut().apply(key, object);
+        }
+        let args = NodeResourceTopologyMatchArgs::default();
+        let cache = Cache::new(Settings::new(&args, [].into()));
+        let pod = read(&self.pod);
+        let plugins = [&self.pinned_by, plugin].map(|name| Plugin::from_name(name).unwrap());
+        let filters = Filters::from(&plugins[..]);
+        let state = cluster.node(&self.node).unwrap();
+        let attempt = Attempt::new(&filters, &cluster, &cache, &pod);
+        match attempt.examine(state.node.as_ref().unwrap(), state) {
+            Ok(()) => Vec::new(),
+            Err(rejection) => {
+                let reasons = rejection.reasons.into_iter();
+                reasons.map(std::borrow::Cow::into_owned).collect()
+            }
+        }
+    }
+}
+
+/// A line of the corpus of scores.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scored {
+    case: String,
+    plugin: String,
+    args: Value,
+    cluster_nodes: usize,
+    namespaces: Vec<Value>,
+    groups: Vec<Value>,
+    nodes: Vec<Value>,
+    pods: Vec<Value>,
+    pod: Value,
+    scores: BTreeMap<String, i64>,
+}
+
+impl Scored {
+    fn cluster(&self) -> Cluster {
+        let mut cluster = cluster(&self.namespaces, &self.nodes, &self.pods);
+        for number in self.nodes.len()..self.cluster_nodes {
+            cluster.apply_node(Node {
+                name: format!("of-others-{number}"),
+                ..Node::default()
+            });
+        }
+        for group in &self.groups {
+            let selector = &group["spec"]["selector"];
+            let labels = |labels: &Value| labelled(serde_json::from_value(labels.clone()).unwrap());
+            let (kind, selector) = match group["kind"].as_str().unwrap() {
+                "Service" => (GroupKind::Service, labels(selector)),
+                "ReplicationController" => (GroupKind::ReplicationController, labels(selector)),
+                "ReplicaSet" => (GroupKind::ReplicaSet, labels(&selector["matchLabels"])),
+                other => {
+                    assert_eq!(other, "StatefulSet");
+                    (GroupKind::StatefulSet, labels(&selector["matchLabels"]))
+                }
+            };
+            let key = PodKey {
+                namespace: group["metadata"]["namespace"].as_str().unwrap().to_owned(),
+                name: group["metadata"]["name"].as_str().unwrap().to_owned(),
+            };
+            cluster.apply_group(kind, key, selector);
+        }
+        cluster
+    }
+
+    /// What our plugin gives the nodes that kube-scheduler scored.
+    fn judge(&self) -> BTreeMap<String, i64> {
+        let config = json!({
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [{"pluginConfig": [{"name": self.plugin, "args": self.args}]}],
+        });
+        let config = scheduler_config::parse(&config.to_string()).unwrap();
+        let profile = Profile::new(&config.profiles[0]);
+        let plugins = profile.scores.iter().map(|weighted| &weighted.plugin);
+        let mut plugins = plugins.filter(|plugin| plugin.name() == self.plugin);
+        let cluster = self.cluster();
+        let nodes: Vec<_> = cluster
+            .nodes()
+            .filter(|(node, _)| self.scores.contains_key(&node.name))
+            .collect();
+        let args = NodeResourceTopologyMatchArgs::default();
+        let cache = Cache::new(Settings::new(&args, [].into()));
+        let scores = score::scores(
+            plugins.next().unwrap(),
+            &read(&self.pod),
+            &nodes,
+            &cluster,
+            &cache,
+        );
+        let names = nodes.iter().map(|(node, _)| node.name.clone());
+        names.zip(scores).collect()
+    }
+}
+
+fn cluster(namespaces: &[Value], nodes: &[Value], pods: &[Value]) -> Cluster {
+    let mut cluster = Cluster::new();
+    for namespace in namespaces {
+        let name = namespace["metadata"]["name"].as_str().unwrap().to_owned();
+        let labels = serde_json::from_value(namespace["metadata"]["labels"].clone()).unwrap();
+        cluster.apply_namespace(name, labels);
+    }
+    for node in nodes {
+        cluster.apply_node(Node::read(serde_json::from_value(node.clone()).unwrap()).unwrap());
+    }
+    for pod in pods {
+        cluster.apply_pod(read(pod));
+    }
+    cluster
+}
+
+fn stored(object: Value) -> (PodKey, Object) {
+    fn read<K: Stored>(object: Value) -> (PodKey, Object) {
+        storage::read::<K>(serde_json::from_value(object).unwrap()).unwrap()
+    }
+    match object["kind"].as_str().unwrap() {
+        "PersistentVolume" => read::<PersistentVolume>(object),
+        "PersistentVolumeClaim" => read::<PersistentVolumeClaim>(object),
+        "StorageClass" => read::<StorageClass>(object),
+        "CSINode" => read::<CSINode>(object),
+        "CSIDriver" => read::<CSIDriver>(object),
+        "CSIStorageCapacity" => read::<CSIStorageCapacity>(object),
+        other => {
+            assert_eq!(other, "VolumeAttachment");
+            read::<VolumeAttachment>(object)
+        }
+    }
+}
+
+fn read(pod: &Value) -> Pod {
+    Pod::read(serde_json::from_value(pod.clone()).unwrap()).unwrap()
+}
+
+#[rstest]
+#[case("NodeUnschedulable")]
+#[case("TaintToleration")]
+#[case("NodeAffinity")]
+#[case("NodePorts")]
+#[case("NodeResourcesFit")]
+#[case("PodTopologySpread")]
+#[case("InterPodAffinity")]
+#[case("VolumeRestrictions")]
+#[case("NodeVolumeLimits")]
+#[case("VolumeBinding")]
+#[case("VolumeZone")]
+fn a_filter_judges_as_kube_scheduler_does(#[case] plugin: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("corpus/{plugin}.jsonl"));
+    let text = fs::read_to_string(path).unwrap();
+    let mut different = Vec::new();
+    let mut cases = 0;
+    for line in text.lines() {
+        let recorded: Recorded = serde_json::from_str(line).unwrap();
+        let (mut ours, mut theirs) = (recorded.judge(plugin), recorded.reasons.clone());
+        ours.sort();
+        theirs.sort();
+        if ours != theirs {
+            different.push(format!(
+                "{}: {ours:?}, kube-scheduler {theirs:?}",
+                recorded.case
+            ));
+        }
+        cases += 1;
+    }
+    assert!(cases >= CASES, "only {cases} cases are recorded");
+    assert!(
+        different.is_empty(),
+        "{} of {cases}:\n{}",
+        different.len(),
+        different.join("\n")
+    );
+}
+
+#[rstest]
+#[case("TaintToleration")]
+#[case("NodeAffinity")]
+#[case("NodeResourcesFit")]
+#[case("NodeResourcesFit-most")]
+#[case("NodeResourcesFit-ratio")]
+#[case("NodeResourcesBalancedAllocation")]
+#[case("NodeResourcesBalancedAllocation-three")]
+#[case("PodTopologySpread")]
+#[case("PodTopologySpread-system")]
+#[case("PodTopologySpread-list")]
+#[case("InterPodAffinity")]
+#[case("InterPodAffinity-ignoring")]
+#[case("ImageLocality")]
+fn a_score_is_that_of_kube_scheduler(#[case] name: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("corpus/score-{name}.jsonl"));
+    let text = fs::read_to_string(path).unwrap();
+    let mut different = Vec::new();
+    let (mut cases, mut telling) = (0, 0);
+    for line in text.lines() {
+        let recorded: Scored = serde_json::from_str(line).unwrap();
+        let ours = recorded.judge();
+        if ours != recorded.scores {
+            different.push(format!(
+                "{}: {ours:?}, kube-scheduler {:?}",
+                recorded.case, recorded.scores
+            ));
+        }
+        cases += 1;
+        let mut scores = recorded.scores.values();
+        let first = scores.next();
+        telling += usize::from(scores.any(|score| Some(score) != first));
+    }
+    assert!(cases >= CASES, "only {cases} cases are recorded");
+    assert!(telling >= CASES / 4, "only {telling} cases prefer a node");
+    assert!(
+        different.is_empty(),
+        "{} of {cases}:\n{}",
+        different.len(),
+        different.join("\n")
+    );
+}

@@ -1,0 +1,36 @@
+//! What the scheduler serves, and to whom.
+
+use crate::cluster::{Cluster, Scheduler};
+
+/// What it answers to somebody with this token, or to nobody; the status where that is no success.
+async fn ask(scheduler: &Scheduler, path: &str, token: Option<&str>) -> Result<String, String> {
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    let answer = scheduler.endpoint(token).request_text(request).await;
+    answer.map_err(|error| match error {
+        kube::Error::Api(status) => status.code.to_string(),
+        other => other.to_string(),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_is_for_everybody_and_metrics_for_those_who_may_read_them() {
+    let cluster = Cluster::start().await;
+    let mut scheduler = cluster.scheduler("first", |_| {});
+    let ready = cluster.eventually(async || ask(&scheduler, "/readyz", None).await);
+    assert_eq!(ready.await, "ok");
+    let reader = cluster.token("reader", true).await;
+    let other = cluster.token("other", false).await;
+    let refused = |status: &str| Err(status.to_owned());
+    assert_eq!(ask(&scheduler, "/metrics", None).await, refused("403"));
+    assert_eq!(
+        ask(&scheduler, "/metrics", Some("guessed")).await,
+        refused("401")
+    );
+    assert_eq!(
+        ask(&scheduler, "/metrics", Some(&other)).await,
+        refused("403")
+    );
+    let metrics = ask(&scheduler, "/metrics", Some(&reader)).await.unwrap();
+    assert!(metrics.contains("scheduler_pending_pods"), "{metrics}");
+    assert_eq!(scheduler.stop(), Some(0));
+}

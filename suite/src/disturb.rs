@@ -1,0 +1,69 @@
+//! Things that go wrong while a scenario works, by the faults of a cluster that was brought up for the run.
+
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use testbed::faults::{Disturbance, Faults};
+use tokio::sync::oneshot;
+
+use crate::context::{Context, chain};
+use crate::scenario::Stop;
+
+impl Context {
+    fn faults(&self) -> Result<&Faults, Stop> {
+        let faults = self.facts().faults.as_ref();
+        faults.ok_or_else(|| Stop::Skip("this cluster cannot be disturbed".to_owned()))
+    }
+
+    /// Makes something go wrong that is over at once.
+    pub async fn inflict(&self, what: &Disturbance) -> Result<(), Stop> {
+        let struck = self.faults()?.inflict(what, Duration::ZERO).await;
+        struck
+            .map(drop)
+            .map_err(|error| not_inflicted(what, &error))
+    }
+
+    /// Works while something is wrong, and puts it right again. It must have struck something meanwhile: else the work proves nothing.
+    pub fn during<'a, T: 'a>(
+        &'a self,
+        what: &'a Disturbance,
+        work: impl Future<Output = Result<T, Stop>> + 'a,
+    ) -> LocalBoxFuture<'a, Result<T, Stop>> {
+        Box::pin(self.work_during(what, work))
+    }
+
+    async fn work_during<T>(
+        &self,
+        what: &Disturbance,
+        work: impl Future<Output = Result<T, Stop>>,
+    ) -> Result<T, Stop> {
+        let faults = self.faults()?;
+        let (begin, begun) = oneshot::channel();
+        let (end, over) = oneshot::channel::<()>();
+        let wrong = faults.inflict_until(what, async {
+            // nobody listens any more when the work was given up, and then it is over as well
+            if begin.send(()).is_ok() {
+                let _ = over.await;
+            }
+        });
+        let worked = async {
+            // without a beginning it did not go wrong, and there is an error that says why
+            begun.await.ok()?;
+            let result = work.await;
+            drop(end);
+            Some(result)
+        };
+        let (struck, result) = tokio::join!(wrong, worked);
+        let struck = struck.map_err(|error| not_inflicted(what, &error))?;
+        let result = result.ok_or_else(|| Stop::fail(format!("{what:?} did not begin")))??;
+        if struck == 0 {
+            return Err(Stop::fail(format!("{what:?} struck nothing")));
+        }
+        self.recorder.saw(format!("struck {struck} times"));
+        Ok(result)
+    }
+}
+
+fn not_inflicted(what: &Disturbance, error: &testbed::faults::Error) -> Stop {
+    Stop::fail(format!("cannot inflict {what:?}: {}", chain(error)))
+}

@@ -1,0 +1,248 @@
+//! TLS as a stranger sees it: one greeting to a server in a pod, and what it answers.
+//!
+//! No library offers what servers are to refuse, so the greeting is written here (RFC 5246, 7.4.1.2); the connection of who is let in is rustls'.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::Api;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::context::Context;
+use crate::scenario::Stop;
+
+/// Version 1.1 on the wire.
+pub const TLS_1_1: u16 = 0x0302;
+/// Version 1.2 on the wire.
+pub const TLS_1_2: u16 = 0x0303;
+
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const SERVER_HELLO: u8 = 2;
+/// Bytes of a record's heading.
+const HEADING: usize = 5;
+
+/// What a server answered to a greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// An alert, by its number (RFC 5246, 7.2).
+    Alert(u8),
+    /// The connection was closed without a word.
+    Closed,
+    /// It goes on.
+    Accepted,
+    /// Something that is not TLS.
+    Nonsense(u8),
+}
+
+impl Answer {
+    /// Whether the server refused.
+    pub fn is_rejection(self) -> bool {
+        matches!(self, Self::Alert(_) | Self::Closed)
+    }
+}
+
+impl Context {
+    /// A connection to a port of a pod, by way of the API server.
+    async fn connect(
+        &self,
+        pod: &Pod,
+        port: u16,
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, Stop> {
+        let pods: Api<Pod> = Api::namespaced(self.client(), &pod.namespace().unwrap_or_default());
+        let forwarder = pods.portforward(&pod.name_any(), &[port]).await;
+        let mut forwarder = forwarder.map_err(|error| {
+            // the code of gRPC by which a container runtime says so
+            if error.to_string().contains("Unimplemented") {
+                return Stop::Skip("the nodes' container runtime forwards no ports".to_owned());
+            }
+            error.into()
+        })?;
+        forwarder.take_stream(port).ok_or_else(|| {
+            Stop::fail(format!(
+                "no connection to port {port} of {}",
+                pod.name_any()
+            ))
+        })
+    }
+
+    /// Greets a server with one version and one cipher suite, both as on the wire.
+    pub async fn greet(
+        &self,
+        pod: &Pod,
+        port: u16,
+        version: u16,
+        suite: u16,
+    ) -> Result<Answer, Stop> {
+        let mut stream = self.connect(pod, port).await?;
+        let failed = |error| {
+            Stop::fail(format!(
+                "greeting port {port} of {}: {error}",
+                pod.name_any()
+            ))
+        };
+        stream
+            .write_all(&hello(version, suite))
+            .await
+            .map_err(failed)?;
+        let mut answer = Vec::new();
+        let mut part = [0; 256];
+        while answer.len() <= HEADING {
+            match stream.read(&mut part).await {
+                Ok(0) | Err(_) => break,
+                Ok(count) => answer.extend_from_slice(&part[..count]),
+            }
+        }
+        Ok(understood(&answer))
+    }
+
+    /// A connection as far as the server agrees to one, whoever it says that it is.
+    pub async fn shake_hands(
+        &self,
+        pod: &Pod,
+        port: u16,
+    ) -> Result<TlsStream<impl AsyncRead + AsyncWrite + Unpin + use<>>, Stop> {
+        let stream = self.connect(pod, port).await?;
+        let what = format!("TLS with port {port} of {}", pod.name_any());
+        let failed = |error: &dyn std::fmt::Display| Stop::fail(format!("{what}: {error}"));
+        let provider = Arc::new(ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| failed(&error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").map_err(|error| failed(&error))?;
+        let connector = TlsConnector::from(Arc::new(config));
+        connector
+            .connect(name, stream)
+            .await
+            .map_err(|error| failed(&error))
+    }
+}
+
+/// A `ClientHello` in its record.
+fn hello(version: u16, suite: u16) -> Vec<u8> {
+    let numbers = |list: &[u16]| -> Vec<u8> {
+        list.iter()
+            .flat_map(|number| number.to_be_bytes())
+            .collect()
+    };
+    let with_length = |bytes: Vec<u8>| -> Vec<u8> {
+        let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        [length.to_be_bytes().to_vec(), bytes].concat()
+    };
+    let extension =
+        |kind: u16, bytes: Vec<u8>| [kind.to_be_bytes().to_vec(), with_length(bytes)].concat();
+    // x25519, P-256 and P-384, points as they are, and the signatures that everybody knows
+    let groups = extension(10, with_length(numbers(&[0x001d, 0x0017, 0x0018])));
+    let points = extension(11, vec![1, 0]);
+    let signatures = extension(
+        13,
+        with_length(numbers(&[0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501])),
+    );
+    let body = [
+        version.to_be_bytes().to_vec(),
+        // what others choose by chance: nothing is kept secret here
+        vec![7; 32],
+        vec![0],
+        with_length(numbers(&[suite])),
+        vec![1, 0],
+        with_length([groups, points, signatures].concat()),
+    ]
+    .concat();
+    let message = [vec![CLIENT_HELLO, 0], with_length(body)].concat();
+    [vec![HANDSHAKE, 3, 1], with_length(message)].concat()
+}
+
+fn understood(answer: &[u8]) -> Answer {
+    match answer {
+        [] => Answer::Closed,
+        [ALERT, _, _, _, _, rest @ ..] => Answer::Alert(rest.get(1).copied().unwrap_or_default()),
+        [HANDSHAKE, _, _, _, _, SERVER_HELLO, ..] => Answer::Accepted,
+        [other, ..] => Answer::Nonsense(*other),
+    }
+}
+
+/// Takes any certificate: who a server is, is not what is asked.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::server::Acceptor;
+
+    use super::*;
+
+    #[test]
+    fn greetings_are_understood_by_a_server() {
+        let mut acceptor = Acceptor::default();
+        acceptor
+            .read_tls(&mut hello(TLS_1_2, 0xc02b).as_slice())
+            .expect("it is read");
+        let accepted = acceptor
+            .accept()
+            .expect("it is a greeting")
+            .expect("it is a whole one");
+        let greeting = accepted.client_hello();
+        assert_eq!(
+            greeting.cipher_suites(),
+            [rustls::CipherSuite::from(0xc02b)]
+        );
+        assert_eq!(greeting.signature_schemes().len(), 6);
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        assert_eq!(understood(&[]), Answer::Closed);
+        assert_eq!(understood(&[21, 3, 3, 0, 2, 2, 70]), Answer::Alert(70));
+        assert_eq!(understood(&[22, 3, 3, 0, 80, 2, 0]), Answer::Accepted);
+        assert_eq!(understood(b"HTTP/1.1 400"), Answer::Nonsense(b'H'));
+        assert!(!understood(b"HTTP/1.1 400").is_rejection());
+    }
+}

@@ -1,0 +1,85 @@
+//! Looking into pods: commands run in their containers, and what they serve.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, AttachParams};
+use tokio::io::AsyncReadExt as _;
+
+use crate::context::Context;
+use crate::recorder::Look;
+use crate::scenario::Stop;
+
+/// What a command in a container did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    /// Whether it ended with exit code 0.
+    pub succeeded: bool,
+}
+
+impl Context {
+    /// Runs a command in a container of a pod until it ends.
+    pub async fn exec(&self, pod: &Pod, container: &str, command: &[&str]) -> Result<Output, Stop> {
+        let params = AttachParams::default()
+            .container(container)
+            .stdout(true)
+            .stderr(true);
+        let pods: Api<Pod> = Api::namespaced(self.client(), &pod.namespace().unwrap_or_default());
+        let words = command.iter().copied();
+        let mut process = pods.exec(&pod.name_any(), words, &params).await?;
+        let mut output = Output::default();
+        let missing = || Stop::fail("a stream of the command is missing");
+        let mut stdout = process.stdout().ok_or_else(missing)?;
+        let mut stderr = process.stderr().ok_or_else(missing)?;
+        let status = process.take_status().ok_or_else(missing)?;
+        let (read, complained, status) = tokio::join!(
+            stdout.read_to_string(&mut output.stdout),
+            stderr.read_to_string(&mut output.stderr),
+            status
+        );
+        for outcome in [read, complained] {
+            outcome.map_err(|error| Stop::fail(format!("output of {command:?}: {error}")))?;
+        }
+        output.succeeded = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
+        Ok(output)
+    }
+
+    /// Waits until what a pod serves below `/metrics` has all of these in it; it is asked for by way of the API server.
+    pub async fn metrics_have(
+        &self,
+        pod: &Pod,
+        (scheme, port): (&str, u16),
+        fragments: &[&str],
+    ) -> Result<(), Stop> {
+        self.until(
+            &format!("metrics over {scheme} have {}", fragments.join(", ")),
+            self.deadlines().settled,
+            async || {
+                let text = self.metrics(pod, scheme, port).await?;
+                let missing = fragments.iter().find(|fragment| !text.contains(**fragment));
+                Ok(match missing {
+                    None => Look::Ready(()),
+                    Some(fragment) => {
+                        Look::NotYet(format!("no {fragment} in {} bytes", text.len()))
+                    }
+                })
+            },
+        )
+        .await
+    }
+
+    async fn metrics(&self, pod: &Pod, scheme: &str, port: u16) -> Result<String, Stop> {
+        let url = format!(
+            "/api/v1/namespaces/{}/pods/{scheme}:{}:{port}/proxy/metrics",
+            pod.namespace().unwrap_or_default(),
+            pod.name_any()
+        );
+        let request = http::Request::get(&url)
+            .body(Vec::new())
+            .map_err(|error| Stop::fail(format!("{url}: {error}")))?;
+        Ok(self.client().request_text(request).await?)
+    }
+}

@@ -1,0 +1,173 @@
+//! Node groups of the control plane and of workers, beside each other and one within the other, on `OpenShift` clusters whose control plane
+//! takes pods.
+
+use std::collections::BTreeSet;
+
+use api::{conditions, labels, names};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+
+use super::kubelets::empty_pool;
+use super::moved::{exporters_are, machine_count, machines_are, move_node};
+use super::{on_openshift, pool};
+use crate::context::Context;
+use crate::recorder::Look;
+use crate::scenario::{Scenario, Stop, body};
+
+/// Pool of the control plane.
+const MASTER: &str = "master";
+/// Pool of all workers.
+const WORKER: &str = "worker";
+/// Pool that a worker moves to.
+const OWN: &str = "worker-cnf";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        on_openshift(
+            "config/non-overlapping-groups",
+            83869,
+            "should configure NRO CR with multiple non-overlapping node groups and check e2e results",
+            "tier2 openshift mno-masters-schedulable",
+            body(|ctx| Box::pin(groups_stand_beside_each_other(ctx))),
+        ),
+        on_openshift(
+            "config/overlapping-groups",
+            83870,
+            "should handle overlapping node group pools by keeping the duplicate RTE pods pending",
+            "tier2 openshift compact mno-masters-schedulable",
+            body(|ctx| Box::pin(second_exporter_of_a_node_waits(ctx))),
+        ),
+    ]
+}
+
+/// The nodes of the control plane and the workers beside them, where the control plane takes pods.
+async fn nodes(ctx: &Context) -> Result<[Vec<Node>; 2], Stop> {
+    ctx.step("the control plane takes pods", async {
+        let nodes = Api::<Node>::all(ctx.client());
+        let all = nodes.list(&ListParams::default()).await?.items;
+        let (masters, others): (Vec<Node>, Vec<Node>) = all
+            .into_iter()
+            .partition(|node| node.labels().contains_key(labels::MASTER));
+        let taints = masters
+            .iter()
+            .filter_map(|node| node.spec.as_ref()?.taints.as_ref());
+        let is_open = taints.flatten().all(|taint| taint.effect != "NoSchedule")
+            && masters
+                .iter()
+                .all(|node| node.labels().contains_key(labels::WORKER));
+        if masters.is_empty() || !is_open {
+            return Err(Stop::Skip(
+                "its nodes are no workers, or are tainted".to_owned(),
+            ));
+        }
+        Ok([masters, others])
+    })
+    .await
+}
+
+async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), Stop> {
+    let [masters, workers] = nodes(ctx).await?;
+    let Some(worker) = workers.first() else {
+        return Err(Stop::Skip(
+            "there is no worker beside the control plane".to_owned(),
+        ));
+    };
+    let name = worker.name_any();
+    // a machine of two pools of its own is an error
+    let mut roles = worker
+        .labels()
+        .keys()
+        .filter_map(|label| label.strip_prefix(labels::NODE_ROLE_PREFIX));
+    let home = roles
+        .find(|role| *role != WORKER)
+        .unwrap_or(WORKER)
+        .to_owned();
+    let machines = machine_count(ctx, &home).await?;
+    empty_pool(ctx, OWN).await?;
+    ctx.step(format!("{name} moves to a pool of its own"), async {
+        move_node(ctx, &name, &home, OWN).await?;
+        machines_are(ctx, OWN, 1).await
+    })
+    .await?;
+    let before = ctx.operator_resource().await?.spec.node_groups;
+    ctx.step("both groups have their exporters", async {
+        ctx.set_node_groups(&[pool(MASTER), pool(OWN)]).await?;
+        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await?;
+        let count = i32::try_from(masters.len()).unwrap_or(i32::MAX);
+        exporters_are(ctx, MASTER, count).await?;
+        exporters_are(ctx, OWN, 1).await
+    })
+    .await?;
+    ctx.step("each of their nodes has an NRT", async {
+        let there: BTreeSet<String> = ctx
+            .topologies()
+            .await?
+            .into_iter()
+            .map(|one| one.node)
+            .collect();
+        let mut wanted = masters
+            .iter()
+            .chain([worker])
+            .map(kube::ResourceExt::name_any);
+        match wanted.find(|node| !there.contains(node)) {
+            None => Ok(()),
+            Some(node) => Err(Stop::fail(format!("node {node} has none"))),
+        }
+    })
+    .await?;
+    ctx.step("all is as before again", async {
+        ctx.set_node_groups(&before).await?;
+        move_node(ctx, &name, OWN, &home).await?;
+        machines_are(ctx, &home, machines).await?;
+        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await
+    })
+    .await
+}
+
+async fn second_exporter_of_a_node_waits(ctx: &Context) -> Result<(), Stop> {
+    let [masters, workers] = nodes(ctx).await?;
+    let before = ctx.operator_resource().await?.spec.node_groups;
+    let all = masters.len() + workers.len();
+    ctx.step(
+        "each node has one exporter, though two groups have some of them",
+        async {
+            ctx.set_node_groups(&[pool(MASTER), pool(WORKER)]).await?;
+            let sets = Api::<DaemonSet>::namespaced(ctx.client(), names::NAMESPACE);
+            let limit = ctx.deadlines().installed;
+            ctx.until("those beyond one a node wait", limit, async || {
+                let (mut desired, mut ready) = (0, 0);
+                for group in [MASTER, WORKER] {
+                    let name = names::rte_daemon_set(names::OPERATOR_CR, group);
+                    let Some(set) = sets.get_opt(&name).await? else {
+                        return Ok(Look::NotYet(format!("DaemonSet {name} is missing")));
+                    };
+                    let generation = set.metadata.generation;
+                    let status = set.status.unwrap_or_default();
+                    if status.observed_generation != generation {
+                        return Ok(Look::NotYet(format!("DaemonSet {name} is new")));
+                    }
+                    desired += status.desired_number_scheduled;
+                    ready += status.number_ready;
+                }
+                let wanted = [all + masters.len(), all].map(i32::try_from);
+                Ok(if wanted == [Ok(desired), Ok(ready)] {
+                    Look::Ready(())
+                } else {
+                    Look::NotYet(format!("{ready} of {desired} are ready on {all} nodes"))
+                })
+            })
+            .await
+        },
+    )
+    .await?;
+    ctx.step("all is as before again", async {
+        ctx.set_node_groups(&before).await?;
+        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await
+    })
+    .await
+}

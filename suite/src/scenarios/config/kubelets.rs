@@ -1,0 +1,434 @@
+//! Configurations of kubelets on `OpenShift`, and what the stack makes of them.
+//!
+//! Each scenario takes the first node group whose pool has a `KubeletConfig`, and brings its kubelets back to what they were.
+
+use api::labels::{MACHINE_CONFIG_ROLE, OPERATOR_NAME, POOL, node_role};
+use api::openshift::machine_config::{KubeletConfig, MachineConfigPool};
+use api::operator::v1::NodeGroup;
+use api::{conditions, names};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::{Selector, SelectorExt as _};
+use serde_json::{Value, json};
+
+use super::{KubeletPart, agree, config_of, nodes_of, on_openshift};
+use crate::checks::node_of;
+use crate::context::Context;
+use crate::ledger::{ObjectRef, Undo};
+use crate::machine_pools;
+use crate::recorder::Look;
+use crate::resources::{CPU, Resources};
+use crate::scenario::{Scenario, Scope, Stop, body};
+use crate::workload::{Asks, PodPlan};
+
+const POLICY: &str = "topologyManagerPolicy";
+pub(super) const SCOPE: &str = "topologyManagerScope";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        on_openshift(
+            "config/nro-modify",
+            47674,
+            "should be able to modify the configurable values under the NUMAResourcesOperator CR",
+            "images tier2 openshift",
+            body(|ctx| Box::pin(operator_is_modified(ctx))),
+        ),
+        on_openshift(
+            "config/ignore-other-kubeletconfigs",
+            84310,
+            "ignores non-matching kubeletconfigs",
+            "slow tier1 openshift",
+            body(|ctx| Box::pin(others_are_ignored(ctx))),
+        ),
+        on_openshift(
+            "config/kubeletconfig-change",
+            47585,
+            "can change kubeletconfig and controller should adapt",
+            "reboot_required slow tier2 openshift",
+            body(|ctx| Box::pin(changed_scope_is_followed(ctx))),
+        ),
+        on_openshift(
+            "config/tm-policy-watch",
+            75354,
+            "should be able to correctly identify topology manager policy without scheduler restarting",
+            "reboot_required slow unsched schedrst tier2 openshift feature:schedattrwatch feature:schedrst",
+            body(|ctx| Box::pin(policy_is_watched(ctx))),
+        ),
+    ]
+}
+
+/// The kubelets of a pool.
+pub(super) struct Kubelets<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) pool: String,
+    /// Name of the object that configures them.
+    pub(super) config: String,
+    pub(super) nodes: Vec<String>,
+    pub(super) policy: String,
+    pub(super) scope: String,
+}
+
+impl<'a> Kubelets<'a> {
+    pub(super) async fn find(ctx: &'a Context) -> Result<Self, Stop> {
+        ctx.step("a node group's pool has a KubeletConfig", async {
+            let groups = ctx.operator_resource().await?.spec.node_groups;
+            let configs = machine_pools::kubelet_configs(&ctx.client()).await?;
+            let pools = Api::<MachineConfigPool>::all(ctx.client());
+            for name in groups.into_iter().filter_map(|group| group.pool_name) {
+                let Some(pool) = pools.get_opt(&name).await? else {
+                    continue;
+                };
+                // the newest counts
+                let of_it = configs.iter().rev().find(|config| selects(config, &pool));
+                let Some(config) = of_it else { continue };
+                let payload = config.spec.kubelet_config.clone().unwrap_or_default();
+                let field = |name: &str| payload[name].as_str().map(str::to_owned);
+                ctx.recorder.saw(config.name_any());
+                return Ok(Self {
+                    ctx,
+                    config: config.name_any(),
+                    nodes: nodes_of(ctx, &name).await?,
+                    pool: name,
+                    policy: field(POLICY).unwrap_or_else(|| "none".to_owned()),
+                    scope: field(SCOPE).unwrap_or_else(|| "container".to_owned()),
+                });
+            }
+            Err(Stop::Skip("no node group's pool has one".to_owned()))
+        })
+        .await
+    }
+
+    /// Sets a field of their configuration, and waits until kubelets, ConfigMap and NRTs say policy and scope; the field is as before at the
+    /// end.
+    async fn set(&self, field: &str, value: &str, policy: &str, scope: &str) -> Result<(), Stop> {
+        let ctx = self.ctx;
+        let configs = Api::<KubeletConfig>::all(ctx.client());
+        let object = configs.get(&self.config).await?;
+        let old = object.spec.kubelet_config.as_ref();
+        let old = old.and_then(|payload| payload.get(field)).cloned();
+        let patch = |value: Value| json!({"spec": {"kubeletConfig": {field: value}}});
+        let reference = ObjectRef::of(&object);
+        ctx.recorder.plan(
+            &format!("set {field} of {reference}"),
+            Undo::Patch {
+                object: reference,
+                patch: patch(old.unwrap_or_default()),
+            },
+        );
+        let before = machine_pools::configuration(&ctx.client(), &self.pool).await?;
+        let wanted = Patch::Merge(patch(json!(value)));
+        configs
+            .patch(&self.config, &PatchParams::default(), &wanted)
+            .await?;
+        let limit = ctx.deadlines().installed;
+        machine_pools::rolled_out(&ctx.recorder, &ctx.client(), &self.pool, &before, limit).await?;
+        self.followed(policy, scope).await
+    }
+
+    /// Waits until the pool's ConfigMap, and the NRTs of its nodes, say what its kubelets do.
+    pub(super) async fn followed(&self, policy: &str, scope: &str) -> Result<(), Stop> {
+        let what = format!("the ConfigMap says {policy}, {scope}");
+        let limit = self.ctx.deadlines().installed;
+        let part = self
+            .ctx
+            .until(&what, limit, async || {
+                let Some(map) = self.config_map().await? else {
+                    return Ok(Look::NotYet("there is none".to_owned()));
+                };
+                let part = config_of(&map)?;
+                let [seen_policy, seen_scope] = said(&part);
+                Ok(if seen_policy == policy && seen_scope == scope {
+                    Look::Ready(part)
+                } else {
+                    Look::NotYet(format!("it says {seen_policy}, {seen_scope}"))
+                })
+            })
+            .await?;
+        for node in &self.nodes {
+            agree(self.ctx, node, &part).await?;
+        }
+        Ok(())
+    }
+
+    /// What the operator hands to the pool's exporters.
+    async fn config_map(&self) -> Result<Option<ConfigMap>, Stop> {
+        let ours = format!("{OPERATOR_NAME},{POOL}={}", self.pool);
+        let maps = Api::<ConfigMap>::all(self.ctx.client());
+        let found = maps.list(&ListParams::default().labels(&ours)).await?;
+        Ok(found.items.into_iter().next())
+    }
+
+    /// A pod with these limits that only the pool's nodes may have.
+    fn plan(&self, name: &str, limits: Resources) -> PodPlan {
+        PodPlan::new(name, self.ctx.scheduler(), [Asks::Limits(limits)])
+            .on_nodes_with(&node_role(&self.pool), "")
+    }
+}
+
+/// Policy and scope, with the kubelet's defaults.
+fn said(part: &KubeletPart) -> [&str; 2] {
+    [
+        part.topology_manager_policy.as_deref().unwrap_or("none"),
+        part.topology_manager_scope
+            .as_deref()
+            .unwrap_or("container"),
+    ]
+}
+
+fn selects(config: &KubeletConfig, pool: &MachineConfigPool) -> bool {
+    let selector = config.spec.machine_config_pool_selector.clone();
+    selector.is_some_and(|selector| {
+        Selector::try_from(selector).is_ok_and(|selector| selector.matches(pool.labels()))
+    })
+}
+
+async fn changed_scope_is_followed(ctx: &Context) -> Result<(), Stop> {
+    let kubelets = Kubelets::find(ctx).await?;
+    let (other, aligned) = if kubelets.scope == "pod" {
+        ("container", Scope::Container)
+    } else {
+        ("pod", Scope::Pod)
+    };
+    ctx.step(
+        format!("kubelets, ConfigMap and NRTs say scope {other}"),
+        kubelets.set(SCOPE, other, &kubelets.policy, other),
+    )
+    .await?;
+    ctx.step("the ConfigMap belongs to the KubeletConfig", async {
+        let map = kubelets.config_map().await?.unwrap_or_default();
+        let owners: Vec<_> = map
+            .owner_references()
+            .iter()
+            .map(|owner| format!("{} {}", owner.kind, owner.name))
+            .collect();
+        let wanted = format!("KubeletConfig {}", kubelets.config);
+        if owners == [wanted.as_str()] {
+            return Ok(());
+        }
+        Err(Stop::mismatch("owner", wanted, owners.join(", ")))
+    })
+    .await?;
+    ctx.step("a pod is placed there and accounted for", async {
+        let before = ctx.baseline().await?;
+        let plan = kubelets.plan("testpod", Resources::literal("1c 100Mi"));
+        ctx.create(plan.pod()).await?;
+        let pod = ctx.pods_running(&[plan.name().to_owned()]).await?.remove(0);
+        ctx.scheduled_by_us(&pod).await?;
+        let node = node_of(&pod).unwrap_or_default();
+        let Some(before) = before.iter().find(|topology| topology.node == node) else {
+            return Err(Stop::fail(format!("node {node} has no NRT")));
+        };
+        ctx.accounted(before, &plan.total(), true, aligned).await?;
+        ctx.delete::<Pod>(plan.name()).await
+    })
+    .await?;
+    ctx.step(
+        "all is as before again",
+        kubelets.set(SCOPE, &kubelets.scope, &kubelets.policy, &kubelets.scope),
+    )
+    .await
+}
+
+async fn policy_is_watched(ctx: &Context) -> Result<(), Stop> {
+    const ALIGNED: &str = "single-numa-node";
+    let kubelets = Kubelets::find(ctx).await?;
+    if kubelets.policy != ALIGNED {
+        let reason = format!("the pool's policy is {}, not {ALIGNED}", kubelets.policy);
+        return Err(Stop::Skip(reason));
+    }
+    ctx.step(
+        "the pool's kubelets align nothing",
+        kubelets.set(POLICY, "none", "none", &kubelets.scope),
+    )
+    .await?;
+    ctx.step("the scheduler starts anew and knows that", async {
+        let pods = Api::<Pod>::namespaced(ctx.client(), names::NAMESPACE);
+        let old = ctx.scheduler_pods().await?;
+        for pod in &old {
+            pods.delete(&pod.name_any(), &DeleteParams::default())
+                .await?;
+        }
+        let limit = ctx.deadlines().gone;
+        ctx.until("the pods of before are gone", limit, async || {
+            let now = ctx.scheduler_pods().await?;
+            let left = now
+                .iter()
+                .find(|pod| old.iter().any(|old| old.uid() == pod.uid()));
+            Ok(left.map_or(Look::Ready(()), |pod| {
+                Look::NotYet(format!("{} is there", pod.name_any()))
+            }))
+        })
+        .await?;
+        ctx.scheduler_available().await
+    })
+    .await?;
+    ctx.step(
+        "the pool's kubelets align to one zone again",
+        kubelets.set(POLICY, ALIGNED, ALIGNED, &kubelets.scope),
+    )
+    .await?;
+    let reason = format!("cannot align {}", kubelets.scope);
+    ctx.step(format!("a pod for two zones waits: {reason}"), async {
+        let nodes = ctx.settle().await?;
+        let ours = nodes
+            .iter()
+            .filter(|one| kubelets.nodes.contains(&one.node));
+        let zones = ours.flat_map(|node| &node.zones);
+        let cpus = zones
+            .map(|zone| zone.available().units(CPU))
+            .max()
+            .unwrap_or(0);
+        let mut limits = Resources::literal("256Mi");
+        limits.set(CPU, cpus * 3 / 2 * 1000);
+        let plan = kubelets.plan("testdp", limits);
+        ctx.create(plan.deployment(1)).await?;
+        let pods = ctx.pods_created(&plan.selector_labels(), 1).await?;
+        let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+        ctx.stay_pending(&names, &reason).await
+    })
+    .await
+}
+
+async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
+    let kubelets = Kubelets::find(ctx).await?;
+    let contents = async || {
+        let ours = ListParams::default().labels(OPERATOR_NAME);
+        let maps = Api::<ConfigMap>::all(ctx.client()).list(&ours).await?.items;
+        let mut contents: Vec<_> = maps
+            .iter()
+            .map(|map| format!("{} {:?}", map.name_any(), map.data))
+            .collect();
+        contents.sort_unstable();
+        Ok::<_, Stop>(contents)
+    };
+    let before = contents().await?;
+    ctx.step("there is one that selects no pool", async {
+        let config: KubeletConfig = serde_json::from_value(json!({
+            "metadata": {"name": "autoresize-ctrlplane"},
+            "spec": {
+                "autoSizingReserved": true,
+                "machineConfigPoolSelector": {"matchLabels": {
+                    "pools.operator.machineconfiguration.openshift.io/ctrplane-invalid-test": "",
+                }},
+            },
+        }))
+        .map_err(|error| Stop::fail(error.to_string()))?;
+        ctx.create_global(&config).await?;
+        Ok(())
+    })
+    .await?;
+    // a controller that restores what was deleted since has looked since
+    ctx.step("a deleted ConfigMap comes back", async {
+        let Some(old) = kubelets.config_map().await? else {
+            return Err(Stop::fail("the pool has no ConfigMap"));
+        };
+        Api::<ConfigMap>::namespaced(ctx.client(), &old.namespace().unwrap_or_default())
+            .delete(&old.name_any(), &DeleteParams::default())
+            .await?;
+        let limit = ctx.deadlines().settled;
+        ctx.until("there is another one", limit, async || {
+            let now = kubelets.config_map().await?;
+            let is_new = now.is_some_and(|now| now.uid() != old.uid());
+            Ok(if is_new {
+                Look::Ready(())
+            } else {
+                Look::NotYet("there is none".to_owned())
+            })
+        })
+        .await
+    })
+    .await?;
+    ctx.step("all ConfigMaps are as before", async {
+        let now = contents().await?;
+        if now == before {
+            return Ok(());
+        }
+        let [expected, seen] = [before, now].map(|contents| contents.join("; "));
+        Err(Stop::mismatch("ConfigMaps", expected, seen))
+    })
+    .await
+}
+
+/// Makes a pool that no machine is in; it goes at the end.
+pub(super) async fn empty_pool(ctx: &Context, name: &str) -> Result<MachineConfigPool, Stop> {
+    ctx.step("there is a pool without machines", async {
+        let pool: MachineConfigPool = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {MACHINE_CONFIG_ROLE: name}},
+            "spec": {
+                "machineConfigSelector": {"matchExpressions": [
+                    {"key": MACHINE_CONFIG_ROLE, "operator": "In", "values": ["worker", name]},
+                ]},
+                "nodeSelector": {"matchLabels": {node_role(name): ""}},
+            },
+        }))
+        .map_err(|error| Stop::fail(error.to_string()))?;
+        ctx.create_global(&pool).await
+    })
+    .await
+}
+
+async fn operator_is_modified(ctx: &Context) -> Result<(), Stop> {
+    const NAME: &str = "mcp-test";
+    const TRACE: &str = "-v=6";
+    let pool = empty_pool(ctx, NAME).await?;
+    let before = ctx.operator_resource().await?.spec;
+    let mut groups = before.node_groups.clone();
+    groups.push(NodeGroup {
+        machine_config_pool_selector: Some(LabelSelector {
+            match_labels: Some(pool.labels().clone()),
+            ..LabelSelector::default()
+        }),
+        ..NodeGroup::default()
+    });
+    ctx.step("a group for it and more logs are asked for", async {
+        ctx.set_node_groups(&groups).await?;
+        ctx.set_operator_field("logLevel", json!("Trace")).await?;
+        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await
+    })
+    .await?;
+    ctx.step("each group has exporters, and they log more", async {
+        let status = ctx.operator_resource().await?.status.unwrap_or_default();
+        if status.daemonsets.len() != groups.len() {
+            let seen = status.daemonsets.len();
+            return Err(Stop::mismatch("daemon sets", groups.len(), seen));
+        }
+        for named in &status.daemonsets {
+            let sets = Api::<DaemonSet>::namespaced(ctx.client(), &named.namespace);
+            let set = sets.get(&named.name).await?;
+            let pod = set.spec.and_then(|spec| spec.template.spec);
+            let pod = pod.unwrap_or_default();
+            let args = pod.containers.first().and_then(|first| first.args.clone());
+            let args = args.unwrap_or_default();
+            if !args.iter().any(|arg| arg == TRACE) {
+                let what = format!("arguments of {}", named.name);
+                return Err(Stop::mismatch(what, TRACE, args.join(" ")));
+            }
+            let wanted = pool.spec.node_selector.clone().unwrap_or_default();
+            let is_its_own = named.name == names::rte_daemon_set(names::OPERATOR_CR, NAME);
+            if is_its_own && pod.node_selector != wanted.match_labels {
+                let what = format!("node selector of {}", named.name);
+                let [wanted, seen] =
+                    [wanted.match_labels, pod.node_selector].map(|labels| format!("{labels:?}"));
+                return Err(Stop::mismatch(what, wanted, seen));
+            }
+        }
+        let wanted = names::rte_daemon_set(names::OPERATOR_CR, NAME);
+        if status.daemonsets.iter().all(|set| set.name != wanted) {
+            return Err(Stop::fail(format!("the status does not name {wanted}")));
+        }
+        Ok(())
+    })
+    .await?;
+    ctx.step("all exporters are as before again", async {
+        ctx.set_node_groups(&before.node_groups).await?;
+        ctx.set_operator_field("logLevel", json!(before.log_level))
+            .await?;
+        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await
+    })
+    .await
+}

@@ -1,0 +1,255 @@
+//! What `OpenShift` asks of the exporters for the cluster's security: the SELinux policy of a pool, the TLS settings of all servers.
+
+use api::annotations::{CUSTOM, SELINUX_POLICY};
+use api::openshift::config::{ApiServer, CLUSTER, TlsSecurityProfile};
+use api::openshift::machine_config::{MachineConfig, MachineConfigPool, UPDATED};
+use api::operator::NamespacedName;
+use api::operator::v1::NodeGroup;
+use api::{conditions, names};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::kubelets::empty_pool;
+use super::{on_openshift, pool};
+use crate::checks::Rollout;
+use crate::context::Context;
+use crate::ledger::{ObjectRef, Undo};
+use crate::recorder::Look;
+use crate::scenario::{Scenario, Stop, body};
+
+const MIN_VERSION: &str = "--metrics-tls-min-version";
+const CIPHERS: &str = "--metrics-tls-cipher-suites";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        on_openshift(
+            "config/mixed-selinux",
+            None,
+            "should converge with mixed SELinux policy across node groups",
+            "tier2 openshift",
+            body(|ctx| Box::pin(one_pool_has_a_policy_of_its_own(ctx))),
+        ),
+        on_openshift(
+            "config/rte-tls-profile",
+            88383,
+            "should update RTE daemonset TLS args to adhere to modified TLS profile",
+            "reboot_required slow tier2 feature:tlscompliance",
+            body(|ctx| Box::pin(exporters_follow_the_profile(ctx))),
+        ),
+    ]
+}
+
+async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), Stop> {
+    const NAME: &str = "mcp-test";
+    empty_pool(ctx, NAME).await?;
+    let before = ctx.operator_resource().await?.spec.node_groups;
+    let mut groups: Vec<NodeGroup> = before.clone();
+    groups.push(NodeGroup {
+        annotations: [(SELINUX_POLICY.to_owned(), CUSTOM.to_owned())].into(),
+        ..pool(NAME)
+    });
+    let config = names::machine_config(names::OPERATOR_CR, NAME);
+    let configs = Api::<MachineConfig>::all(ctx.client());
+    ctx.step("a group with the legacy policy converges", async {
+        ctx.set_node_groups(&groups).await?;
+        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await?;
+        let status = ctx.operator_resource().await?.status.unwrap_or_default();
+        if status.daemonsets.len() == groups.len() {
+            return Ok(());
+        }
+        Err(Stop::mismatch(
+            "daemon sets",
+            groups.len(),
+            status.daemonsets.len(),
+        ))
+    })
+    .await?;
+    ctx.step(
+        "its machines get the policy, those of others do not",
+        async {
+            configs.get(&config).await?;
+            for group in &before {
+                let Some(name) = group.pool_name.as_deref() else {
+                    continue;
+                };
+                let other = names::machine_config(names::OPERATOR_CR, name);
+                if configs.get_opt(&other).await?.is_some() {
+                    return Err(Stop::fail(format!("there is a MachineConfig {other}")));
+                }
+            }
+            Ok(())
+        },
+    )
+    .await?;
+    ctx.step("the policy goes with the group", async {
+        ctx.set_node_groups(&before).await?;
+        let limit = ctx.deadlines().gone;
+        ctx.until(
+            &format!("MachineConfig {config} is gone"),
+            limit,
+            async || {
+                Ok(match configs.get_opt(&config).await? {
+                    None => Look::Ready(()),
+                    Some(_) => Look::NotYet("it is there".to_owned()),
+                })
+            },
+        )
+        .await?;
+        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await
+    })
+    .await
+}
+
+/// TLS settings by name, and what the exporters' command lines say then: the smallest version, and whether suites can be chosen at all.
+pub(in crate::scenarios) struct Profile {
+    pub(in crate::scenarios) name: &'static str,
+    pub(in crate::scenarios) min_version: &'static str,
+    pub(in crate::scenarios) has_ciphers: bool,
+}
+
+impl Profile {
+    /// The profile that a cluster has.
+    pub(in crate::scenarios) fn of(cluster: Option<&TlsSecurityProfile>) -> Result<Self, Stop> {
+        match cluster.map(|cluster| cluster.profile.as_str()) {
+            None | Some("" | "Intermediate") => Ok(INTERMEDIATE),
+            Some("Modern") => Ok(MODERN),
+            Some(other) => Err(Stop::Skip(format!("the cluster's TLS profile is {other}"))),
+        }
+    }
+}
+
+/// The smallest version and the suites that exporters are started with.
+pub(in crate::scenarios) fn tls_flags(set: &DaemonSet) -> (String, String) {
+    let args = arguments(set);
+    let flag = |name: &str| {
+        let mut values = args
+            .iter()
+            .filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
+        values.next().unwrap_or_default().to_owned()
+    };
+    (flag(MIN_VERSION), flag(CIPHERS))
+}
+
+const INTERMEDIATE: Profile = Profile {
+    name: "Intermediate",
+    min_version: "VersionTLS12",
+    has_ciphers: true,
+};
+const MODERN: Profile = Profile {
+    name: "Modern",
+    min_version: "VersionTLS13",
+    has_ciphers: false,
+};
+
+async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), Stop> {
+    let status = ctx.operator_resource().await?.status.unwrap_or_default();
+    let sets = status.daemonsets;
+    if sets.is_empty() {
+        return Err(Stop::fail("no exporters are asked for"));
+    }
+    let servers = Api::<ApiServer>::all(ctx.client());
+    let server = servers.get(CLUSTER).await?;
+    let old = server.spec.tls_security_profile.clone();
+    let now = Profile::of(old.as_ref())?;
+    let other = if now.has_ciphers {
+        MODERN
+    } else {
+        INTERMEDIATE
+    };
+    ctx.step(
+        format!("exporters serve as {} asks", now.name),
+        exporters_serve(ctx, &sets, &now),
+    )
+    .await?;
+    let patch = |profile: Value| json!({"spec": {"tlsSecurityProfile": profile}});
+    let reference = ObjectRef::of(&server);
+    ctx.recorder.plan(
+        &format!("set tlsSecurityProfile of {reference}"),
+        Undo::Patch {
+            object: reference,
+            patch: patch(json!(old)),
+        },
+    );
+    for (profile, wanted) in [(&other, json!({"type": other.name})), (&now, json!(old))] {
+        ctx.step(format!("exporters serve as {} asks", profile.name), async {
+            servers
+                .patch(
+                    CLUSTER,
+                    &PatchParams::default(),
+                    &Patch::Merge(patch(wanted)),
+                )
+                .await?;
+            exporters_serve(ctx, &sets, profile).await?;
+            pools_are_updated(ctx).await
+        })
+        .await?;
+    }
+    ctx.step("the operator is content", async {
+        ctx.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await?;
+        ctx.scheduler_available().await
+    })
+    .await
+}
+
+/// Waits until the exporters of every group were started with the settings of a profile.
+async fn exporters_serve(
+    ctx: &Context,
+    daemon_sets: &[NamespacedName],
+    profile: &Profile,
+) -> Result<(), Stop> {
+    for named in daemon_sets {
+        let sets = Api::<DaemonSet>::namespaced(ctx.client(), &named.namespace);
+        let what = format!("exporters of {} have {}", named.name, profile.min_version);
+        let limit = ctx.deadlines().installed;
+        ctx.until(&what, limit, async || {
+            let set = sets.get(&named.name).await?;
+            let (version, suites) = tls_flags(&set);
+            let serves = version == profile.min_version && suites.is_empty() != profile.has_ciphers;
+            let rollout = Rollout::of(&set);
+            Ok(if serves && rollout.is_over() {
+                Look::Ready(())
+            } else {
+                Look::NotYet(format!(
+                    "{MIN_VERSION}={version} {CIPHERS}={suites}, {rollout}"
+                ))
+            })
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Arguments of the first container.
+fn arguments(set: &DaemonSet) -> Vec<String> {
+    let pod = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.as_ref());
+    let container = pod.and_then(|pod| pod.containers.first());
+    container
+        .and_then(|one| one.args.clone())
+        .unwrap_or_default()
+}
+
+/// Waits until all machines have what their pools ask for: the servers on them follow the profile, too.
+async fn pools_are_updated(ctx: &Context) -> Result<(), Stop> {
+    let pools = Api::<MachineConfigPool>::all(ctx.client());
+    let limit = ctx.deadlines().installed;
+    ctx.until("all pools are updated", limit, async || {
+        let all = pools.list(&ListParams::default()).await?.items;
+        let updating = all.iter().find(|pool| {
+            let status = pool.status.as_ref();
+            status.and_then(|status| status.condition(UPDATED)) != Some("True")
+        });
+        Ok(match updating {
+            None => Look::Ready(()),
+            Some(pool) => Look::NotYet(format!("{} is not", pool.name_any())),
+        })
+    })
+    .await
+}

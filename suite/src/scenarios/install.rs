@@ -1,0 +1,437 @@
+//! The exporters come with the operator's resource, follow its image and go with it (scenarios-other.md 2).
+//!
+//! The original installs into a cluster without the resource and leaves it there. Here it is removed first, and is as before at the end. Where the
+//! original waits for half a minute to see that nothing changes, the operator's own word is taken that it has seen the resource as it is now.
+
+use api::annotations::{CUSTOM, SELINUX_POLICY};
+use api::openshift::machine_config::MachineConfig;
+use api::operator::LogLevel;
+use api::{conditions, names, nrt};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt as _;
+use kube::api::Api;
+use serde_json::{Value, json};
+
+use super::config::nrt_attributes;
+use super::rte::daemon_sets;
+use crate::context::Context;
+use crate::ledger::ObjectRef;
+use crate::recorder::Look;
+use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenarios::{labels, title};
+
+const DURABILITY: &str = "[Install] durability";
+/// An image that no operator trusts by itself.
+const CUSTOM_EXPORTER: &str = "quay.io/openshift-kni/resource-topology-exporter:test-ci";
+/// Variable of the operator: `false` has it take any image.
+const RESTRICTION: &str = "EXPORTER_IMAGE_RESTRICTION";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+const NETWORK: &str = "networking.k8s.io/v1";
+/// What exporters are made of beside their daemon sets (operator.md 6.1): version, kind, name in addresses, name, and whether it is in the
+/// stack's namespace.
+const OBJECTS: [(&str, &str, &str, &str, bool); 9] = [
+    ("v1", "ServiceAccount", "serviceaccounts", names::RTE, true),
+    (
+        "v1",
+        "Service",
+        "services",
+        names::RTE_METRICS_SERVICE,
+        true,
+    ),
+    (RBAC, "Role", "roles", names::RTE, true),
+    (RBAC, "RoleBinding", "rolebindings", names::RTE, true),
+    (RBAC, "ClusterRole", "clusterroles", names::RTE, false),
+    (
+        RBAC,
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        names::RTE,
+        false,
+    ),
+    (
+        NETWORK,
+        "NetworkPolicy",
+        "networkpolicies",
+        "rte-default-deny-all",
+        true,
+    ),
+    (
+        NETWORK,
+        "NetworkPolicy",
+        "networkpolicies",
+        "rte-egress-to-api-server",
+        true,
+    ),
+    (
+        NETWORK,
+        "NetworkPolicy",
+        "networkpolicies",
+        "ingress-to-rte-metrics",
+        true,
+    ),
+];
+
+fn scenario(
+    id: &'static str,
+    test_id: Option<u32>,
+    (context, text): (&str, &str),
+    own_labels: &str,
+    body: Body,
+) -> Scenario {
+    Scenario {
+        id,
+        test_id,
+        title: title(context, test_id, "", text),
+        labels: labels(&["disruptive", "install"], own_labels),
+        needs: Vec::new(),
+        body,
+    }
+}
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        scenario(
+            "install/deploy-available",
+            Some(47574),
+            (
+                "[Install] continuousIntegration",
+                "should perform overall deployment and be available",
+            ),
+            "tier0",
+            body(|ctx| Box::pin(resource_brings_exporters(ctx))),
+        ),
+        scenario(
+            "install/reject-custom-exporter",
+            None,
+            (DURABILITY, "should reject custom ExporterImage"),
+            "tier1",
+            body(|ctx| Box::pin(foreign_image_is_refused(ctx))),
+        ),
+        scenario(
+            "install/unrestricted-exporter",
+            Some(47587),
+            (
+                DURABILITY,
+                "should restart RTE DaemonSet when image is updated and the restriction is disabled",
+            ),
+            "tier1",
+            body(|ctx| Box::pin(any_image_is_run(ctx))),
+        ),
+        scenario(
+            "install/delete-redeploy",
+            None,
+            (
+                DURABILITY,
+                "should delete NUMAResourceOperator CR and redeploy without polluting cluster state",
+            ),
+            "",
+            body(|ctx| Box::pin(deleted_and_made_anew(ctx))),
+        ),
+        scenario(
+            "install/nrt-config-match",
+            None,
+            (
+                DURABILITY,
+                "should have the desired topology manager configuration under the NRT object",
+            ),
+            "",
+            body(|ctx| Box::pin(nrt_attributes(ctx))),
+        ),
+        scenario(
+            "uninstall/nro",
+            None,
+            (
+                "[Uninstall] clusterCleanup",
+                "should delete all components after NRO deletion",
+            ),
+            "",
+            body(|ctx| Box::pin(nothing_is_left(ctx))),
+        ),
+        Scenario {
+            labels: labels(&["upgrade"], "openshift"),
+            needs: vec![Need::OpenShift],
+            ..scenario(
+                "upgrade/no-machineconfig",
+                None,
+                (
+                    "Upgrade",
+                    "should remove machineconfigs when no SElinux policy annotation is present",
+                ),
+                "",
+                body(|ctx| Box::pin(no_machine_config_is_left(ctx))),
+            )
+        },
+    ]
+}
+
+async fn resource_brings_exporters(ctx: &Context) -> Result<(), Stop> {
+    let before = ctx
+        .step("there are no exporters", ctx.remove_operator_resource())
+        .await?;
+    ctx.step("the resource brings them, and is Available", async {
+        ctx.create_operator_resource(&before).await?;
+        ctx.operands_rolled_out().await
+    })
+    .await?;
+    ctx.step("the kinds are defined", async {
+        let definitions = Api::<CustomResourceDefinition>::all(ctx.client());
+        let nrts = format!("{}.{}", nrt::PLURAL, nrt::GROUP);
+        for name in [&nrts, "numaresourcesoperators.nodetopology.openshift.io"] {
+            definitions.get(name).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    ctx.step("every exporter is where it belongs", async {
+        let uid = ctx.operator_resource().await?.uid();
+        let sets = daemon_sets(ctx).await?;
+        for set in &sets {
+            let name = set.name_any();
+            let mut owners = set.owner_references().iter();
+            if !owners.any(|owner| Some(&owner.uid) == uid.as_ref()) {
+                return Err(Stop::fail(format!(
+                    "DaemonSet {name} is not the resource's"
+                )));
+            }
+            let status = set.status.clone().unwrap_or_default();
+            let seen = (
+                status.number_misscheduled,
+                status.number_unavailable.unwrap_or_default(),
+                status.current_number_scheduled - status.desired_number_scheduled,
+            );
+            if seen != (0, 0, 0) {
+                let what = format!("misplaced, unavailable and missing pods of {name}");
+                return Err(Stop::mismatch(what, "(0, 0, 0)", format!("{seen:?}")));
+            }
+        }
+        ctx.recorder.saw(format!("{} daemon sets", sets.len()));
+        Ok(())
+    })
+    .await
+}
+
+/// Image of the exporters of each daemon set, and the set's uid.
+async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, Stop> {
+    let sets = daemon_sets(ctx).await?;
+    Ok(sets
+        .iter()
+        .map(|set| {
+            (
+                set.uid(),
+                first(set, "image").as_str().unwrap_or_default().to_owned(),
+            )
+        })
+        .collect())
+}
+
+/// A field of the first container of a daemon set's pods.
+fn first(set: &DaemonSet, field: &str) -> Value {
+    let pod = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.as_ref());
+    let container = pod.and_then(|pod| pod.containers.first());
+    json!(container)[field].clone()
+}
+
+async fn foreign_image_is_refused(ctx: &Context) -> Result<(), Stop> {
+    let old = ctx.operator_resource().await?.spec.exporter_image;
+    let before = images(ctx).await?;
+    ctx.step("the resource is Degraded: CustomUserImage", async {
+        ctx.set_operator_field("imageSpec", json!(CUSTOM_EXPORTER))
+            .await?;
+        let reason = conditions::REASON_CUSTOM_USER_IMAGE;
+        ctx.operator_is(conditions::DEGRADED, reason, CUSTOM_EXPORTER)
+            .await
+    })
+    .await?;
+    ctx.step("the exporters are those of before", async {
+        let now = images(ctx).await?;
+        if now == before {
+            return Ok(());
+        }
+        Err(Stop::mismatch(
+            "daemon sets",
+            format!("{before:?}"),
+            format!("{now:?}"),
+        ))
+    })
+    .await?;
+    ctx.step("without the image it is Available", async {
+        ctx.set_operator_field("imageSpec", json!(old)).await?;
+        ctx.operands_rolled_out().await
+    })
+    .await
+}
+
+async fn any_image_is_run(ctx: &Context) -> Result<(), Stop> {
+    let old = ctx.operator_resource().await?.spec.exporter_image;
+    let now = images(ctx).await?;
+    if ctx.facts().exporter.is_none() {
+        let reason = "no other image with an exporter is known: only clusters of this suite have one for certain";
+        return Err(Stop::Skip(reason.to_owned()));
+    }
+    ctx.step(
+        "the operator takes any image",
+        ctx.set_operator_variable(RESTRICTION, "false"),
+    )
+    .await?;
+    let other = now
+        .iter()
+        .map(|(uid, _)| (uid.clone(), names::EXPORTER_IMAGE.to_owned()));
+    for (wanted, expected) in [
+        (names::EXPORTER_IMAGE, other.collect()),
+        (old.as_str(), now.clone()),
+    ] {
+        let what = if wanted.is_empty() {
+            "their own image"
+        } else {
+            wanted
+        };
+        ctx.step(format!("exporters start again with {what}"), async {
+            ctx.set_operator_field("imageSpec", json!(wanted)).await?;
+            ctx.operands_rolled_out().await?;
+            let seen = images(ctx).await?;
+            if seen == expected {
+                return Ok(());
+            }
+            Err(Stop::mismatch(
+                "daemon sets",
+                format!("{expected:?}"),
+                format!("{seen:?}"),
+            ))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// All that exporters are made of, with what each pool has of its own. Where a pool's ConfigMap comes from another object, it goes with that one.
+async fn objects(ctx: &Context) -> Result<Vec<ObjectRef>, Stop> {
+    let fixed = OBJECTS.map(
+        |(api_version, kind, plural, name, is_namespaced)| ObjectRef {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            namespace: is_namespaced.then(|| names::NAMESPACE.to_owned()),
+            name: name.to_owned(),
+        },
+    );
+    let mut all = Vec::from(fixed);
+    for set in daemon_sets(ctx).await? {
+        let set = ObjectRef::of(&set);
+        let map = ObjectRef {
+            api_version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            plural: "configmaps".to_owned(),
+            ..set.clone()
+        };
+        let found = map.api(&ctx.client()).get(&map.name).await?;
+        let mut owners = found.owner_references().iter();
+        let is_the_resources = owners.any(|owner| owner.kind == api::operator::KIND);
+        all.push(set);
+        all.extend(is_the_resources.then_some(map));
+    }
+    Ok(all)
+}
+
+/// Removes the resource, and waits until nothing that exporters are made of is left.
+async fn removed(ctx: &Context) -> Result<api::operator::v1::NumaResourcesOperator, Stop> {
+    let objects = objects(ctx).await?;
+    ctx.step("all of the exporters is there", async {
+        for object in &objects {
+            let found = object.api(&ctx.client()).get_opt(&object.name).await?;
+            if found.is_none() {
+                return Err(Stop::fail(format!("{object} is missing")));
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    let before = ctx
+        .step("the resource is deleted", ctx.remove_operator_resource())
+        .await?;
+    ctx.step("nothing of the exporters is left", async {
+        for object in &objects {
+            ctx.is_gone(object).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(before)
+}
+
+async fn deleted_and_made_anew(ctx: &Context) -> Result<(), Stop> {
+    let before = removed(ctx).await?;
+    let mut wanted = before.clone();
+    wanted.spec.log_level = LogLevel::Trace;
+    ctx.step("made anew with log level Trace, exporters log so", async {
+        ctx.create_operator_resource(&wanted).await?;
+        ctx.operands_rolled_out().await?;
+        for set in daemon_sets(ctx).await? {
+            let args = first(&set, "args");
+            if !args
+                .as_array()
+                .is_some_and(|args| args.contains(&json!("-v=6")))
+            {
+                let what = format!("arguments of {}", set.name_any());
+                return Err(Stop::mismatch(what, "-v=6 among them", args));
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    ctx.step("the log level of before comes back", async {
+        ctx.set_operator_field("logLevel", json!(before.spec.log_level))
+            .await?;
+        ctx.operands_rolled_out().await
+    })
+    .await
+}
+
+async fn nothing_is_left(ctx: &Context) -> Result<(), Stop> {
+    let before = removed(ctx).await?;
+    ctx.step("the exporters are back", async {
+        ctx.create_operator_resource(&before).await?;
+        ctx.operands_rolled_out().await
+    })
+    .await
+}
+
+async fn no_machine_config_is_left(ctx: &Context) -> Result<(), Stop> {
+    let resource = ctx.operator_resource().await?;
+    let is_custom = |annotations: &std::collections::BTreeMap<String, String>| {
+        annotations
+            .get(SELINUX_POLICY)
+            .is_some_and(|value| value == CUSTOM)
+    };
+    let mut groups = resource.spec.node_groups.iter();
+    if is_custom(resource.annotations()) || groups.any(|group| is_custom(&group.annotations)) {
+        let reason = "machines are asked to have the legacy SELinux policy";
+        return Err(Stop::Skip(reason.to_owned()));
+    }
+    let pools = resource.status.unwrap_or_default().node_groups;
+    ctx.step(
+        "no pool has a machine configuration of the operator",
+        async {
+            let configs = Api::<MachineConfig>::all(ctx.client());
+            for pool in &pools {
+                let name = names::machine_config(names::OPERATOR_CR, &pool.pool_name);
+                ctx.until(
+                    &format!("MachineConfig {name} is gone"),
+                    ctx.deadlines().gone,
+                    async || {
+                        Ok(match configs.get_opt(&name).await? {
+                            None => Look::Ready(()),
+                            Some(_) => Look::NotYet("it is there".to_owned()),
+                        })
+                    },
+                )
+                .await?;
+            }
+            Ok(())
+        },
+    )
+    .await
+}

@@ -1,0 +1,211 @@
+//! What the stack tells of itself: its metrics, how it ends, its version (scenarios-serial.md 9.7, 9.9 and 9.10).
+
+use api::names;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use serde::Deserialize;
+
+use super::rte::exporters;
+use crate::context::Context;
+use crate::scenario::{Body, Scenario, Stop, body};
+use crate::scenarios::{labels, title};
+
+const INTROSPECTION: &str = "[serial] numaresources operator introspection.";
+const METRICS: &str = "metrics exposed securely.";
+const VERSION: &str = "[serial] version";
+/// Where the operator's image says what it was built from.
+const BUILD_INFO: &str = "/usr/local/share/buildinfo.json";
+
+fn scenario(
+    id: &'static str,
+    test_id: Option<u32>,
+    (context, text): (&str, &str),
+    own_labels: &str,
+    body: Body,
+) -> Scenario {
+    Scenario {
+        id,
+        test_id,
+        title: title(context, test_id, "", text),
+        labels: labels(&[], own_labels),
+        needs: Vec::new(),
+        body,
+    }
+}
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        scenario(
+            "introspection/operator-termination-policy",
+            None,
+            (INTROSPECTION, "should verify the terminationMessagePolicy"),
+            "tier3 feature:introspection terminationMessage",
+            body(|ctx| Box::pin(operators_end_with_their_logs(ctx))),
+        ),
+        scenario(
+            "introspection/rte-termination-policy",
+            None,
+            (
+                INTROSPECTION,
+                "should set terminationMessagePolicy in the operand",
+            ),
+            "tier3 feature:introspection terminationMessage",
+            body(|ctx| Box::pin(exporters_end_with_their_logs(ctx))),
+        ),
+        scenario(
+            "metrics/operator",
+            Some(85769),
+            (
+                METRICS,
+                "should be able to fetch metrics from the manager container",
+            ),
+            "feature:metrics",
+            body(|ctx| Box::pin(operator_counts_its_work(ctx))),
+        ),
+        scenario(
+            "metrics/rte",
+            Some(85770),
+            (
+                METRICS,
+                "should be able to fetch metrics from the RTE pod container",
+            ),
+            "feature:metrics",
+            body(|ctx| Box::pin(exporters_count_their_writes(ctx))),
+        ),
+        scenario(
+            "version/report",
+            Some(85791),
+            (VERSION, "should report the version of the operator"),
+            "feature:config tier1 versioncheck",
+            body(|ctx| Box::pin(versions_are_reported(ctx))),
+        ),
+    ]
+}
+
+/// The pods of the operator; there must be some.
+async fn operators(ctx: &Context) -> Result<Vec<Pod>, Stop> {
+    let label = format!("{}=numaresources-operator", api::labels::APP);
+    let pods = Api::<Pod>::all(ctx.client())
+        .list(&ListParams::default().labels(&label))
+        .await?
+        .items;
+    if pods.is_empty() {
+        return Err(Stop::fail(format!("no pod has the label {label}")));
+    }
+    Ok(pods)
+}
+
+async fn operators_end_with_their_logs(ctx: &Context) -> Result<(), Stop> {
+    let pods = operators(ctx).await?;
+    end_with_their_logs(ctx, &pods).await
+}
+
+async fn exporters_end_with_their_logs(ctx: &Context) -> Result<(), Stop> {
+    let pods = exporters(ctx).await?;
+    end_with_their_logs(ctx, &pods).await
+}
+
+/// What a container says at its end, in its pod's status, is the end of its log unless it says something else.
+async fn end_with_their_logs(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
+    const EXPECTED: &str = "FallbackToLogsOnError";
+    for pod in pods {
+        ctx.step(
+            format!("{} ends with the end of its log", pod.name_any()),
+            async {
+                let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+                for container in containers {
+                    let seen = container.termination_message_policy.as_deref();
+                    if seen != Some(EXPECTED) {
+                        let what = format!("terminationMessagePolicy of {}", container.name);
+                        return Err(Stop::mismatch(what, EXPECTED, seen.unwrap_or_default()));
+                    }
+                }
+                Ok(())
+            },
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+async fn operator_counts_its_work(ctx: &Context) -> Result<(), Stop> {
+    let pods = ctx
+        .step("there is one operator", async {
+            let pods = operators(ctx).await?;
+            if let [_] = pods.as_slice() {
+                return Ok(pods);
+            }
+            Err(Stop::mismatch("pods of the operator", 1, pods.len()))
+        })
+        .await?;
+    for controller in [names::OPERATOR_CR, names::SCHEDULER_CR] {
+        let sample =
+            format!("workqueue_adds_total{{controller=\"{controller}\",name=\"{controller}\"}}");
+        ctx.step(
+            format!("it counts what {controller} has to do"),
+            ctx.metrics_have(&pods[0], ("https", 8080), &[&sample]),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+async fn exporters_count_their_writes(ctx: &Context) -> Result<(), Stop> {
+    let wanted = [
+        "rte_noderesourcetopology_writes_total",
+        "rte_wakeup_delay_milliseconds",
+    ];
+    for pod in exporters(ctx).await? {
+        ctx.step(
+            format!("{} counts its writes", pod.name_any()),
+            ctx.metrics_have(&pod, ("https", api::metrics::RTE_PORT), &wanted),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// What an image says that it was built from.
+#[derive(Deserialize)]
+struct BuildInfo {
+    #[serde(alias = "gitbranch")]
+    branch: String,
+    version: String,
+    commit: String,
+}
+
+async fn versions_are_reported(ctx: &Context) -> Result<(), Stop> {
+    ctx.step("the suite and the cluster", async {
+        ctx.recorder.saw(format!(
+            "suite {}, Kubernetes {}",
+            env!("CARGO_PKG_VERSION"),
+            ctx.facts().kubernetes
+        ));
+        Ok(())
+    })
+    .await?;
+    let pod = ctx
+        .step("the operator's pod", async {
+            ctx.operator_resource().await?;
+            Ok(operators(ctx).await?.remove(0))
+        })
+        .await?;
+    ctx.step("the operator", async {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let name = containers.map(|container| container.name.as_str()).next();
+        let command = ["/bin/cat", BUILD_INFO];
+        let output = ctx.exec(&pod, name.unwrap_or_default(), &command).await;
+        let known = output
+            .ok()
+            .and_then(|output| serde_json::from_str::<BuildInfo>(&output.stdout).ok());
+        let version = known.map_or_else(
+            || "UNKNOWN UNKNOWN".to_owned(),
+            |info| format!("{} {} ({})", info.version, info.commit, info.branch),
+        );
+        ctx.recorder
+            .saw(format!("running against NUMAResources {version}"));
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,293 @@
+//! Who may reach whom (scenarios-serial.md 9.8).
+//!
+//! Prometheus is whoever asks for metrics: where the cluster has none, a pod of the scenario in its place.
+
+use std::net::IpAddr;
+
+use api::labels;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+
+use super::rte::exporters;
+use crate::context::Context;
+use crate::recorder::Look;
+use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenarios::{labels as all_labels, title};
+use crate::workload::{Asks, PodPlan};
+
+const CONTEXT: &str = "network policies are applied traffic behavior";
+/// Where the operator serves its metrics, and where its health (operator.md 6.7).
+const OPERATOR_METRICS: u16 = 8080;
+const OPERATOR_HEALTH: u16 = 8081;
+/// Where an exporter serves its metrics.
+const EXPORTER_METRICS: u16 = 2112;
+/// Seconds after which nobody is taken to answer.
+const LIMIT: &str = "5";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let scenario = |id, test_id, text, body: Body| Scenario {
+        id,
+        test_id: Some(test_id),
+        title: title(CONTEXT, Some(test_id), "", text),
+        labels: all_labels(&["feature:netpols"], ""),
+        needs: vec![Need::NetworkPolicies],
+        body,
+    };
+    vec![
+        scenario(
+            "netpol/operator-api",
+            85771,
+            "operator -> API server",
+            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Operator))),
+        ),
+        scenario(
+            "netpol/sched-api",
+            85772,
+            "scheduler -> API server",
+            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Scheduler))),
+        ),
+        scenario(
+            "netpol/rte-api",
+            85773,
+            "rte worker -> API server",
+            body(|ctx| Box::pin(reaches_api_server(ctx, Part::Exporter))),
+        ),
+        scenario(
+            "netpol/prom-operator-metrics",
+            85774,
+            "prometheus operator -> numaresouces operator metrics endpoint",
+            body(|ctx| {
+                Box::pin(reaches(
+                    ctx,
+                    Part::Prometheus,
+                    Part::Operator,
+                    OPERATOR_METRICS,
+                ))
+            }),
+        ),
+        scenario(
+            "netpol/prom-rte-metrics",
+            85775,
+            "prometheus operator -> numaresouces rte worker endpoint",
+            body(|ctx| {
+                Box::pin(reaches(
+                    ctx,
+                    Part::Prometheus,
+                    Part::Exporter,
+                    EXPORTER_METRICS,
+                ))
+            }),
+        ),
+        scenario(
+            "netpol/sched-operator",
+            85776,
+            "scheduler -> operator",
+            body(|ctx| {
+                Box::pin(is_kept_from(
+                    ctx,
+                    Part::Scheduler,
+                    Part::Operator,
+                    OPERATOR_HEALTH,
+                ))
+            }),
+        ),
+        scenario(
+            "netpol/operator-prom",
+            85777,
+            "numaresouces operator -> prometheus operator",
+            body(|ctx| {
+                Box::pin(is_kept_from(
+                    ctx,
+                    Part::Operator,
+                    Part::Prometheus,
+                    OPERATOR_HEALTH,
+                ))
+            }),
+        ),
+        scenario(
+            "netpol/prom-operator-health",
+            85778,
+            "prometheus operator -> numaresouces operator",
+            body(|ctx| {
+                Box::pin(is_kept_from(
+                    ctx,
+                    Part::Prometheus,
+                    Part::Operator,
+                    OPERATOR_HEALTH,
+                ))
+            }),
+        ),
+    ]
+}
+
+/// Who takes part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Operator,
+    Scheduler,
+    Exporter,
+    Prometheus,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "the operator",
+            Self::Scheduler => "the scheduler",
+            Self::Exporter => "an exporter",
+            Self::Prometheus => "Prometheus",
+        }
+    }
+
+    async fn pod(self, ctx: &Context) -> Result<Pod, Stop> {
+        let pods = match self {
+            Self::Operator => {
+                let ours = format!("{}=numaresources-operator", labels::APP);
+                let all = Api::<Pod>::all(ctx.client());
+                all.list(&ListParams::default().labels(&ours)).await?.items
+            }
+            Self::Scheduler => ctx.scheduler_pods().await?,
+            Self::Exporter => exporters(ctx).await?,
+            Self::Prometheus => return prometheus(ctx).await,
+        };
+        let pod = pods.into_iter().next();
+        pod.ok_or_else(|| Stop::fail(format!("{} has no pod", self.name())))
+    }
+}
+
+/// The pod that asks for metrics, which answers nobody.
+async fn prometheus(ctx: &Context) -> Result<Pod, Stop> {
+    let real = Api::<Pod>::namespaced(ctx.client(), "openshift-monitoring");
+    let its = ListParams::default().labels("app.kubernetes.io/name=prometheus");
+    if let Some(pod) = real.list(&its).await?.items.into_iter().next() {
+        return Ok(pod);
+    }
+    let plan = PodPlan::new("prometheus", "default-scheduler", [Asks::Nothing]);
+    if let Some(pod) = ctx.api::<Pod>().get_opt(plan.name()).await? {
+        return Ok(pod);
+    }
+    ctx.create(plan.pod()).await?;
+    Ok(ctx.pods_running(&[plan.name().to_owned()]).await?.remove(0))
+}
+
+fn address(pod: &Pod) -> Result<IpAddr, Stop> {
+    let text = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.pod_ip.as_deref());
+    let address = text.and_then(|text| text.parse().ok());
+    address.ok_or_else(|| Stop::fail(format!("pod {} has no address", pod.name_any())))
+}
+
+/// Whether a pod gets a connection.
+async fn connects(ctx: &Context, from: &Pod, host: &str, port: &str) -> Result<bool, Stop> {
+    let container = from.spec.as_ref().and_then(|spec| spec.containers.first());
+    let container = container.map_or("", |container| container.name.as_str());
+    let command = ["/bin/connect", host, port, LIMIT];
+    let output = ctx.exec(from, container, &command).await?;
+    if output.succeeded || output.stderr.contains("cannot connect") {
+        return Ok(output.succeeded);
+    }
+    let reason = format!(
+        "{} has no way to connect: {}",
+        from.name_any(),
+        output.stderr
+    );
+    Err(Stop::Skip(reason))
+}
+
+async fn reaches_api_server(ctx: &Context, part: Part) -> Result<(), Stop> {
+    ctx.step(format!("{} reaches the API server", part.name()), async {
+        let pod = part.pod(ctx).await?;
+        // every container is told by these two where it is
+        let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+        let container = container.map_or("", |container| container.name.as_str());
+        let told = async |name: &str| {
+            let command = ["/bin/cat", "/proc/self/environ"];
+            let output = ctx.exec(&pod, container, &command).await?;
+            let mut variables = output.stdout.split('\0');
+            let value = variables.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            let value = value.map(str::to_owned);
+            value.ok_or_else(|| Stop::fail(format!("its container has no variable {name}")))
+        };
+        let host = told("KUBERNETES_SERVICE_HOST").await?;
+        let port = told("KUBERNETES_SERVICE_PORT").await?;
+        if connects(ctx, &pod, &host, &port).await? {
+            return Ok(());
+        }
+        Err(Stop::fail(format!(
+            "{} does not reach {host}:{port}",
+            pod.name_any()
+        )))
+    })
+    .await
+}
+
+async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), Stop> {
+    ctx.step(
+        format!("{} reaches {} at {port}", from.name(), to.name()),
+        async {
+            let (source, target) = (from.pod(ctx).await?, to.pod(ctx).await?);
+            let host = address(&target)?.to_string();
+            if connects(ctx, &source, &host, &port.to_string()).await? {
+                return Ok(());
+            }
+            Err(Stop::fail(format!(
+                "{} does not reach {host}:{port}",
+                source.name_any()
+            )))
+        },
+    )
+    .await
+}
+
+/// One of the two must have a policy, and it is the policy that keeps them apart: a pod that has none gets through, unless it is the target
+/// that is closed.
+async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), Stop> {
+    let (source, target) = (from.pod(ctx).await?, to.pod(ctx).await?);
+    let (host, port) = (address(&target)?.to_string(), port.to_string());
+    if !is_selected(ctx, &target).await? {
+        if !is_selected(ctx, &source).await? {
+            let reason = format!("no policy selects {} or {}", from.name(), to.name());
+            return Err(Stop::Skip(reason));
+        }
+        ctx.step(format!("who has no policy reaches {host}:{port}"), async {
+            let witness = Part::Prometheus.pod(ctx).await?;
+            if connects(ctx, &witness, &host, &port).await? {
+                return Ok(());
+            }
+            Err(Stop::fail("nobody answers there"))
+        })
+        .await?;
+    }
+    ctx.step(format!("{} does not", from.name()), async {
+        let what = format!("{host}:{port} is out of reach");
+        let limit = ctx.deadlines().settled;
+        ctx.until(&what, limit, async || {
+            Ok(if connects(ctx, &source, &host, &port).await? {
+                Look::NotYet(format!("{} reaches it", source.name_any()))
+            } else {
+                Look::Ready(())
+            })
+        })
+        .await
+    })
+    .await
+}
+
+/// Whether a policy selects the pod.
+async fn is_selected(ctx: &Context, pod: &Pod) -> Result<bool, Stop> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let policies = Api::<NetworkPolicy>::namespaced(ctx.client(), &namespace);
+    let policies = policies.list(&ListParams::default()).await?.items;
+    Ok(policies.iter().any(|policy| {
+        let selector = policy
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.pod_selector.clone());
+        let selector = kube::core::Selector::try_from(selector.unwrap_or_default());
+        selector.is_ok_and(|selector| kube::core::SelectorExt::matches(&selector, pod.labels()))
+    }))
+}

@@ -1,0 +1,416 @@
+//! Pods that give way to pods of higher priority, where that makes room in a zone (scenarios-serial.md 9.4).
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, ObjectMeta};
+use serde_json::json;
+
+use crate::arena::Fit;
+use crate::checks::{describe, phase};
+use crate::context::{Context, RUN_LABEL};
+use crate::observed::NodeTopology;
+use crate::padding::{NUMACELL, to_take};
+use crate::recorder::Look;
+use crate::resources::{CPU, Resources};
+use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenarios::{labels, title};
+use crate::workload::{Asks, PodPlan};
+
+const CONTEXT: &str =
+    "[serial][disruptive][scheduler] numaresources priority-based workload placement";
+const LABELS: &[&str] = &["disruptive", "scheduler", "feature:preemption"];
+const CRITICAL: &str = "system-node-critical";
+const LOW: &str = "e2e-preemption-low";
+const MEDIUM: &str = "e2e-preemption-medium";
+const HIGH: &str = "e2e-preemption-high";
+/// What the condition of a pod says that cannot gain anything.
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+
+struct Row {
+    id: &'static str,
+    fillers: Option<&'static str>,
+    pod: Option<&'static str>,
+    evicts: bool,
+    text: &'static str,
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        id: "preempt/default-vs-default",
+        fillers: None,
+        pod: None,
+        evicts: false,
+        text: "default-priority fillers vs default-priority new workload",
+    },
+    Row {
+        id: "preempt/default-vs-snc",
+        fillers: None,
+        pod: Some(CRITICAL),
+        evicts: true,
+        text: "default-priority fillers vs system-node-critical new workload",
+    },
+    Row {
+        id: "preempt/snc-vs-default",
+        fillers: Some(CRITICAL),
+        pod: None,
+        evicts: false,
+        text: "system-node-critical fillers vs default-priority new workload",
+    },
+    Row {
+        id: "preempt/snc-vs-snc",
+        fillers: Some(CRITICAL),
+        pod: Some(CRITICAL),
+        evicts: false,
+        text: "system-node-critical fillers vs system-node-critical new workload",
+    },
+    Row {
+        id: "preempt/low-vs-medium",
+        fillers: Some(LOW),
+        pod: Some(MEDIUM),
+        evicts: true,
+        text: "low-priority fillers vs medium-priority new workload",
+    },
+    Row {
+        id: "preempt/medium-vs-low",
+        fillers: Some(MEDIUM),
+        pod: Some(LOW),
+        evicts: false,
+        text: "medium-priority fillers vs low-priority new workload",
+    },
+];
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let scenario = |id, own, text: &str, body: Body| Scenario {
+        id,
+        test_id: None,
+        title: title(CONTEXT, None, "", text),
+        labels: labels(LABELS, own),
+        needs: vec![Need::Nodes {
+            count: 1,
+            scope: None,
+        }],
+        body,
+    };
+    let mut all: Vec<Scenario> = ROWS
+        .iter()
+        .map(|row| {
+            let text = format!("should work as expected {}", row.text);
+            let run = body(move |ctx| Box::pin(one_by_one(ctx, row)));
+            scenario(row.id, "tier2", &text, run)
+        })
+        .collect();
+    all.extend([
+        scenario(
+            "preempt/mixed-priorities",
+            "",
+            "should evict the lowest priority that is enough, and no more",
+            body(|ctx| Box::pin(mixed_priorities(ctx))),
+        ),
+        scenario(
+            "preempt/burst-no-false-eviction",
+            "",
+            "should not evict when a burst of pods of two priorities fits",
+            body(|ctx| Box::pin(burst_fits(ctx))),
+        ),
+    ]);
+    all
+}
+
+/// One node that pods can go to, as it is then, with the scheduler set to preempt by zones.
+async fn lone_target(ctx: &Context) -> Result<NodeTopology, Stop> {
+    ctx.step("the priority classes exist", priority_classes(ctx))
+        .await?;
+    ctx.step(
+        "the scheduler preempts by zones",
+        ctx.set_scheduler_field("preemptionMode", json!("Enabled")),
+    )
+    .await?;
+    ctx.step("pods can go to the target alone", async {
+        let arena = ctx.arena(None, 1, &Fit::Anything).await?;
+        let target = arena.target().node.clone();
+        let nodes = Api::<Node>::all(ctx.client());
+        for node in nodes.list(&ListParams::default()).await? {
+            let spec = node.spec.unwrap_or_default();
+            let name = node.metadata.name.unwrap_or_default();
+            if name != target && spec.unschedulable != Some(true) {
+                ctx.cordon_node(&name).await?;
+            }
+        }
+        ctx.settled_on(&target).await
+    })
+    .await
+}
+
+async fn priority_classes(ctx: &Context) -> Result<(), Stop> {
+    for (name, value) in [(LOW, 100), (MEDIUM, 200), (HIGH, 300)] {
+        let object = PriorityClass {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some([(RUN_LABEL.to_owned(), ctx.run().to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            value,
+            ..PriorityClass::default()
+        };
+        ctx.create_global(&object).await?;
+    }
+    Ok(())
+}
+
+/// What the pods of the target ask for without holding it in a zone: as much is left in every zone. Pods that ask for nothing count as
+/// if they asked for the least that such a sum is rounded to.
+async fn base_load(ctx: &Context, target: &NodeTopology) -> Result<Resources, Stop> {
+    let mut base = ctx.base_load(&target.node).await?.core();
+    for (name, least) in Resources::literal("2c 1G").iter() {
+        if base.milli(name) == 0 {
+            base.set(name, least);
+        }
+    }
+    Ok(base)
+}
+
+/// A pod in each zone, which leaves this much of it.
+async fn fill(
+    ctx: &Context,
+    target: &NodeTopology,
+    name: &str,
+    class: Option<&str>,
+    leave: &Resources,
+) -> Result<Vec<(PodPlan, Pod)>, Stop> {
+    let mut plans = Vec::new();
+    for zone in &target.zones {
+        let take = to_take(zone, leave)
+            .map_err(|error| Stop::fail(format!("cannot fill {}: {error}", target.node)))?;
+        let limits = pinned(&take, zone.id);
+        let name = format!("{name}-{}", zone.id);
+        plans.push(PodPlan::new(&name, ctx.scheduler(), [Asks::Limits(limits)]));
+    }
+    run(ctx, plans, class).await
+}
+
+/// The same with a device that only one zone has.
+fn pinned(list: &Resources, zone: u32) -> Resources {
+    let mut pinned = list.clone();
+    pinned.set(&format!("{NUMACELL}{zone:02}"), 1000);
+    pinned
+}
+
+/// Runs pods of a class, and waits until the NRT accounts for them.
+async fn run(
+    ctx: &Context,
+    plans: Vec<PodPlan>,
+    class: Option<&str>,
+) -> Result<Vec<(PodPlan, Pod)>, Stop> {
+    let mut names = Vec::new();
+    for plan in &plans {
+        let pod = plan.clone().with_priority_class(class).pod();
+        ctx.create(pod).await?;
+        names.push(plan.name().to_owned());
+    }
+    let pods = ctx.pods_running(&names).await?;
+    ctx.settle().await?;
+    Ok(plans.into_iter().zip(pods).collect())
+}
+
+/// The pods run on as they did.
+async fn untouched(ctx: &Context, pods: &[&Pod]) -> Result<(), Stop> {
+    for before in pods {
+        let found = ctx.api::<Pod>().get_opt(&before.name_any()).await?;
+        let same = found.as_ref().is_some_and(|now| {
+            now.uid() == before.uid()
+                && now.metadata.deletion_timestamp.is_none()
+                && phase(now) == "Running"
+        });
+        if !same {
+            let seen = found
+                .as_ref()
+                .map_or_else(|| "it is gone".to_owned(), describe);
+            let message = format!("pod {} was touched", before.name_any());
+            return Err(Stop::mismatch(message, describe(before), seen));
+        }
+    }
+    Ok(())
+}
+
+/// The pod stays pending, and says that preemption does not help.
+async fn is_not_helped(ctx: &Context, name: &str) -> Result<(), Stop> {
+    ctx.stay_pending(&[name.to_owned()], NOT_HELPFUL).await?;
+    let status = ctx.pod(name).await?.status.unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    if let [one] = conditions.as_slice()
+        && one.type_ == "PodScheduled"
+        && one.status == "False"
+        && one.reason.as_deref() == Some("Unschedulable")
+        && one.message.as_deref().unwrap_or("").contains(NOT_HELPFUL)
+    {
+        return Ok(());
+    }
+    Err(Stop::mismatch(
+        format!("conditions of pod {name}"),
+        format!("PodScheduled alone: False, Unschedulable, {NOT_HELPFUL}"),
+        format!("{conditions:?}"),
+    ))
+}
+
+/// Exactly one of the pods goes, and all others run on; which one.
+async fn one_goes(ctx: &Context, pods: &[&Pod]) -> Result<String, Stop> {
+    let api = ctx.api::<Pod>();
+    let gone = ctx
+        .until(
+            "one of the pods is gone",
+            ctx.deadlines().gone,
+            async || {
+                for pod in pods {
+                    if api.get_opt(&pod.name_any()).await?.is_none() {
+                        return Ok(Look::Ready(pod.name_any()));
+                    }
+                }
+                Ok(Look::NotYet("all are there".to_owned()))
+            },
+        )
+        .await?;
+    let others: Vec<&Pod> = pods
+        .iter()
+        .copied()
+        .filter(|pod| pod.name_any() != gone)
+        .collect();
+    untouched(ctx, &others).await?;
+    Ok(gone)
+}
+
+async fn one_by_one(ctx: &Context, row: &Row) -> Result<(), Stop> {
+    let target = lone_target(ctx).await?;
+    let base = base_load(ctx, &target).await?;
+    let fillers = ctx
+        .step(
+            format!("a pod in each zone of the target leaves {base}"),
+            fill(ctx, &target, "filler", row.fillers, &base),
+        )
+        .await?;
+    let pods: Vec<&Pod> = fillers.iter().map(|(_, pod)| pod).collect();
+    let asks = fillers[0].0.total();
+    let plan = PodPlan::new("test-workload", ctx.scheduler(), [Asks::Limits(asks)])
+        .with_priority_class(row.pod);
+    ctx.create(plan.pod()).await?;
+    if row.evicts {
+        ctx.step("the pod runs in the place of one of them", async {
+            ctx.pods_running(&[plan.name().to_owned()]).await?;
+            let gone = one_goes(ctx, &pods).await?;
+            ctx.recorder.saw(format!("{gone} gave way"));
+            Ok(())
+        })
+        .await
+    } else {
+        ctx.step("the pod stays pending", is_not_helped(ctx, plan.name()))
+            .await?;
+        ctx.step("the others run on", untouched(ctx, &pods)).await
+    }
+}
+
+async fn mixed_priorities(ctx: &Context) -> Result<(), Stop> {
+    let target = lone_target(ctx).await?;
+    let base = base_load(ctx, &target).await?;
+    let times = |count: usize| Resources::sum(std::iter::repeat_n(&base, count));
+    let seven = times(7);
+    if let Some(zone) = target
+        .zones
+        .iter()
+        .find(|zone| !seven.fits_in(&zone.available()))
+    {
+        return Err(Stop::Skip(format!(
+            "wanted {seven} in each zone of {}; {} has {}",
+            target.node,
+            zone.name,
+            zone.available()
+        )));
+    }
+    let mut fillers = ctx
+        .step("two small pods of no class run in each zone", async {
+            let plans = target.zones.iter().map(|zone| {
+                let asks = [(); 2].map(|()| Asks::Limits(pinned(&base, zone.id)));
+                let name = format!("default-priority-filler-{}", zone.id);
+                PodPlan::new(&name, ctx.scheduler(), asks)
+            });
+            run(ctx, plans.collect(), None).await
+        })
+        .await?;
+    let now = ctx.topology(&target.node).await?;
+    let medium = ctx
+        .step(
+            format!("a pod of class {MEDIUM} in each zone leaves {base}"),
+            fill(ctx, &now, "medium-priority-filler", Some(MEDIUM), &base),
+        )
+        .await?;
+    let candidates: Vec<String> = medium.iter().map(|(_, pod)| pod.name_any()).collect();
+    fillers.extend(medium);
+    let pods: Vec<&Pod> = fillers.iter().map(|(_, pod)| pod).collect();
+    let preemptor = |name: &str, class: &str| {
+        PodPlan::new(name, ctx.scheduler(), [Asks::Limits(times(4))])
+            .with_priority_class(Some(class))
+    };
+    let low = preemptor("preemptor-phase-1", LOW);
+    ctx.step(
+        "a pod that the small ones cannot make room for waits",
+        async {
+            ctx.create(low.pod()).await?;
+            is_not_helped(ctx, low.name()).await?;
+            untouched(ctx, &pods).await?;
+            ctx.delete::<Pod>(low.name()).await
+        },
+    )
+    .await?;
+    let high = preemptor("preemptor-phase-2", HIGH);
+    ctx.step(
+        format!("a pod of class {HIGH} runs in the place of one of class {MEDIUM}"),
+        async {
+            ctx.create(high.pod()).await?;
+            ctx.pods_running(&[high.name().to_owned()]).await?;
+            let gone = one_goes(ctx, &pods).await?;
+            if candidates.contains(&gone) {
+                ctx.recorder.saw(format!("{gone} gave way"));
+                return Ok(());
+            }
+            let message = "the wrong pod gave way";
+            Err(Stop::mismatch(message, candidates.join(" or "), gone))
+        },
+    )
+    .await
+}
+
+async fn burst_fits(ctx: &Context) -> Result<(), Stop> {
+    let target = lone_target(ctx).await?;
+    let base = base_load(ctx, &target).await?;
+    let each = base.milli(CPU);
+    let mut count = 0;
+    for zone in &target.zones {
+        let fit = (zone.available().milli(CPU) - each) / each;
+        if fit < 4 {
+            let message = format!("wanted room for 4 pods in {}; seen {fit}", zone.name);
+            return Err(Stop::Skip(message));
+        }
+        count += usize::try_from(fit).unwrap_or_default();
+    }
+    let mut asks = Resources::literal("32Mi");
+    asks.set(CPU, each);
+    let names: Vec<String> = (0..count).map(|index| format!("pod-{index}")).collect();
+    let pods = ctx
+        .step(
+            format!("{count} pods run, the last two of class {HIGH}"),
+            async {
+                for (index, name) in names.iter().enumerate() {
+                    let class = if index + 2 < count { LOW } else { HIGH };
+                    let plan = PodPlan::new(name, ctx.scheduler(), [Asks::Limits(asks.clone())]);
+                    ctx.create(plan.with_priority_class(Some(class)).pod())
+                        .await?;
+                }
+                ctx.pods_running(&names).await
+            },
+        )
+        .await?;
+    ctx.step("none was evicted", async {
+        ctx.settle().await?;
+        untouched(ctx, &pods.iter().collect::<Vec<_>>()).await
+    })
+    .await
+}

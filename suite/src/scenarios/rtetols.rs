@@ -1,0 +1,612 @@
+//! Taints of nodes and tolerations of exporters (scenarios-serial.md 9.5).
+//!
+//! The original wants a single node group and speaks of all workers; here it is the first group, and the nodes of its pool.
+
+use std::collections::BTreeSet;
+
+use api::conditions;
+use api::operator::v1::NumaResourcesOperator;
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams};
+use serde_json::json;
+
+use crate::checks::{Rollout, describe, node_of};
+use crate::context::Context;
+use crate::ledger::Undo;
+use crate::recorder::Look;
+use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenarios::{labels, title};
+
+const CONTEXT: &str = "[serial][disruptive] numaresources RTE tolerations support";
+const LABELS: &[&str] = &["disruptive", "rtetols", "feature:rtetols"];
+const KEY: &str = "testkey";
+const NO_SCHEDULE: &str = "NoSchedule";
+const NO_EXECUTE: &str = "NoExecute";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let scenario = |id, test_id, own, text, body: Body| Scenario {
+        id,
+        test_id: Some(test_id),
+        title: title(CONTEXT, Some(test_id), "", text),
+        labels: labels(LABELS, own),
+        needs: vec![Need::Nodes {
+            count: 1,
+            scope: None,
+        }],
+        body,
+    };
+    vec![
+        scenario(
+            "rtetols/invalid-operator",
+            84302,
+            "tier2",
+            "should handle invalid field: operator",
+            body(|ctx| {
+                let wrong = toleration("invalid", "foo", Some("abc"), NO_SCHEDULE);
+                Box::pin(invalid_is_reported(ctx, wrong))
+            }),
+        ),
+        scenario(
+            "rtetols/invalid-effect",
+            72862,
+            "tier2",
+            "should handle invalid field: effect",
+            body(|ctx| {
+                let wrong = toleration("invalid", "Equal", Some("abc"), "__foobar__");
+                Box::pin(invalid_is_reported(ctx, wrong))
+            }),
+        ),
+        scenario(
+            "rtetols/change-in-place",
+            84303,
+            "tier3",
+            "should enable to change tolerations in the RTE daemonsets",
+            body(|ctx| Box::pin(changed_in_place(ctx))),
+        ),
+        scenario(
+            "rtetols/untolerate-tainted",
+            72857,
+            "slow tier2",
+            "should handle untolerations of tainted nodes while RTEs are running",
+            body(|ctx| Box::pin(untolerated(ctx))),
+        ),
+        scenario(
+            "rtetols/evict-on-cr-change",
+            84304,
+            "tier3 slow",
+            "should evict running RTE pod if taint-toleration matching criteria is shaken - CR toleration change",
+            body(|ctx| Box::pin(evicted(ctx, Shaken::Toleration))),
+        ),
+        scenario(
+            "rtetols/evict-on-taint-change",
+            84305,
+            "tier3 slow",
+            "should evict running RTE pod if taint-toleration matching criteria is shaken - node taints change",
+            body(|ctx| Box::pin(evicted(ctx, Shaken::Taint))),
+        ),
+        scenario(
+            "rtetols/partial-taints",
+            72861,
+            "tier2",
+            "should tolerate partial taints and not schedule or evict the pod on the tainted node",
+            body(|ctx| Box::pin(partial_taints(ctx))),
+        ),
+        scenario(
+            "rtetols/no-restart-noschedule",
+            72859,
+            "tier3",
+            "should not restart a running RTE pod on tainted node with NoSchedule effect",
+            body(|ctx| Box::pin(not_started_again(ctx))),
+        ),
+        scenario(
+            "rtetols/noexecute-evict-restore",
+            84306,
+            "tier3",
+            "should evict running RTE pod on taint-tolerations mismatch and restore it when the taint is removed",
+            body(|ctx| Box::pin(evicted_and_restored(ctx))),
+        ),
+        scenario(
+            "rtetols/inplace-while-running",
+            72854,
+            "reboot_required slow tier2",
+            "should add tolerations in-place while RTEs are running",
+            body(|ctx| Box::pin(tolerated_later(ctx))),
+        ),
+        scenario(
+            "rtetols/on-cr-creation",
+            72855,
+            "reboot_required slow tier2",
+            "should tolerate node taint on NROP CR creation",
+            body(|ctx| Box::pin(tolerated_from_the_start(ctx))),
+        ),
+    ]
+}
+
+fn toleration(key: &str, operator: &str, value: Option<&str>, effect: &str) -> Toleration {
+    Toleration {
+        key: Some(key.to_owned()),
+        operator: Some(operator.to_owned()),
+        value: value.map(str::to_owned),
+        effect: Some(effect.to_owned()),
+        ..Toleration::default()
+    }
+}
+
+/// Tolerates the key with effect `NoSchedule`, whatever its value.
+fn of_the_key() -> Toleration {
+    toleration(KEY, "Exists", None, NO_SCHEDULE)
+}
+
+/// The exporters of the first node group.
+struct Exporters<'a> {
+    ctx: &'a Context,
+    namespace: String,
+    name: String,
+    /// The nodes that they run on before anything is tainted.
+    nodes: Vec<String>,
+}
+
+impl<'a> Exporters<'a> {
+    async fn find(ctx: &'a Context) -> Result<Self, Stop> {
+        ctx.step("the exporters of the first node group run", async {
+            let status = ctx.operator_resource().await?.status.unwrap_or_default();
+            let Some(first) = status.daemonsets.first() else {
+                return Err(Stop::fail("the status names no daemon sets"));
+            };
+            let mut found = Self {
+                ctx,
+                namespace: first.namespace.clone(),
+                name: first.name.clone(),
+                nodes: Vec::new(),
+            };
+            let pods = found.pods().await?;
+            found.nodes = pods
+                .iter()
+                .filter_map(|pod| node_of(pod).map(str::to_owned))
+                .collect();
+            if found.nodes.is_empty() {
+                return Err(Stop::fail(format!("{} has no pods", found.name)));
+            }
+            found.ready_on(found.nodes.len()).await?;
+            ctx.recorder
+                .saw(format!("{} on {}", found.name, found.nodes.join(", ")));
+            Ok(found)
+        })
+        .await
+    }
+
+    /// The node that is tainted.
+    fn node(&self) -> &str {
+        &self.nodes[0]
+    }
+
+    fn sets(&self) -> Api<DaemonSet> {
+        Api::namespaced(self.ctx.client(), &self.namespace)
+    }
+
+    /// Its pods, also those that are going.
+    async fn pods(&self) -> Result<Vec<Pod>, Stop> {
+        let set = self.sets().get(&self.name).await?;
+        let uid = set.uid();
+        let pods = Api::<Pod>::namespaced(self.ctx.client(), &self.namespace);
+        let all = pods.list(&ListParams::default()).await?.items;
+        let ours = |pod: &Pod| {
+            let mut owners = pod.owner_references().iter();
+            owners.any(|owner| Some(&owner.uid) == uid.as_ref())
+        };
+        Ok(all.into_iter().filter(ours).collect())
+    }
+
+    /// Its pod on the node that is tainted.
+    async fn pod_there(&self) -> Result<Option<Pod>, Stop> {
+        let pods = self.pods().await?;
+        let mut pods = pods.into_iter();
+        Ok(pods.find(|pod| node_of(pod) == Some(self.node())))
+    }
+
+    async fn spec(&self) -> Result<DaemonSetSpec, Stop> {
+        let set = self.sets().get(&self.name).await?;
+        Ok(set.spec.unwrap_or_default())
+    }
+
+    async fn tolerations(&self) -> Result<Vec<Toleration>, Stop> {
+        let pod = self.spec().await?.template.spec.unwrap_or_default();
+        Ok(pod.tolerations.unwrap_or_default())
+    }
+
+    /// Waits until the set wants so many pods, and all of them are ready and up to date.
+    async fn ready_on(&self, count: usize) -> Result<(), Stop> {
+        // before that the set may be the one of an older wish
+        self.ctx
+            .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await?;
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let what = format!("{} is ready on {count} nodes", self.name);
+        let limit = self.ctx.deadlines().installed;
+        self.ctx
+            .until(&what, limit, async || {
+                let Some(set) = self.sets().get_opt(&self.name).await? else {
+                    return Ok(Look::NotYet("it is not there".to_owned()));
+                };
+                let rollout = Rollout::of(&set);
+                Ok(if rollout.is_over() && rollout.wanted == count {
+                    Look::Ready(())
+                } else {
+                    Look::NotYet(rollout.to_string())
+                })
+            })
+            .await
+    }
+
+    /// Waits until the set wants so many pods.
+    async fn wanted_on(&self, count: usize) -> Result<(), Stop> {
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let what = format!("{} wants {count} pods", self.name);
+        let limit = self.ctx.deadlines().running;
+        self.ctx
+            .until(&what, limit, async || {
+                let status = self.sets().get(&self.name).await?.status;
+                let wanted = status.map_or(0, |status| status.desired_number_scheduled);
+                Ok(if wanted == count {
+                    Look::Ready(())
+                } else {
+                    Look::NotYet(format!("it wants {wanted}"))
+                })
+            })
+            .await
+    }
+
+    /// Waits until a pod is gone.
+    async fn gone(&self, pod: &Pod) -> Result<(), Stop> {
+        let pods = Api::<Pod>::namespaced(self.ctx.client(), &self.namespace);
+        let what = format!("pod {} is gone", pod.name_any());
+        self.ctx
+            .until(&what, self.ctx.deadlines().gone, async || {
+                let found = pods.get_opt(&pod.name_any()).await?;
+                Ok(match found.filter(|now| now.uid() == pod.uid()) {
+                    None => Look::Ready(()),
+                    Some(now) => Look::NotYet(describe(&now)),
+                })
+            })
+            .await
+    }
+
+    /// Waits until one of its pods is on the node that is tainted.
+    async fn is_there(&self) -> Result<Pod, Stop> {
+        let what = format!("an exporter is on {}", self.node());
+        let limit = self.ctx.deadlines().running;
+        self.ctx
+            .until(&what, limit, async || {
+                Ok(match self.pod_there().await? {
+                    Some(pod) => Look::Ready(pod),
+                    None => Look::NotYet("none is".to_owned()),
+                })
+            })
+            .await
+    }
+
+    async fn is_not_there(&self) -> Result<(), Stop> {
+        match self.pod_there().await? {
+            None => Ok(()),
+            Some(pod) => Err(Stop::mismatch(
+                format!("an exporter on {}", self.node()),
+                "none",
+                describe(&pod),
+            )),
+        }
+    }
+
+    async fn taint(&self, value: Option<&str>, effect: &str) -> Result<(), Stop> {
+        self.ctx
+            .taint_node_with(self.node(), KEY, value, effect)
+            .await
+    }
+
+    async fn untaint(&self, effect: &str) -> Result<(), Stop> {
+        let undo = Undo::RemoveTaint {
+            node: self.node().to_owned(),
+            key: KEY.to_owned(),
+            effect: effect.to_owned(),
+        };
+        let undone = undo.run(&self.ctx.client()).await;
+        undone.map_err(|error| Stop::fail(error.to_string()))
+    }
+}
+
+/// The same resource with other tolerations of the first group.
+fn tolerating(before: &NumaResourcesOperator, tolerations: &[Toleration]) -> NumaResourcesOperator {
+    let mut object = before.clone();
+    if let Some(group) = object.spec.node_groups.first_mut() {
+        group.config.get_or_insert_default().tolerations = tolerations.to_vec();
+    }
+    object
+}
+
+/// Sets the tolerations of the first group; those of before come back at the end.
+async fn tolerate(ctx: &Context, tolerations: &[Toleration]) -> Result<(), Stop> {
+    let object = tolerating(&ctx.operator_resource().await?, tolerations);
+    ctx.set_node_groups(&object.spec.node_groups).await
+}
+
+async fn invalid_is_reported(ctx: &Context, wrong: Toleration) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    ctx.step("the resource is Degraded: Unsupported value", async {
+        tolerate(ctx, &[wrong]).await?;
+        ctx.operator_is(
+            conditions::DEGRADED,
+            conditions::REASON_INTERNAL_ERROR,
+            "Unsupported value",
+        )
+        .await
+    })
+    .await?;
+    ctx.step("without it the exporters are ready", async {
+        tolerate(ctx, &[]).await?;
+        exporters.ready_on(exporters.nodes.len()).await
+    })
+    .await
+}
+
+async fn changed_in_place(ctx: &Context) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    let all = exporters.nodes.len();
+    let first = exporters.tolerations().await?;
+    let before = ctx.operator_resource().await?;
+    let uids = |pods: &[Pod]| pods.iter().map(Pod::uid).collect::<BTreeSet<_>>();
+    let old = uids(&exporters.pods().await?);
+    let wanted = vec![toleration("sriov", "Equal", Some("true"), NO_SCHEDULE)];
+    let recreated = ctx
+        .step("all exporters start again with another toleration", async {
+            tolerate(ctx, &wanted).await?;
+            becomes(&exporters, &wanted).await?;
+            exporters.ready_on(all).await?;
+            Ok(uids(&exporters.pods().await?))
+        })
+        .await?;
+    if !old.is_disjoint(&recreated) {
+        return Err(Stop::fail("an exporter was not started again"));
+    }
+    ctx.step("and once more when it is taken back", async {
+        let group = before.spec.node_groups.first();
+        let config = group.and_then(|group| group.config.clone());
+        tolerate(ctx, &config.unwrap_or_default().tolerations).await?;
+        becomes(&exporters, &first).await?;
+        exporters.ready_on(all).await?;
+        if !recreated.is_disjoint(&uids(&exporters.pods().await?)) {
+            return Err(Stop::fail("an exporter was not started again"));
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the exporters are made with exactly these tolerations.
+async fn becomes(exporters: &Exporters<'_>, wanted: &[Toleration]) -> Result<(), Stop> {
+    let limit = exporters.ctx.deadlines().installed;
+    exporters
+        .ctx
+        .until("the daemon set has the tolerations", limit, async || {
+            let seen = exporters.tolerations().await?;
+            Ok(if seen == wanted {
+                Look::Ready(())
+            } else {
+                Look::NotYet(json!(seen).to_string())
+            })
+        })
+        .await
+}
+
+async fn untolerated(ctx: &Context) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    let all = exporters.nodes.len();
+    ctx.step("exporters tolerate the taint of a node", async {
+        tolerate(ctx, &[of_the_key()]).await?;
+        becomes(&exporters, &[of_the_key()]).await?;
+        exporters.taint(None, NO_SCHEDULE).await?;
+        exporters.ready_on(all).await
+    })
+    .await?;
+    ctx.step(
+        "the daemon set is deleted, and comes back on all nodes",
+        async {
+            let old = exporters.sets().get(&exporters.name).await?;
+            exporters
+                .sets()
+                .delete(&exporters.name, &DeleteParams::default())
+                .await?;
+            let limit = ctx.deadlines().installed;
+            ctx.until("there is a new one", limit, async || {
+                let now = exporters.sets().get_opt(&exporters.name).await?;
+                Ok(match now {
+                    Some(now) if now.uid() != old.uid() => Look::Ready(()),
+                    Some(_) => Look::NotYet("the old one is there".to_owned()),
+                    None => Look::NotYet("it is gone".to_owned()),
+                })
+            })
+            .await?;
+            exporters.ready_on(all).await
+        },
+    )
+    .await?;
+    ctx.step("without the toleration it is not wanted there", async {
+        tolerate(ctx, &[]).await?;
+        exporters.wanted_on(all - 1).await
+    })
+    .await?;
+    restored(&exporters, &[NO_SCHEDULE]).await
+}
+
+/// Without taints every node has its exporter again.
+async fn restored(exporters: &Exporters<'_>, effects: &[&str]) -> Result<(), Stop> {
+    exporters
+        .ctx
+        .step("without the taint every node has its exporter", async {
+            for effect in effects {
+                exporters.untaint(effect).await?;
+            }
+            exporters.ready_on(exporters.nodes.len()).await
+        })
+        .await
+}
+
+/// Which side of the match is changed.
+#[derive(Clone, Copy)]
+enum Shaken {
+    Toleration,
+    Taint,
+}
+
+async fn evicted(ctx: &Context, shaken: Shaken) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    let all = exporters.nodes.len();
+    let equal = |value| toleration(KEY, "Equal", Some(value), NO_EXECUTE);
+    let pod = ctx
+        .step("the exporter tolerates the taint of its node", async {
+            tolerate(ctx, &[equal("val1")]).await?;
+            becomes(&exporters, &[equal("val1")]).await?;
+            exporters.ready_on(all).await?;
+            exporters.taint(Some("val1"), NO_EXECUTE).await?;
+            exporters.ready_on(all).await?;
+            exporters.is_there().await
+        })
+        .await?;
+    ctx.step("it goes when the two do not match any more", async {
+        match shaken {
+            Shaken::Toleration => tolerate(ctx, &[equal("val2")]).await?,
+            Shaken::Taint => exporters.taint(Some("val2"), NO_EXECUTE).await?,
+        }
+        exporters.wanted_on(all - 1).await?;
+        exporters.gone(&pod).await
+    })
+    .await?;
+    restored(&exporters, &[NO_EXECUTE]).await
+}
+
+async fn partial_taints(ctx: &Context) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    let all = exporters.nodes.len();
+    ctx.step("a taint that keeps new pods away moves none", async {
+        exporters.taint(None, NO_SCHEDULE).await?;
+        let pods = exporters.pods().await?;
+        let staying = pods
+            .iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        let count = staying.count();
+        if count == all {
+            return Ok(());
+        }
+        Err(Stop::mismatch("exporters that run", all, count))
+    })
+    .await?;
+    ctx.step("one that ends pods ends the one there", async {
+        let pod = exporters.is_there().await?;
+        exporters.taint(None, NO_EXECUTE).await?;
+        exporters.gone(&pod).await?;
+        exporters.ready_on(all - 1).await
+    })
+    .await?;
+    restored(&exporters, &[NO_SCHEDULE, NO_EXECUTE]).await
+}
+
+async fn not_started_again(ctx: &Context) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    let all = exporters.nodes.len();
+    let pod = ctx
+        .step("the exporter stays on a node that gets a taint", async {
+            exporters.taint(None, NO_SCHEDULE).await?;
+            exporters.is_there().await
+        })
+        .await?;
+    ctx.step("once deleted it does not come back", async {
+        let pods = Api::<Pod>::namespaced(ctx.client(), &exporters.namespace);
+        pods.delete(&pod.name_any(), &DeleteParams::default())
+            .await?;
+        exporters.gone(&pod).await?;
+        exporters.ready_on(all - 1).await?;
+        exporters.is_not_there().await
+    })
+    .await?;
+    restored(&exporters, &[NO_SCHEDULE]).await
+}
+
+async fn evicted_and_restored(ctx: &Context) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    let all = exporters.nodes.len();
+    ctx.step("the exporter goes from a node that gets a taint", async {
+        let pod = exporters.is_there().await?;
+        exporters.taint(None, NO_EXECUTE).await?;
+        exporters.wanted_on(all - 1).await?;
+        exporters.gone(&pod).await
+    })
+    .await?;
+    restored(&exporters, &[NO_EXECUTE]).await?;
+    ctx.step("it is back on the node", exporters.is_there())
+        .await
+        .map(drop)
+}
+
+/// Deletes the operator's resource, waits until no exporter is left, and taints a node. The answer is the resource of before.
+async fn removed_and_tainted(exporters: &Exporters<'_>) -> Result<NumaResourcesOperator, Stop> {
+    let ctx = exporters.ctx;
+    let object = ctx
+        .step(
+            "the resource and all exporters are deleted",
+            ctx.remove_operator_resource(),
+        )
+        .await?;
+    ctx.step("a node is tainted", exporters.taint(None, NO_SCHEDULE))
+        .await?;
+    Ok(object)
+}
+
+/// Creates the resource anew, with these tolerations of its first group.
+async fn created_with(
+    ctx: &Context,
+    before: &NumaResourcesOperator,
+    tolerations: &[Toleration],
+) -> Result<(), Stop> {
+    let object = tolerating(before, tolerations);
+    ctx.create_operator_resource(&object).await
+}
+
+/// At the end the resource is as it was, whatever it was created with.
+async fn as_before(exporters: &Exporters<'_>, before: &NumaResourcesOperator) -> Result<(), Stop> {
+    let group = before.spec.node_groups.first();
+    let config = group.and_then(|group| group.config.clone());
+    tolerate(exporters.ctx, &config.unwrap_or_default().tolerations).await?;
+    restored(exporters, &[NO_SCHEDULE]).await
+}
+
+async fn tolerated_later(ctx: &Context) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    let all = exporters.nodes.len();
+    let before = removed_and_tainted(&exporters).await?;
+    ctx.step("exporters without toleration leave the node out", async {
+        created_with(ctx, &before, &[]).await?;
+        exporters.ready_on(all - 1).await?;
+        exporters.is_not_there().await
+    })
+    .await?;
+    ctx.step("with a toleration they run everywhere", async {
+        tolerate(ctx, &[of_the_key()]).await?;
+        exporters.ready_on(all).await?;
+        exporters.is_there().await
+    })
+    .await?;
+    as_before(&exporters, &before).await
+}
+
+async fn tolerated_from_the_start(ctx: &Context) -> Result<(), Stop> {
+    let exporters = Exporters::find(ctx).await?;
+    let all = exporters.nodes.len();
+    let before = removed_and_tainted(&exporters).await?;
+    ctx.step("exporters with a toleration run everywhere", async {
+        created_with(ctx, &before, &[of_the_key()]).await?;
+        exporters.ready_on(all).await?;
+        exporters.is_there().await
+    })
+    .await?;
+    as_before(&exporters, &before).await
+}

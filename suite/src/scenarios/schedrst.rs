@@ -1,0 +1,151 @@
+//! Workloads without a scheduler (scenarios-serial.md 9.3).
+//!
+//! Where the original looks three times in half a minute, a pod that another scheduler places proves that time has passed for
+//! schedulers: it was created after those that stay pending.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+
+use crate::checks::{describe, node_of};
+use crate::context::Context;
+use crate::scenario::{Body, Scenario, Stop, body};
+use crate::scenarios::{labels, title};
+use crate::workload::{Asks, PodPlan};
+
+const LABELS: &[&str] = &["disruptive", "scheduler", "schedrst", "feature:schedrst"];
+const REPLICAS: i32 = 2;
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let scenario = |id, test_id, own, text, body: Body| Scenario {
+        id,
+        test_id: Some(test_id),
+        title: title(CONTEXT, Some(test_id), "", text),
+        labels: labels(LABELS, own),
+        needs: Vec::new(),
+        body,
+    };
+    vec![
+        scenario(
+            "schedrst/existing-keep-running",
+            47593,
+            "tier1",
+            "[case:1] should keep existing workloads running",
+            body(|ctx| Box::pin(existing_keep_running(ctx))),
+        ),
+        scenario(
+            "schedrst/new-stay-pending",
+            49093,
+            "tier1 unsched feature:unsched",
+            "[case:2] should keep new scheduled workloads pending",
+            body(|ctx| Box::pin(new_stay_pending(ctx))),
+        ),
+        scenario(
+            "schedrst/pending-scheduled-after-restore",
+            48069,
+            "tier2",
+            "[case:1] should schedule pending workloads when restored",
+            body(|ctx| Box::pin(pending_are_scheduled(ctx))),
+        ),
+    ]
+}
+
+const CONTEXT: &str =
+    "[serial][disruptive][scheduler] numaresources scheduler removal on a live cluster";
+
+fn plan(ctx: &Context) -> PodPlan {
+    PodPlan::new("testdp", ctx.scheduler(), [Asks::Nothing])
+}
+
+fn uids(pods: &[Pod]) -> BTreeSet<Option<String>> {
+    pods.iter().map(Pod::uid).collect()
+}
+
+async fn existing_keep_running(ctx: &Context) -> Result<(), Stop> {
+    let plan = plan(ctx);
+    let running = ctx
+        .step("the deployment is complete", async {
+            ctx.create(plan.deployment(REPLICAS)).await?;
+            ctx.deployment_complete(plan.name(), &plan.selector_labels())
+                .await
+        })
+        .await?;
+    let before = ctx
+        .step("the scheduler is removed", ctx.remove_scheduler())
+        .await?;
+    ctx.step("the same pods run on", async {
+        witness(ctx).await?;
+        let now = ctx
+            .deployment_complete(plan.name(), &plan.selector_labels())
+            .await?;
+        if uids(&running) == uids(&now) {
+            return Ok(());
+        }
+        let [expected, seen] =
+            [&running, &now].map(|pods| pods.iter().map(describe).collect::<Vec<_>>().join(", "));
+        Err(Stop::mismatch("other pods run", expected, seen))
+    })
+    .await?;
+    ctx.step("the scheduler is back", ctx.restore_scheduler(&before))
+        .await
+}
+
+async fn new_stay_pending(ctx: &Context) -> Result<(), Stop> {
+    let before = ctx
+        .step("the scheduler is removed", ctx.remove_scheduler())
+        .await?;
+    ctx.step("new pods wait", pods_wait(ctx, &plan(ctx)))
+        .await?;
+    ctx.step("the scheduler is back", ctx.restore_scheduler(&before))
+        .await
+}
+
+async fn pending_are_scheduled(ctx: &Context) -> Result<(), Stop> {
+    let plan = plan(ctx);
+    let before = ctx
+        .step("the scheduler is removed", ctx.remove_scheduler())
+        .await?;
+    ctx.step("new pods wait", pods_wait(ctx, &plan)).await?;
+    ctx.step("the scheduler is back", ctx.restore_scheduler(&before))
+        .await?;
+    let pods = ctx
+        .step(
+            "the pods run",
+            ctx.deployment_complete(plan.name(), &plan.selector_labels()),
+        )
+        .await?;
+    ctx.step("the scheduler under test placed them", async {
+        for pod in &pods {
+            ctx.scheduled_by_us(pod).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Creates a deployment whose pods nobody takes, although other pods are placed.
+async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), Stop> {
+    ctx.create(plan.deployment(REPLICAS)).await?;
+    let labels = plan.selector_labels();
+    let count = usize::try_from(REPLICAS).unwrap_or_default();
+    ctx.pods_created(&labels, count).await?;
+    witness(ctx).await?;
+    for pod in ctx.pods_with(&labels).await? {
+        if node_of(&pod).is_some() {
+            let message = "a pod was placed without a scheduler";
+            return Err(Stop::mismatch(message, "no node", describe(&pod)));
+        }
+    }
+    Ok(())
+}
+
+/// A pod of the default scheduler comes, runs and goes, on whatever node is left, be it of the control plane.
+pub(super) async fn witness(ctx: &Context) -> Result<(), Stop> {
+    let plan = PodPlan::new("witness", "default-scheduler", [Asks::Nothing])
+        .tolerating(api::labels::CONTROL_PLANE, "NoSchedule")
+        .tolerating(api::labels::MASTER, "NoSchedule");
+    ctx.create(plan.pod()).await?;
+    ctx.pods_running(&[plan.name().to_owned()]).await?;
+    ctx.delete::<Pod>(plan.name()).await
+}

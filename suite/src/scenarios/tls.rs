@@ -1,0 +1,273 @@
+//! The servers of the stack keep to the cluster's TLS profile (scenarios-other.md 6).
+
+use std::collections::BTreeSet;
+
+use api::openshift::config::{ApiServer, CLUSTER};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::Api;
+use rustls::ProtocolVersion;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::config::Profile;
+use super::rte::{daemon_sets, exporters};
+use crate::context::Context;
+use crate::greeting::{TLS_1_1, TLS_1_2};
+use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenarios::{labels, title};
+
+const SUITE: &str = "[tls] TLS compliance";
+/// Where schedulers serve, TCP.
+const SCHEDULER_PORT: u16 = 10259;
+/// Names that Go has for the suites of the Intermediate profile, in its order.
+const SUITES: [&str; 9] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+];
+/// ECDHE-ECDSA-AES128-SHA256, which only the profile Old has, on the wire.
+const OLD_SUITE: u16 = 0xc023;
+/// `TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256` on the wire.
+const GOOD_SUITE: u16 = 0xc02b;
+
+fn scenario(
+    id: &'static str,
+    test_id: Option<u32>,
+    text: &str,
+    own_labels: &str,
+    body: Body,
+) -> Scenario {
+    Scenario {
+        id,
+        test_id,
+        title: title(SUITE, test_id, "", text),
+        labels: labels(&["openshift"], own_labels),
+        needs: vec![Need::OpenShift],
+        body,
+    }
+}
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let strict = "tier0 feature:tlscompliance";
+    vec![
+        scenario(
+            "tls/sched-reject",
+            None,
+            "should have the scheduler reject what the cluster's TLS profile does not allow",
+            "",
+            body(|ctx| {
+                Box::pin(
+                    async move { rejected(ctx, &schedulers(ctx).await?, SCHEDULER_PORT).await },
+                )
+            }),
+        ),
+        scenario(
+            "tls/sched-accept",
+            None,
+            "should have the scheduler accept what the cluster's TLS profile allows",
+            "",
+            body(|ctx| Box::pin(accepted_by_scheduler(ctx))),
+        ),
+        scenario(
+            "tls/rte-flags",
+            Some(88380),
+            "should start exporters with the cluster's TLS profile",
+            strict,
+            body(|ctx| Box::pin(exporters_have_flags(ctx))),
+        ),
+        scenario(
+            "tls/rte-metrics",
+            Some(88381),
+            "should serve the exporters' metrics as the cluster's TLS profile asks",
+            strict,
+            body(|ctx| Box::pin(metrics_are_served(ctx))),
+        ),
+        scenario(
+            "tls/rte-reject",
+            Some(88382),
+            "should have exporters reject what the cluster's TLS profile does not allow",
+            strict,
+            body(|ctx| {
+                Box::pin(async move {
+                    rejected(ctx, &exporters(ctx).await?, api::metrics::RTE_PORT).await
+                })
+            }),
+        ),
+    ]
+}
+
+/// The profile of the cluster's servers.
+async fn profile(ctx: &Context) -> Result<Profile, Stop> {
+    ctx.step("the cluster's TLS profile is known", async {
+        let server = Api::<ApiServer>::all(ctx.client()).get(CLUSTER).await?;
+        let found = Profile::of(server.spec.tls_security_profile.as_ref())?;
+        ctx.recorder.saw(found.name);
+        Ok(found)
+    })
+    .await
+}
+
+/// The schedulers; there must be some.
+async fn schedulers(ctx: &Context) -> Result<Vec<Pod>, Stop> {
+    ctx.scheduler_resource().await?;
+    let pods = ctx.scheduler_pods().await?;
+    if pods.is_empty() {
+        return Err(Stop::fail("the scheduler has no pods"));
+    }
+    Ok(pods)
+}
+
+async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), Stop> {
+    let profile = profile(ctx).await?;
+    let below = if profile.has_ciphers {
+        TLS_1_1
+    } else {
+        TLS_1_2
+    };
+    let mut greetings = vec![("a version below the smallest", below, GOOD_SUITE)];
+    // suites can be chosen in old versions only
+    if profile.has_ciphers {
+        greetings.push(("a suite that is not allowed", TLS_1_2, OLD_SUITE));
+    }
+    for pod in pods {
+        for (what, version, suite) in &greetings {
+            ctx.step(format!("{} rejects {what}", pod.name_any()), async {
+                let answer = ctx.greet(pod, port, *version, *suite).await?;
+                ctx.recorder.saw(format!("{answer:?}"));
+                if answer.is_rejection() {
+                    return Ok(());
+                }
+                Err(Stop::mismatch(
+                    "answer",
+                    "a rejection",
+                    format!("{answer:?}"),
+                ))
+            })
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+async fn accepted_by_scheduler(ctx: &Context) -> Result<(), Stop> {
+    let profile = profile(ctx).await?;
+    for pod in schedulers(ctx).await? {
+        ctx.step(
+            format!("{} lets in who keeps to the profile", pod.name_any()),
+            async {
+                let stream = ctx.shake_hands(&pod, SCHEDULER_PORT).await?;
+                let connection = stream.get_ref().1;
+                agreed(ctx, &profile, connection)
+            },
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// What client and server agreed on must be in the profile.
+fn agreed(
+    ctx: &Context,
+    profile: &Profile,
+    connection: &rustls::ClientConnection,
+) -> Result<(), Stop> {
+    let version = connection.protocol_version();
+    let suite = connection
+        .negotiated_cipher_suite()
+        .map(|suite| suite.suite());
+    ctx.recorder.saw(format!("{version:?} {suite:?}"));
+    let allowed: &[ProtocolVersion] = if profile.has_ciphers {
+        &[ProtocolVersion::TLSv1_2, ProtocolVersion::TLSv1_3]
+    } else {
+        &[ProtocolVersion::TLSv1_3]
+    };
+    if !version.is_some_and(|version| allowed.contains(&version)) {
+        return Err(Stop::mismatch(
+            "version",
+            format!("{allowed:?}"),
+            format!("{version:?}"),
+        ));
+    }
+    let name = suite.and_then(|suite| suite.as_str()).unwrap_or_default();
+    let is_known = version == Some(ProtocolVersion::TLSv1_3) || SUITES.contains(&name);
+    if is_known {
+        return Ok(());
+    }
+    Err(Stop::mismatch("suite", SUITES.join(", "), name))
+}
+
+async fn exporters_have_flags(ctx: &Context) -> Result<(), Stop> {
+    let profile = profile(ctx).await?;
+    let suites = if profile.has_ciphers {
+        SUITES.join(",")
+    } else {
+        String::new()
+    };
+    let wanted = (profile.min_version.to_owned(), suites);
+    let status = ctx.operator_resource().await?.status.unwrap_or_default();
+    let groups: BTreeSet<String> = status
+        .node_groups
+        .into_iter()
+        .map(|group| group.daemon_set.name)
+        .collect();
+    for set in daemon_sets(ctx)
+        .await?
+        .iter()
+        .filter(|set| groups.contains(&set.name_any()))
+    {
+        ctx.step(
+            format!("exporters of {} are told the profile", set.name_any()),
+            async {
+                let seen = super::config::tls_flags(set);
+                if seen == wanted {
+                    return Ok(());
+                }
+                Err(Stop::mismatch(
+                    "version and suites",
+                    format!("{wanted:?}"),
+                    format!("{seen:?}"),
+                ))
+            },
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+async fn metrics_are_served(ctx: &Context) -> Result<(), Stop> {
+    const WANTED: &str = "rte_noderesourcetopology_writes_total";
+    let profile = profile(ctx).await?;
+    let port = api::metrics::RTE_PORT;
+    for pod in exporters(ctx).await? {
+        ctx.step(format!("{} serves its metrics", pod.name_any()), async {
+            let mut stream = ctx.shake_hands(&pod, port).await?;
+            agreed(ctx, &profile, stream.get_ref().1)?;
+            let request = format!(
+                "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+            );
+            let failed = |error| Stop::fail(format!("metrics of {}: {error}", pod.name_any()));
+            stream.write_all(request.as_bytes()).await.map_err(failed)?;
+            let mut answer = Vec::new();
+            // a server that closes without saying so in TLS has said all that it had to
+            let read = stream.read_to_end(&mut answer).await;
+            let answer = String::from_utf8_lossy(&answer);
+            if answer.starts_with("HTTP/1.1 200") && answer.contains(WANTED) {
+                return Ok(());
+            }
+            let first = answer.lines().next().unwrap_or_default();
+            Err(Stop::mismatch(
+                "answer",
+                format!("200 with {WANTED}"),
+                format!("{first:?}, {read:?}"),
+            ))
+        })
+        .await?;
+    }
+    Ok(())
+}

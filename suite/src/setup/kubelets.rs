@@ -1,0 +1,78 @@
+//! On `OpenShift` the operator learns from `KubeletConfig` objects what kubelets do. Where the suite installs the stack and there are none,
+//! each pool gets one that asks for what its kubelets do already.
+
+use api::openshift::machine_config::{GROUP, KubeletConfig};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::{Options, connect, install};
+use crate::context::RUN_LABEL;
+use crate::ledger::{ObjectRef, Undo};
+use crate::machine_pools;
+use crate::recorder::Recorder;
+use crate::scenario::Stop;
+
+/// What such an object has to say for a pool's exporters and for the scenarios.
+const FIELDS: [&str; 4] = [
+    "cpuManagerPolicy",
+    "memoryManagerPolicy",
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+];
+
+/// Makes the missing objects, and waits until the kubelets were started with them.
+pub(super) async fn configured(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+) -> Result<(), Stop> {
+    let is_there = connect::has_group(client, GROUP).await?;
+    if !is_there || !machine_pools::kubelet_configs(client).await?.is_empty() {
+        return Ok(());
+    }
+    recorder
+        .step("each pool has the configuration of its kubelets", async {
+            for pool in install::pools(client).await? {
+                configure(options, recorder, client, &pool).await?;
+            }
+            Ok(())
+        })
+        .await
+}
+
+async fn configure(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+    pool: &str,
+) -> Result<(), Stop> {
+    let members = ListParams::default().labels(&api::labels::node_role(pool));
+    let members = Api::<Node>::all(client.clone()).list(&members).await?.items;
+    let Some(node) = members.first() else {
+        return Ok(());
+    };
+    let kubelet = machine_pools::kubelet(client, &node.name_any()).await?;
+    let payload: serde_json::Map<String, Value> = FIELDS
+        .iter()
+        .filter_map(|field| Some((field.to_string(), kubelet.get(field)?.clone())))
+        .collect();
+    let label = format!("pools.operator.machineconfiguration.openshift.io/{pool}");
+    let config: KubeletConfig = serde_json::from_value(json!({
+        "metadata": {"name": pool, "labels": {RUN_LABEL: options.run}},
+        "spec": {"machineConfigPoolSelector": {"matchLabels": {label: ""}}, "kubeletConfig": payload},
+    }))
+    .map_err(|error| Stop::fail(format!("no KubeletConfig for pool {pool}: {error}")))?;
+    let reference = ObjectRef::of(&config);
+    let before = machine_pools::configuration(client, pool).await?;
+    recorder.plan(
+        &format!("create {reference}"),
+        Undo::Delete { object: reference },
+    );
+    Api::<KubeletConfig>::all(client.clone())
+        .create(&PostParams::default(), &config)
+        .await?;
+    let limit = options.deadlines.installed;
+    machine_pools::rolled_out(recorder, client, pool, &before, limit).await
+}

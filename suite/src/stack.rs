@@ -1,0 +1,374 @@
+//! The stack's own resources, changed for the time of a scenario (scenarios-serial.md 7.7 and 7.8).
+
+use api::operator::NamespacedName;
+use api::operator::v1::{NodeGroup, NumaResourcesOperator};
+use api::scheduler::v1::NumaResourcesScheduler;
+use api::{conditions, names};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{EnvVar, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::checks::{Rollout, describe};
+use crate::context::Context;
+use crate::ledger::{ObjectRef, Undo};
+use crate::recorder::Look;
+use crate::scenario::Stop;
+
+/// Selects the pods of exporters.
+const RTE_PODS: &str = "name=resource-topology";
+
+impl Context {
+    fn operators(&self) -> Api<NumaResourcesOperator> {
+        Api::all(self.client())
+    }
+
+    /// The resource that asks for exporters.
+    pub async fn operator_resource(&self) -> Result<NumaResourcesOperator, Stop> {
+        let found = self.operators().get_opt(names::OPERATOR_CR).await?;
+        found.ok_or_else(|| {
+            let name = names::OPERATOR_CR;
+            Stop::Skip(format!("there is no NUMAResourcesOperator {name}"))
+        })
+    }
+
+    /// Sets its node groups; those of before come back at the end.
+    pub async fn set_node_groups(&self, groups: &[NodeGroup]) -> Result<(), Stop> {
+        self.set_operator_field("nodeGroups", json!(groups)).await
+    }
+
+    /// Sets one field of it; the old value comes back at the end.
+    pub async fn set_operator_field(&self, field: &str, value: Value) -> Result<(), Stop> {
+        let before = self.operator_resource().await?;
+        let old = json!(before.spec).get(field).cloned().unwrap_or_default();
+        let reference = ObjectRef::of(&before);
+        self.recorder.plan(
+            &format!("set {field} of {reference}"),
+            Undo::Patch {
+                object: reference,
+                patch: json!({"spec": {field: old}}),
+            },
+        );
+        let patch = Patch::Merge(json!({"spec": {field: value}}));
+        self.operators()
+            .patch(names::OPERATOR_CR, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes it, and waits until neither a DaemonSet of exporters nor a pod of theirs is left. It comes back at the end in any case. The answer
+    /// is what it was.
+    pub async fn remove_operator_resource(&self) -> Result<NumaResourcesOperator, Stop> {
+        let object = self.operator_resource().await?;
+        let reference = ObjectRef::of(&object);
+        self.recorder.plan(
+            &format!("delete {reference}"),
+            Undo::Create {
+                object: reference,
+                manifest: json!(object),
+            },
+        );
+        self.operators()
+            .delete(names::OPERATOR_CR, &DeleteParams::default())
+            .await?;
+        for set in object.status.iter().flat_map(|status| &status.daemonsets) {
+            self.is_gone(&ObjectRef {
+                api_version: "apps/v1".to_owned(),
+                kind: "DaemonSet".to_owned(),
+                plural: "daemonsets".to_owned(),
+                namespace: Some(set.namespace.clone()),
+                name: set.name.clone(),
+            })
+            .await?;
+        }
+        let pods = Api::<Pod>::all(self.client());
+        let exporters = ListParams::default().labels(RTE_PODS);
+        let limit = self.deadlines().gone;
+        self.until("no pod of an exporter is left", limit, async || {
+            let left = pods.list(&exporters).await?.items;
+            Ok(match left.first() {
+                Some(pod) => Look::NotYet(describe(pod)),
+                None => Look::Ready(()),
+            })
+        })
+        .await?;
+        Ok(object)
+    }
+
+    /// Makes it anew, as given.
+    pub async fn create_operator_resource(
+        &self,
+        object: &NumaResourcesOperator,
+    ) -> Result<(), Stop> {
+        let create = Undo::Create {
+            object: ObjectRef::of(object),
+            manifest: json!(object),
+        };
+        let created = create.run(&self.client()).await;
+        created.map_err(|error| Stop::fail(error.to_string()))
+    }
+
+    /// Waits until an object is gone.
+    pub async fn is_gone(&self, object: &ObjectRef) -> Result<(), Stop> {
+        let what = format!("{object} is gone");
+        self.until(&what, self.deadlines().gone, async || {
+            let left = object.api(&self.client()).get_opt(&object.name).await?;
+            Ok(match left {
+                None => Look::Ready(()),
+                Some(_) => Look::NotYet("it is there".to_owned()),
+            })
+        })
+        .await
+    }
+
+    /// Sets a variable in the operator's environment, and waits until it is the one that was started so; the environment of before comes back at
+    /// the end.
+    pub async fn set_operator_variable(&self, name: &str, value: &str) -> Result<(), Stop> {
+        let deployments = Api::<Deployment>::namespaced(self.client(), names::NAMESPACE);
+        let operator = deployments.get(names::OPERATOR_DEPLOYMENT).await?;
+        let reference = ObjectRef::of(&operator);
+        let pod = operator.spec.and_then(|spec| spec.template.spec);
+        let containers = pod.map(|pod| pod.containers).unwrap_or_default();
+        let mut changed = containers.clone();
+        for container in &mut changed {
+            let variables = container.env.get_or_insert_default();
+            variables.retain(|variable| variable.name != name);
+            variables.push(EnvVar {
+                name: name.to_owned(),
+                value: Some(value.to_owned()),
+                value_from: None,
+            });
+        }
+        let template =
+            |containers| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        self.recorder.plan(
+            &format!("set {name} of {reference}"),
+            Undo::Patch {
+                object: reference,
+                patch: template(json!(containers)),
+            },
+        );
+        let patch = Patch::Merge(template(json!(changed)));
+        deployments
+            .patch(names::OPERATOR_DEPLOYMENT, &PatchParams::default(), &patch)
+            .await?;
+        let limit = self.deadlines().installed;
+        self.until("the operator was started anew", limit, async || {
+            let now = deployments.get(names::OPERATOR_DEPLOYMENT).await?;
+            let status = now.status.unwrap_or_default();
+            let [all, updated, ready] = [
+                status.replicas,
+                status.updated_replicas,
+                status.ready_replicas,
+            ]
+            .map(Option::unwrap_or_default);
+            let is_seen = status.observed_generation == now.metadata.generation;
+            Ok(if is_seen && [updated, ready] == [all; 2] {
+                Look::Ready(())
+            } else {
+                Look::NotYet(format!(
+                    "of {all} pods {updated} are updated, {ready} ready"
+                ))
+            })
+        })
+        .await
+    }
+
+    /// Waits until the operator says of this resource, as it is now, that a condition is True, for a reason and with a text in its message.
+    pub async fn operator_is(&self, kind: &str, reason: &str, text: &str) -> Result<(), Stop> {
+        let what = format!("NUMAResourcesOperator is {kind}: {reason} {text}");
+        let limit = self.deadlines().installed;
+        self.until(&what, limit, async || {
+            let object = self.operator_resource().await?;
+            let all = object
+                .status
+                .map_or_else(Vec::new, |status| status.conditions);
+            let generation = object.metadata.generation;
+            let is_it = |one: &Condition| {
+                is_true(one, kind, generation) && one.reason == reason && one.message.contains(text)
+            };
+            Ok(if all.iter().any(is_it) {
+                Look::Ready(())
+            } else {
+                Look::NotYet(active(&all))
+            })
+        })
+        .await
+    }
+
+    /// Waits until what the stack's resources ask for, as they are now, runs everywhere. What nobody asks for is not waited for.
+    pub async fn operands_rolled_out(&self) -> Result<(), Stop> {
+        if self
+            .operators()
+            .get_opt(names::OPERATOR_CR)
+            .await?
+            .is_some()
+        {
+            self.operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+                .await?;
+            let status = self.operator_resource().await?.status.unwrap_or_default();
+            for set in status.daemonsets {
+                self.exporters_rolled_out(&set).await?;
+            }
+        }
+        if self
+            .schedulers()
+            .get_opt(names::SCHEDULER_CR)
+            .await?
+            .is_some()
+        {
+            self.scheduler_available().await?;
+        }
+        Ok(())
+    }
+
+    async fn exporters_rolled_out(&self, named: &NamespacedName) -> Result<(), Stop> {
+        let sets = Api::<DaemonSet>::namespaced(self.client(), &named.namespace);
+        let what = format!("DaemonSet {} is rolled out", named.name);
+        self.until(&what, self.deadlines().installed, async || {
+            let rollout = Rollout::of(&sets.get(&named.name).await?);
+            Ok(if rollout.is_over() {
+                Look::Ready(())
+            } else {
+                Look::NotYet(rollout.to_string())
+            })
+        })
+        .await
+    }
+
+    fn schedulers(&self) -> Api<NumaResourcesScheduler> {
+        Api::all(self.client())
+    }
+
+    /// The resource that asks for the scheduler under test.
+    pub async fn scheduler_resource(&self) -> Result<NumaResourcesScheduler, Stop> {
+        let found = self.schedulers().get_opt(names::SCHEDULER_CR).await?;
+        found.ok_or_else(|| {
+            let name = names::SCHEDULER_CR;
+            Stop::Skip(format!("there is no NUMAResourcesScheduler {name}"))
+        })
+    }
+
+    /// Sets one field of it, and waits until the scheduler runs so; the old value comes back at the end.
+    pub async fn set_scheduler_field(&self, field: &str, value: Value) -> Result<(), Stop> {
+        self.ask_scheduler(field, value).await?;
+        self.scheduler_available().await
+    }
+
+    /// Sets one field of it, whatever becomes of that; the old value comes back at the end.
+    pub async fn ask_scheduler(&self, field: &str, value: Value) -> Result<(), Stop> {
+        let before = self.scheduler_resource().await?;
+        let old = json!(before.spec).get(field).cloned().unwrap_or_default();
+        if old == value {
+            return Ok(());
+        }
+        let reference = ObjectRef::of(&before);
+        self.recorder.plan(
+            &format!("set {field} of {reference}"),
+            Undo::Patch {
+                object: reference,
+                patch: json!({"spec": {field: old}}),
+            },
+        );
+        let patch = Patch::Merge(json!({"spec": {field: value}}));
+        self.schedulers()
+            .patch(names::SCHEDULER_CR, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    }
+
+    /// Waits until the operator says that the scheduler runs as its resource asks for now.
+    pub async fn scheduler_available(&self) -> Result<(), Stop> {
+        self.scheduler_is(conditions::AVAILABLE, None).await
+    }
+
+    /// Waits until the operator says of the scheduler's resource, as it is now, that a condition is True, and for this reason if one is given.
+    pub async fn scheduler_is(&self, kind: &str, reason: Option<&str>) -> Result<(), Stop> {
+        let limit = self.deadlines().installed;
+        let what = format!("the scheduler is {kind} {}", reason.unwrap_or_default());
+        self.until(what.trim_end(), limit, async || {
+            let object = self.schedulers().get(names::SCHEDULER_CR).await?;
+            let all = object
+                .status
+                .map_or_else(Vec::new, |status| status.conditions);
+            let generation = object.metadata.generation;
+            let is_it = all.iter().any(|one| {
+                is_true(one, kind, generation) && reason.is_none_or(|reason| one.reason == reason)
+            });
+            Ok(if is_it {
+                Look::Ready(())
+            } else {
+                Look::NotYet(active(&all))
+            })
+        })
+        .await
+    }
+
+    /// The pods of the scheduler that its resource asks for.
+    pub async fn scheduler_pods(&self) -> Result<Vec<Pod>, Stop> {
+        let pods = Api::<Pod>::namespaced(self.client(), names::NAMESPACE);
+        let ours = ListParams::default().labels(&format!("app={}", names::SCHEDULER));
+        Ok(pods.list(&ours).await?.items)
+    }
+
+    /// Deletes the scheduler's resource, and waits until neither its Deployment nor a pod of it is left. The answer brings it back, which
+    /// happens at the end in any case.
+    pub async fn remove_scheduler(&self) -> Result<Undo, Stop> {
+        let object = self.scheduler_resource().await?;
+        let reference = ObjectRef::of(&object);
+        let undo = Undo::Create {
+            object: reference.clone(),
+            manifest: json!(object),
+        };
+        self.recorder
+            .plan(&format!("delete {reference}"), undo.clone());
+        self.schedulers()
+            .delete(names::SCHEDULER_CR, &DeleteParams::default())
+            .await?;
+        let deployments = Api::<Deployment>::namespaced(self.client(), names::NAMESPACE);
+        let limit = self.deadlines().gone;
+        self.until("nothing of the scheduler is left", limit, async || {
+            if deployments.get_opt(names::SCHEDULER).await?.is_some() {
+                return Ok(Look::NotYet("its Deployment is there".to_owned()));
+            }
+            Ok(match self.scheduler_pods().await?.first() {
+                Some(pod) => Look::NotYet(describe(pod)),
+                None => Look::Ready(()),
+            })
+        })
+        .await?;
+        Ok(undo)
+    }
+
+    /// Brings the scheduler's resource back, and waits until it is available.
+    pub async fn restore_scheduler(&self, removed: &Undo) -> Result<(), Stop> {
+        let restored = removed.run(&self.client()).await;
+        restored.map_err(|error| Stop::fail(error.to_string()))?;
+        self.scheduler_available().await
+    }
+}
+
+/// Whether a condition is of that kind, and True of the object as it is now.
+fn is_true(one: &Condition, kind: &str, generation: Option<i64>) -> bool {
+    one.type_ == kind && one.status == "True" && one.observed_generation == generation
+}
+
+/// The conditions that are True, for people who wait.
+fn active(all: &[Condition]) -> String {
+    let active = all.iter().filter(|one| one.status == "True");
+    let words: Vec<String> = active
+        .map(|one| {
+            let generation = one.observed_generation.unwrap_or(0);
+            format!(
+                "{} at generation {generation}: {} {}",
+                one.type_, one.reason, one.message
+            )
+        })
+        .collect();
+    if words.is_empty() {
+        "no condition is True".to_owned()
+    } else {
+        words.join("; ")
+    }
+}

@@ -1,0 +1,452 @@
+//! No restart costs a pod: while clients run one Guaranteed pod after another, more than fit, the scheduler, the API server, an exporter and a
+//! kubelet start again and the scheduler's leader loses its lease. No kubelet refuses a pod, and none is forgotten.
+#![expect(
+    clippy::print_stdout,
+    reason = "what clippy allows in test functions, the code that they share may do too"
+)]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use api::names;
+use api::scheduler::v1::NumaResourcesScheduler;
+use futures::StreamExt as _;
+use futures::future::join_all;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+use suite::checks::node_of;
+use suite::interrupt::Interrupt;
+use suite::run::{self, Places};
+use suite::session::Session;
+use suite::setup::Options;
+use testbed::faults::{Disturbance, Faults, Process, THIEF};
+use testbed::lane;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+const NAMESPACE: &str = "churn";
+/// Clients that each run one pod after another: together they want more than there is.
+const CLIENTS: u64 = 20;
+/// For how long what goes wrong lasts, if it does not end by itself.
+const LASTING: Duration = Duration::from_secs(2);
+/// Longest that the clients may take to have [`AFTER`] pods run after something went wrong, and to end: a lease is free after 15 s, and a pod is
+/// tried again after 10 s at the latest.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// So many ends mean that pods were made, placed and run since: each client has one at most that was there before.
+const AFTER: usize = 2 * CLIENTS as usize;
+/// So long before a refusal a pod that has ended may have to do with it.
+const BEFORE: Duration = Duration::from_secs(3);
+/// How often the only scheduler is replaced.
+const REPLACEMENTS: usize = 12;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+#[test]
+fn restarts_have_no_pod_refused_and_none_forgotten() {
+    run_on(lane::Lane::Embedded, Schedulers::Two);
+}
+
+#[test]
+#[ignore = "3 of 3 runs passed, but real kubelets once refused a pod now and then while the only scheduler started again, and why was never found"]
+fn restarts_have_no_pod_refused_and_none_forgotten_by_real_kubelets() {
+    run_on(lane::Lane::Local, Schedulers::Two);
+}
+
+#[test]
+#[ignore = "three minutes; twelve replacements were passed without a refusal, which is too few to be sure of it in every run"]
+fn replacements_of_the_only_scheduler_have_no_pod_refused_and_none_forgotten_by_real_kubelets() {
+    run_on(lane::Lane::Local, Schedulers::One);
+}
+
+/// How many schedulers there are.
+#[derive(Clone, Copy, PartialEq)]
+enum Schedulers {
+    /// One, that starts again and again.
+    One,
+    /// Two, of which one leads.
+    Two,
+}
+
+fn run_on(lane: lane::Lane, schedulers: Schedulers) {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be made");
+    runtime.block_on(check(lane, schedulers));
+}
+
+async fn check(lane: lane::Lane, schedulers: Schedulers) {
+    let places = Places::new(
+        &Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join("churn")
+            .join(lane.name()),
+        None,
+    );
+    let (stream, _) =
+        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+    let options = Options::own(lane, &[]).expect("no flag is wrong");
+    let session = Box::pin(Session::start(
+        &options,
+        &stream,
+        &Interrupt::default(),
+        &places.artifacts,
+    ))
+    .await
+    .expect("the set-up works");
+    let cluster = session.own().expect("the cluster is this run's");
+    let churn = Churn::new(cluster.client()).await;
+    if schedulers == Schedulers::Two {
+        churn.elect().await.expect("two schedulers elect a leader");
+    }
+    let over = watch::Sender::new(false);
+    let clients = join_all((0..CLIENTS).map(|number| churn.client(number, over.subscribe())));
+    let disturbed = async {
+        let went_on = disturb(&churn, &cluster.faults(), schedulers).await;
+        over.send_replace(true);
+        went_on
+    };
+    let went_on = tokio::select! {
+        () = churn.follow() => Err("the watch of the pods ended".to_owned()),
+        (clients, went_on) = async {
+            tokio::join!(timeout(6 * PATIENCE, clients), disturbed)
+        } => went_on.and_then(|()| {
+            clients.map(drop).map_err(|_| "clients still wait".to_owned())
+        }),
+    };
+    let pods = churn.pods.borrow().clone();
+    assert!(session.finish().await, "the tear-down works");
+    let of = |wanted: fn(&Seen) -> bool| -> Vec<(String, Seen)> {
+        let pods = pods.iter().filter(|(_, seen)| wanted(seen));
+        pods.map(|(name, seen)| (name.clone(), seen.clone()))
+            .collect()
+    };
+    let refused = of(|seen| seen.phase == "Failed");
+    let forgotten = of(|seen| seen.phase != "Failed" && seen.phase != "Succeeded");
+    assert_eq!(
+        (refused, forgotten),
+        (Vec::new(), Vec::new()),
+        "{went_on:?}"
+    );
+    assert_eq!(went_on, Ok(()));
+}
+
+/// One restart after another, each when the one before is over with; an error if pods did not run any more.
+async fn disturb(churn: &Churn, faults: &Faults, schedulers: Schedulers) -> Result<(), String> {
+    churn.goes_on("at first").await?;
+    if schedulers == Schedulers::One {
+        for _ in 0..REPLACEMENTS {
+            churn.replace_scheduler().await?;
+            churn.goes_on("another scheduler has taken over").await?;
+        }
+        return Ok(());
+    }
+    let exporter = |pod: &Pod| node_of(pod) == Some("worker-0");
+    let kubelet = Disturbance::RestartKubelet {
+        node: "worker-1".to_owned(),
+    };
+    for (text, all) in [
+        (
+            "the schedulers start again",
+            churn.kill(names::SCHEDULER, |_| true).await,
+        ),
+        ("the API server starts again", vec![Disturbance::Outage]),
+        (
+            "an exporter starts again",
+            churn.kill(names::RTE_CONTAINER, exporter).await,
+        ),
+        ("a kubelet starts again", vec![kubelet]),
+    ] {
+        for what in all {
+            let inflicted = faults.inflict(&what, LASTING).await;
+            inflicted.map_err(|error| format!("{text}: {error}"))?;
+        }
+        churn.goes_on(text).await?;
+    }
+    let lost = Disturbance::LoseLease {
+        namespace: names::NAMESPACE.to_owned(),
+        name: names::SCHEDULER_LEASE.to_owned(),
+    };
+    let inflicted = faults.inflict(&lost, LASTING).await;
+    inflicted.map_err(|error| error.to_string())?;
+    churn.is_led().await?;
+    churn.goes_on("the leader lost its lease").await
+}
+
+/// What is known of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Seen {
+    cpus: String,
+    phase: String,
+    node: Option<String>,
+    message: String,
+    /// When it was seen first with its node, and in each phase, since the start.
+    history: Vec<(Duration, String)>,
+}
+
+impl Seen {
+    fn has_ended(&self) -> bool {
+        self.phase == "Succeeded" || self.phase == "Failed"
+    }
+}
+
+/// A refused pod, and those that were on its node in the seconds before.
+fn story(name: &str, refused: &Seen, pods: &BTreeMap<String, Seen>) -> String {
+    let at = refused.history.last().map_or(Duration::ZERO, |(at, _)| *at);
+    let mut text = format!("refused: {name} {refused:?}");
+    for (name, seen) in pods {
+        let last = seen.history.last();
+        let is_recent = last.is_some_and(|(last, _)| !seen.has_ended() || *last + BEFORE > at);
+        if seen.node == refused.node && is_recent {
+            write!(
+                text,
+                "\n  beside {name}: {} CPUs {:?}",
+                seen.cpus, seen.history
+            )
+            .expect("it is a string");
+        }
+    }
+    text
+}
+
+struct Churn {
+    start: Instant,
+    client: Client,
+    api: Api<Pod>,
+    /// Every pod that was ever made, by name.
+    pods: watch::Sender<BTreeMap<String, Seen>>,
+}
+
+impl Churn {
+    async fn new(client: Client) -> Self {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))
+            .expect("it is a namespace");
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .expect("the namespace is made");
+        Self {
+            start: Instant::now(),
+            api: Api::namespaced(client.clone(), NAMESPACE),
+            client,
+            pods: watch::Sender::default(),
+        }
+    }
+
+    /// Keeps [`Self::pods`] as the API server tells them.
+    async fn follow(&self) {
+        let events = watcher(self.api.clone(), watcher::Config::default()).default_backoff();
+        let mut pods = pin!(events.applied_objects());
+        while let Some(pod) = pods.next().await {
+            // while the API server is away
+            let Ok(pod) = pod else { continue };
+            let status = pod.status.clone().unwrap_or_default();
+            let text = |text: Option<String>| text.unwrap_or_default();
+            let mut message = text(status.reason);
+            write!(message, " {}", text(status.message)).expect("it is a string");
+            let phase = text(status.phase);
+            let node = node_of(&pod).map(str::to_owned);
+            let limits = pod.spec.iter().flat_map(|spec| &spec.containers);
+            let mut limits =
+                limits.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+            let cpus = limits.next().and_then(|limits| limits.get("cpu"));
+            self.pods.send_modify(|pods| {
+                let seen = pods.entry(pod.name_any()).or_default();
+                if seen.phase != phase || seen.node != node {
+                    let moment = (self.start.elapsed(), phase.clone());
+                    seen.history.push(moment);
+                }
+                seen.cpus = cpus.map(|cpus| cpus.0.clone()).unwrap_or_default();
+                (seen.phase, seen.node, seen.message) = (phase, node, message);
+            });
+            let pods = self.pods.borrow();
+            let name = pod.name_any();
+            if let Some(refused) = pods.get(&name).filter(|seen| seen.phase == "Failed") {
+                println!("{}", story(&name, refused, &pods));
+            }
+        }
+    }
+
+    /// Runs one pod after another, and ends with the pod that runs when it is over.
+    async fn client(&self, number: u64, over: watch::Receiver<bool>) {
+        let mut seen = self.pods.subscribe();
+        for made in 0.. {
+            if *over.borrow() {
+                return;
+            }
+            // sizes and lives that differ, and are the same each time
+            let mixed = (number * 7 + made * 11) % 9;
+            let name = format!("churn-{number}-{made}");
+            self.create(&name, 4 + 2 * mixed, 500 + 200 * mixed).await;
+            let ended =
+                |pods: &BTreeMap<String, Seen>| pods.get(&name).is_some_and(Seen::has_ended);
+            seen.wait_for(ended).await.expect("the sender lives");
+        }
+    }
+
+    /// Makes a pod, however often it takes.
+    async fn create(&self, name: &str, cpus: u64, milliseconds: u64) {
+        let life = format!("{}s", Duration::from_millis(milliseconds).as_secs_f64());
+        let limits = json!({"cpu": cpus.to_string(), "memory": format!("{cpus}Gi")});
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "schedulerName": names::SCHEDULER_PROFILE,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "automountServiceAccountToken": false,
+                "containers": [{
+                    "name": "main",
+                    "image": names::STACK_IMAGE,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["/bin/sleep", life],
+                    "resources": {"limits": limits},
+                }],
+            },
+        }))
+        .expect("it is a pod");
+        self.pods.send_modify(|pods| {
+            pods.entry(name.to_owned()).or_default();
+        });
+        loop {
+            match self.api.create(&PostParams::default(), &pod).await {
+                Ok(_) => return,
+                // the answer to an earlier try was lost
+                Err(kube::Error::Api(status)) if status.code == 409 => return,
+                Err(_) => sleep(LOOK).await,
+            }
+        }
+    }
+
+    /// Waits until pods have run that were made after now.
+    async fn goes_on(&self, after: &str) -> Result<(), String> {
+        let ended =
+            |pods: &BTreeMap<String, Seen>| pods.values().filter(|seen| seen.has_ended()).count();
+        let before = ended(&self.pods.borrow());
+        let enough = |pods: &BTreeMap<String, Seen>| ended(pods) >= before + AFTER;
+        let mut pods = self.pods.subscribe();
+        let waited = timeout(PATIENCE, pods.wait_for(enough)).await;
+        if waited.is_ok() {
+            let failed = |seen: &&Seen| seen.phase == "Failed";
+            let refused = self.pods.borrow().values().filter(failed).count();
+            println!("{after}: pods went on to run, {refused} were refused so far");
+            return Ok(());
+        }
+        let now = ended(&self.pods.borrow());
+        Err(format!("{after}: {} of {AFTER} pods ended", now - before))
+    }
+
+    /// The deaths of a container in the stack's pods that are meant.
+    async fn kill(&self, container: &str, is_meant: impl Fn(&Pod) -> bool) -> Vec<Disturbance> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        let pods = pods.list(&ListParams::default()).await;
+        let deaths: Vec<Disturbance> = pods
+            .expect("the pods are told")
+            .into_iter()
+            .filter(&is_meant)
+            .filter_map(|pod| {
+                let spec = pod.spec.as_ref()?;
+                let has = spec.containers.iter().any(|found| found.name == container);
+                let process = Process {
+                    node: node_of(&pod)?.to_owned(),
+                    namespace: names::NAMESPACE.to_owned(),
+                    pod: pod.name_any(),
+                    container: container.to_owned(),
+                };
+                has.then_some(Disturbance::Kill { process })
+            })
+            .collect();
+        assert!(!deaths.is_empty(), "nobody has a container {container}");
+        deaths
+    }
+
+    /// Ends the scheduler without notice; its Deployment brings another at once, where its container would be started again after a growing pause.
+    async fn replace_scheduler(&self) -> Result<(), String> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        let params = ListParams::default().labels(&format!("app={}", names::SCHEDULER));
+        let found = pods
+            .list(&params)
+            .await
+            .map_err(|error| error.to_string())?;
+        let at_once = DeleteParams::default().grace_period(0);
+        for pod in found {
+            let deleted = pods.delete(&pod.name_any(), &at_once).await;
+            deleted.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Has two schedulers, so that they elect a leader; the operator wants a node of the control plane for each.
+    async fn elect(&self) -> Result<(), String> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let second = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
+        let patched = nodes
+            .patch("worker-3", &PatchParams::default(), &Patch::Merge(second))
+            .await;
+        patched.map_err(|error| error.to_string())?;
+        let schedulers: Api<NumaResourcesScheduler> = Api::all(self.client.clone());
+        let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
+        let patched = schedulers
+            .patch(names::SCHEDULER_CR, &PatchParams::default(), &two)
+            .await;
+        patched.map_err(|error| error.to_string())?;
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let deployment = deployments.get(names::SCHEDULER).await;
+            let status = deployment.ok().and_then(|deployment| deployment.status);
+            let status = status.unwrap_or_default();
+            let counts = [
+                status.updated_replicas,
+                status.replicas,
+                status.available_replicas,
+            ];
+            // one of before that has no lease would place pods beside the leader
+            if counts == [Some(2); 3] && status.terminating_replicas.is_none_or(|count| count == 0)
+            {
+                break;
+            }
+            if Instant::now() > deadline {
+                return Err(format!("updated, all and available are {counts:?}"));
+            }
+            sleep(LOOK).await;
+        }
+        self.is_led().await
+    }
+
+    /// Waits until a scheduler holds the lease.
+    async fn is_led(&self) -> Result<(), String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let lease = leases.get_opt(names::SCHEDULER_LEASE).await;
+            let spec = lease.ok().flatten().and_then(|lease| lease.spec);
+            let holder = spec.and_then(|spec| spec.holder_identity);
+            if let Some(holder) = &holder
+                && !holder.is_empty()
+                && holder != THIEF
+            {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the scheduler's lease has holder {holder:?}"));
+            }
+            sleep(LOOK).await;
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! From the configuration of kubelets to a scheduling decision, on OpenShift and on a hosted cluster, on both lanes: a pod that spans zones is held back
+//! while its node's kubelet would refuse it, and bound when the kubelet would not any more.
+#![expect(
+    clippy::unwrap_used,
+    reason = "what a test stands on has to be there: it panics where it is not"
+)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use api::names;
+use fixtures::machines::Machine;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+};
+use kube::{Client, ResourceExt as _};
+use rstest::rstest;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use suite::binaries;
+use testbed::embedded::EmbeddedSpec;
+use testbed::lane::{Cluster, Lane, Spec};
+use testbed::local::assets::{self, Places};
+use testbed::local::kubelet::{TopologyPolicy, TopologyScope};
+use testbed::local::{ClusterSpec, KubeletSettings, NodePlan};
+use testbed::openshift::Flavour;
+
+/// More than anything takes.
+const PATIENCE: Duration = Duration::from_mins(3);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+const POOL: &str = "numa-container";
+const NODE: &str = "worker-0";
+const MANAGED: &str = "openshift-config-managed";
+
+struct Place {
+    cluster: Cluster,
+    flavour: Flavour,
+    client: Client,
+    _dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// A control plane node and one worker, with the operator, its exporter and its scheduler.
+    async fn up(lane: Lane, flavour: Flavour) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let bin_dir = binaries::locate(None, |_| {}).await.unwrap();
+        let machine = Machine::default_profile();
+        let nodes = vec![
+            NodePlan::control_plane(&machine),
+            NodePlan::worker(0, TopologyScope::Container, &machine),
+        ];
+        let spec = match lane {
+            Lane::Embedded => Spec::Embedded(EmbeddedSpec {
+                flavour: Some(flavour),
+                ..EmbeddedSpec::new("chain", dir.path(), &bin_dir, nodes)
+            }),
+            Lane::Local => Spec::Local(ClusterSpec {
+                name: "chain".to_owned(),
+                state_root: dir.path().to_owned(),
+                assets: assets::locate(&Places::from_environment(None), &|_| {}).unwrap(),
+                bin_dir,
+                nodes,
+                hide_allocations: false,
+                flavour: Some(flavour),
+            }),
+        };
+        let cluster = Box::pin(Cluster::up(spec, &|_| {})).await.unwrap();
+        let place = Self {
+            client: cluster.client(),
+            cluster,
+            flavour,
+            _dir: dir,
+        };
+        let label = json!({"metadata": {"labels": {"hypershift.openshift.io/nodePool": POOL}}});
+        let nodes: Api<Node> = Api::all(place.client.clone());
+        nodes
+            .patch(NODE, &PatchParams::default(), &Patch::Merge(label))
+            .await
+            .unwrap();
+        place.install().await;
+        place
+    }
+
+    /// What an administrator does: the files of the operator, then the two resources.
+    async fn install(&self) {
+        let config = binaries::workspace().unwrap().join("config");
+        for kind in ["numaresourcesoperators", "numaresourcesschedulers"] {
+            let file = config.join(format!("crd/nodetopology.openshift.io_{kind}.yaml"));
+            for object in documents(&file) {
+                self.apply(&object).await;
+            }
+        }
+        for object in documents(&config.join("operator.yaml")) {
+            self.apply(&object).await;
+        }
+        for (kind, name, spec) in [
+            (
+                "NUMAResourcesOperator",
+                names::OPERATOR_CR,
+                json!({"nodeGroups": [{"poolName": POOL}]}),
+            ),
+            (
+                "NUMAResourcesScheduler",
+                names::SCHEDULER_CR,
+                json!({"imageSpec": names::pinned_stack_image()}),
+            ),
+        ] {
+            let version = "nodetopology.openshift.io/v1";
+            self.apply(&json!({
+                "apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec,
+            }))
+            .await;
+        }
+    }
+
+    fn api(&self, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// Writes an object; a kind that was defined just now is not served at once.
+    async fn apply(&self, object: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let metadata = &object["metadata"];
+        let api = self.api(&version, &kind, metadata["namespace"].as_str());
+        let name = text(&metadata["name"]);
+        let params = PatchParams::apply("administrator").force();
+        eventually(&format!("{kind} {name} is taken"), async || {
+            let written = api.patch(&name, &params, &Patch::Apply(object)).await;
+            written.map_err(|error| error.to_string())
+        })
+        .await;
+    }
+
+    /// Gives the pool's kubelets a policy, in the way of the platform.
+    async fn configure(&self, policy: TopologyPolicy, name: &str) {
+        let config = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1",
+            "kind": "KubeletConfig",
+            "metadata": {"name": "alignment"},
+            "spec": {
+                "machineConfigPoolSelector": {"matchLabels": {format!("pools.operator.machineconfiguration.openshift.io/{POOL}"): ""}},
+                "kubeletConfig": {"topologyManagerPolicy": name, "topologyManagerScope": "container"},
+            },
+        });
+        if self.flavour == Flavour::Openshift {
+            return self.apply(&config).await;
+        }
+        self.apply(&json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "alignment", "namespace": MANAGED, "labels": {
+                "hypershift.openshift.io/kubeletconfig-config": "true",
+                "hypershift.openshift.io/nodePool": POOL,
+            }},
+            "data": {"config": config.to_string()},
+        }))
+        .await;
+        // nobody in a hosted cluster configures its nodes
+        let settings = KubeletSettings {
+            topology_manager_policy: policy,
+            ..KubeletSettings::default()
+        };
+        let machines = self.cluster.machines();
+        machines.restart_kubelet(NODE, &settings).await.unwrap();
+    }
+
+    /// Waits until the node's topology tells the policy.
+    async fn is_published(&self, policy: &str) {
+        let api = self.api(
+            "topology.node.k8s.io/v1alpha2",
+            "NodeResourceTopology",
+            None,
+        );
+        eventually(&format!("policy {policy} is published"), async || {
+            let nrt = api.get(NODE).await.map_err(|error| error.to_string())?;
+            let attributes = nrt.data["attributes"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            let is_it = |attribute: &Value| {
+                attribute["name"] == "topologyManagerPolicy" && attribute["value"] == policy
+            };
+            if attributes.iter().any(is_it) {
+                Ok(())
+            } else {
+                Err(format!("{attributes:?}"))
+            }
+        })
+        .await;
+    }
+}
+
+fn documents(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let documents = serde_yaml::Deserializer::from_str(&text);
+    documents
+        .map(|document| Value::deserialize(document).unwrap())
+        .collect()
+}
+
+/// Waits for something; its error says what was seen last.
+async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -> T {
+    let started = Instant::now();
+    loop {
+        match check().await {
+            Ok(value) => return value,
+            Err(seen) => assert!(started.elapsed() < PATIENCE, "not so: {what}: {seen}"),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// More CPUs than a zone of the machine has, and fewer than both.
+fn spanning_pod() -> Value {
+    let machine = Machine::default_profile();
+    let zone = machine.zones()[0].cores * machine.threads_per_core();
+    let amounts = json!({"cpu": (zone + 2).to_string(), "memory": "64Mi"});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "spanning", "namespace": "default"},
+        "spec": {
+            "schedulerName": names::SCHEDULER_PROFILE,
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "c", "image": names::STACK_IMAGE, "command": ["/bin/sleep", "infinity"],
+                "resources": {"limits": amounts, "requests": amounts},
+            }],
+        },
+    })
+}
+
+#[rstest]
+#[case::machines(Flavour::Openshift)]
+#[case::hosted(Flavour::Hypershift)]
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_of_kubelets_decides_where_pods_go(
+    #[values(Lane::Embedded, Lane::Local)] lane: Lane,
+    #[case] flavour: Flavour,
+) {
+    let place = Place::up(lane, flavour).await;
+    place
+        .configure(TopologyPolicy::SingleNumaNode, "single-numa-node")
+        .await;
+    place.is_published("single-numa-node").await;
+    place.apply(&spanning_pod()).await;
+    let pods: Api<Pod> = Api::namespaced(place.client.clone(), "default");
+    let events: Api<Event> = Api::namespaced(place.client.clone(), "default");
+    eventually("the pod is held back for its zones", async || {
+        let all = events.list(&ListParams::default()).await;
+        let all = all.map_err(|error| error.to_string())?;
+        let told = all.iter().filter_map(|event| event.message.clone());
+        let mine: Vec<String> = told.collect();
+        if mine.iter().any(|message| message.contains("cannot align")) {
+            Ok(())
+        } else {
+            Err(format!("{mine:?}"))
+        }
+    })
+    .await;
+    let pod = pods.get("spanning").await.unwrap();
+    assert_eq!(pod.spec.unwrap().node_name, None);
+
+    place
+        .configure(TopologyPolicy::BestEffort, "best-effort")
+        .await;
+    place.is_published("best-effort").await;
+    eventually("the pod runs", async || {
+        let pod = pods
+            .get("spanning")
+            .await
+            .map_err(|error| error.to_string())?;
+        let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+        if phase.as_deref() == Some("Running") {
+            Ok(())
+        } else {
+            Err(format!("{} is {phase:?}", pod.name_any()))
+        }
+    })
+    .await;
+}

@@ -1,0 +1,278 @@
+//! The permissions of the exporters and of the scheduler beside what they ask for while scenarios run, from their installation to their
+//! end. On the embedded lane, whose API server records what its authorizers decide; the operator's own test has the operator.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use api::names;
+use fixtures::machines::Machine;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
+use kube::Client;
+use kube::api::Api;
+use suite::binaries;
+use suite::interrupt::Interrupt;
+use suite::run::{self, Outcome, Places};
+use suite::scenarios;
+use suite::select::Selection;
+use suite::setup::{self, Options};
+use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
+use testbed::lane;
+use testbed::local::NodePlan;
+use testbed::rights::{self, Demand, Findings, Right};
+
+/// Placement, preemption, elections, and exporters that come, go and are disturbed.
+const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
+/// Workers, half of them with each scope.
+const WORKERS: usize = 4;
+/// More than the stack takes to be installed.
+const PATIENCE: Duration = Duration::from_mins(3);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exporters_and_scheduler_have_no_right_that_they_do_not_use_unless_the_original_has_it() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let [exporters, scheduler] = observe().await;
+    assert_eq!(
+        (
+            exporters.compare(&EXPORTER_DEMANDS),
+            scheduler.compare(&SCHEDULER_DEMANDS)
+        ),
+        (Findings::default(), Findings::default())
+    );
+}
+
+/// What an account may do, and what it asked for.
+struct Account {
+    granted: BTreeSet<Right>,
+    asked: Vec<testbed::api_server::Decision>,
+}
+
+impl Account {
+    fn compare(&self, demands: &[Demand]) -> Findings {
+        rights::compare(&self.granted, &self.asked, demands)
+    }
+}
+
+/// Runs the scenarios on a cluster that does not have the stack before and after; exporters and scheduler.
+async fn observe() -> [Account; 2] {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let bin_dir = binaries::locate(None, |_| {})
+        .await
+        .expect("the programs are built");
+    let nodes = NodePlan::all(WORKERS, &Machine::default_profile());
+    let spec = EmbeddedSpec::new("rights", dir.path(), &bin_dir, nodes);
+    let cluster = EmbeddedCluster::up(spec, &|_| {})
+        .await
+        .expect("the cluster comes up");
+    cluster.server().record_decisions();
+    setup::allow(&cluster.client())
+        .await
+        .expect("the cluster can be marked");
+    let roles = roles(cluster.client());
+    let kubeconfig = cluster.kubeconfig();
+    let (outcome, [exporters, scheduler]) = tokio::join!(scenarios(&kubeconfig), roles);
+    assert_eq!(outcome, Outcome::Passed);
+    let asked = |account: &str| {
+        let namespace = names::NAMESPACE;
+        cluster
+            .server()
+            .decisions(&format!("system:serviceaccount:{namespace}:{account}"))
+    };
+    let accounts =
+        [(exporters, names::RTE), (scheduler, names::SCHEDULER)].map(|(granted, account)| {
+            Account {
+                granted,
+                asked: asked(account),
+            }
+        });
+    cluster.down().expect("nothing is left");
+    accounts
+}
+
+async fn scenarios(kubeconfig: &Path) -> Outcome {
+    let places = Places::new(
+        &Path::new(env!("CARGO_TARGET_TMPDIR")).join("permissions"),
+        None,
+    );
+    let (stream, _) =
+        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+    let all = scenarios::all();
+    let selection = Selection {
+        focus: Some(FOCUS.to_owned()),
+        ..Selection::default()
+    };
+    let selected = selection.apply(&all).expect("something is selected");
+    let options = Options {
+        lane: setup::Lane::Kubeconfig(kubeconfig.to_owned()),
+        ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")
+    };
+    run::run(
+        &options,
+        &all,
+        &selected,
+        &places,
+        &stream,
+        &Interrupt::default(),
+        async |_| Ok(()),
+    )
+    .await
+}
+
+/// What the roles of both accounts say, as soon as they are there: they go with the run.
+async fn roles(client: Client) -> [BTreeSet<Right>; 2] {
+    let everywhere = Api::<ClusterRole>::all(client.clone());
+    let here = Api::<Role>::namespaced(client, names::NAMESPACE);
+    let accounts = [
+        (names::RTE, names::RTE),
+        (names::SCHEDULER_CLUSTER_ROLE, names::SCHEDULER_LEADER_ROLE),
+    ];
+    let begun = Instant::now();
+    loop {
+        let mut all = Vec::new();
+        for (cluster_role, role) in accounts {
+            let wide = everywhere.get_opt(cluster_role).await;
+            let narrow = here.get_opt(role).await;
+            let (Some(wide), Some(narrow)) = (
+                wide.expect("roles can be read"),
+                narrow.expect("roles can be read"),
+            ) else {
+                continue;
+            };
+            let mut rights = Right::all_of(&wide.rules.unwrap_or_default(), None);
+            let namespace = Some(names::NAMESPACE);
+            rights.extend(Right::all_of(&narrow.rules.unwrap_or_default(), namespace));
+            all.push(rights);
+        }
+        if let Ok(both) = all.try_into() {
+            return both;
+        }
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "the roles are not there in time"
+        );
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+const READ: &[&str] = &["get", "list", "watch"];
+const COORDINATION: &[&str] = &["coordination.k8s.io"];
+const CORE: &[&str] = &[""];
+
+const EXPORTER_DEMANDS: [Demand; 1] = [Demand {
+    line: "operator.md 6.3: ClusterRole rte, noderesourcetopologies list, nodes list",
+    verbs: &["list"],
+    groups: &["", "topology.node.k8s.io"],
+    resources: &["nodes", "noderesourcetopologies"],
+}];
+
+/// The lines of the reference's tables of which something is not used.
+const SCHEDULER_DEMANDS: [Demand; 14] = [
+    Demand {
+        line: "operator.md 6.6: events (core and events.k8s.io)",
+        verbs: &["create", "patch", "update"],
+        groups: &["", "events.k8s.io"],
+        resources: &["events"],
+    },
+    Demand {
+        line: "operator.md 6.6: nodes; replicationcontrollers, services, namespaces; persistentvolumeclaims, persistentvolumes",
+        verbs: READ,
+        groups: CORE,
+        resources: &[
+            "nodes",
+            "replicationcontrollers",
+            "services",
+            "namespaces",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+        ],
+    },
+    Demand {
+        line: "operator.md 6.6: pods",
+        verbs: &["get"],
+        groups: CORE,
+        resources: &["pods"],
+    },
+    Demand {
+        line: "operator.md 6.6: bindings, pods/binding",
+        verbs: &["create"],
+        groups: CORE,
+        resources: &["bindings"],
+    },
+    Demand {
+        line: "operator.md 6.6: pods/status",
+        verbs: &["update"],
+        groups: CORE,
+        resources: &["pods/status"],
+    },
+    Demand {
+        line: "operator.md 6.6: apps and extensions replicasets; apps statefulsets; policy poddisruptionbudgets",
+        verbs: READ,
+        groups: &["apps", "extensions", "policy"],
+        resources: &["replicasets", "statefulsets", "poddisruptionbudgets"],
+    },
+    Demand {
+        line: "operator.md 6.6: leases, name numa-scheduler-leader",
+        verbs: &["list", "update", "watch"],
+        groups: COORDINATION,
+        resources: &["leases"],
+    },
+    Demand {
+        line: "operator.md 6.6: leasecandidates",
+        verbs: &[
+            "create",
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "update",
+            "watch",
+        ],
+        groups: COORDINATION,
+        resources: &["leasecandidates"],
+    },
+    Demand {
+        line: "operator.md 6.6: tokenreviews, which only a reader of metrics causes",
+        verbs: &["create"],
+        groups: &["authentication.k8s.io"],
+        resources: &["tokenreviews"],
+    },
+    Demand {
+        line: "operator.md 6.6: subjectaccessreviews, which only a reader of metrics causes",
+        verbs: &["create"],
+        groups: &["authorization.k8s.io"],
+        resources: &["subjectaccessreviews"],
+    },
+    Demand {
+        line: "operator.md 6.6: storage.k8s.io csinodes, storageclasses, csidrivers, csistoragecapacities, volumeattachments",
+        verbs: READ,
+        groups: &["storage.k8s.io"],
+        resources: &[
+            "csinodes",
+            "storageclasses",
+            "csidrivers",
+            "csistoragecapacities",
+            "volumeattachments",
+        ],
+    },
+    Demand {
+        line: "operator.md 6.6: resource.k8s.io deviceclasses, resourceclaims, resourceslices",
+        verbs: READ,
+        groups: &["resource.k8s.io"],
+        resources: &["deviceclasses", "resourceclaims", "resourceslices"],
+    },
+    Demand {
+        line: "operator.md 6.6: noderesourcetopologies",
+        verbs: &["get"],
+        groups: &["topology.node.k8s.io"],
+        resources: &["noderesourcetopologies"],
+    },
+    Demand {
+        line: "operator.md 6.6: Role topology-aware-scheduler-leader-elect, endpoints create, get, update",
+        verbs: &["create", "get", "update"],
+        groups: CORE,
+        resources: &["endpoints"],
+    },
+];

@@ -1,0 +1,167 @@
+//! What is done to nodes, by the handles of both lanes.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use futures::future::BoxFuture;
+
+use super::{Error, Failed, Part};
+use crate::embedded::node::SimulatedNode;
+use crate::local::NodeHandle;
+use crate::node::control::{Signal, Target};
+
+/// What has to be known of nodes to disturb them; the handles of both lanes can offer it.
+pub trait NodeFaults: Send + Sync {
+    /// Whether there is a node of that name.
+    fn knows(&self, node: &str) -> bool;
+    /// Sends a signal to a running container.
+    fn signal<'a>(
+        &'a self,
+        node: &'a str,
+        target: &'a Target,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), Failed>>;
+    /// Stops the kubelet; containers live on.
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+    /// Starts the stopped kubelet as it was.
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+    /// Whether another server can take the place of a podresources socket.
+    fn lends_podresources(&self) -> bool;
+    /// Ends the service of the podresources socket with all its connections. The answer is where on this machine another server can take
+    /// its place.
+    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>>;
+    /// Serves the podresources socket again.
+    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
+}
+
+/// The simulated nodes of a cluster, as long as it lives: to know its faults keeps nobody from taking it down.
+#[derive(Clone, Debug)]
+pub struct SimulatedNodes(Weak<[SimulatedNode]>);
+
+impl SimulatedNodes {
+    /// These nodes.
+    pub fn new(nodes: &Arc<[SimulatedNode]>) -> Self {
+        Self(Arc::downgrade(nodes))
+    }
+
+    /// The nodes, and which of them has that name.
+    pub(crate) fn find(&self, name: &str) -> Result<(Arc<[SimulatedNode]>, usize), Failed> {
+        let gone = || Box::new(Error::NoNode(name.to_owned())) as Failed;
+        let nodes = self.0.upgrade().ok_or_else(gone)?;
+        let index = nodes.iter().position(|node| node.name() == name);
+        Ok((nodes, index.ok_or_else(gone)?))
+    }
+}
+
+impl NodeFaults for SimulatedNodes {
+    fn knows(&self, node: &str) -> bool {
+        self.find(node).is_ok()
+    }
+
+    fn signal<'a>(
+        &'a self,
+        node: &'a str,
+        target: &'a Target,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].signal(target, signal)?)
+        })
+    }
+
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            nodes[index].stop_kubelet();
+            Ok(())
+        })
+    }
+
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].start_kubelet().await?)
+        })
+    }
+
+    fn lends_podresources(&self) -> bool {
+        true
+    }
+
+    fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].stop_podresources().await)
+        })
+    }
+
+    fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].start_podresources().await?)
+        })
+    }
+}
+
+/// Nodes with real kubelets. Their podresources sockets are the kubelets' own: nobody takes their place without a restart of everybody who
+/// is connected.
+#[derive(Clone, Debug)]
+pub struct RealNodes(Arc<[NodeHandle]>);
+
+impl RealNodes {
+    /// These nodes.
+    pub fn new(nodes: &[NodeHandle]) -> Self {
+        Self(nodes.into())
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<&NodeHandle, Failed> {
+        let found = self.0.iter().find(|node| node.name() == name);
+        found.ok_or_else(|| Box::new(Error::NoNode(name.to_owned())) as Failed)
+    }
+}
+
+impl NodeFaults for RealNodes {
+    fn knows(&self, node: &str) -> bool {
+        self.find(node).is_ok()
+    }
+
+    fn signal<'a>(
+        &'a self,
+        node: &'a str,
+        target: &'a Target,
+        signal: Signal,
+    ) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let (runtime, target) = (self.find(node)?.runtime(), target.clone());
+            tokio::task::spawn_blocking(move || runtime.signal(&target, signal)).await??;
+            Ok(())
+        })
+    }
+
+    fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move { Ok(self.find(node)?.stop_kubelet().await?) })
+    }
+
+    fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move { Ok(self.find(node)?.start_kubelet().await?) })
+    }
+
+    fn lends_podresources(&self) -> bool {
+        false
+    }
+
+    fn stop_podresources<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>> {
+        own_socket()
+    }
+
+    fn start_podresources<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failed>> {
+        own_socket()
+    }
+}
+
+/// A real kubelet serves its podresources socket by itself.
+fn own_socket<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, Failed>> {
+    let error = Error::Unsupported(Part::PodResources.verb());
+    Box::pin(std::future::ready(Err(Box::new(error) as Failed)))
+}

@@ -1,0 +1,182 @@
+//! The process of a local cluster that enforces network policies: it tells every node the rules of its pods. As [`super::platform`] it is a
+//! child of the holder.
+//!
+//! A pod is open until its rules are there, a moment after it has its address.
+
+pub mod rules;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::Api;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::{Config, watcher};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+
+use self::rules::World;
+use super::cluster::{ClusterSpec, LocalCluster};
+use super::control_plane;
+use super::net::{KUBERNETES_SERVICE, pod_gateway};
+use super::supervise::protocol::Start;
+use crate::node::control;
+
+/// Name of the process.
+const NAME: &str = "policies";
+/// When rules that a node did not take are tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Which cluster.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of the cluster.
+    #[arg(long)]
+    name: String,
+    /// Directory of all clusters.
+    #[arg(long)]
+    state_root: PathBuf,
+}
+
+/// The process for a cluster.
+pub(crate) fn process(spec: &ClusterSpec) -> Start {
+    let argv = [
+        control_plane::text(&spec.bin_dir.join("numaresources-testbed")),
+        NAME.to_owned(),
+        "--name".to_owned(),
+        spec.name.clone(),
+        "--state-root".to_owned(),
+        control_plane::text(&spec.state_root),
+    ];
+    control_plane::process(&spec.dir(), NAME, argv.to_vec())
+}
+
+/// What it does; returns only when it cannot.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let cluster = LocalCluster::around(&args.state_root, &args.name).await?;
+    let nodes = cluster.nodes().iter().enumerate();
+    let mut enforcer = Enforcer {
+        nodes: nodes
+            .map(|(index, node)| (node.name().to_owned(), (pod_gateway(index), node.runtime())))
+            .collect(),
+        in_force: HashMap::new(),
+    };
+    let client = cluster.client();
+    let (policies, policy_changes) = follow::<NetworkPolicy>(&client);
+    let (namespaces, namespace_changes) = follow::<Namespace>(&client);
+    let (pods, pod_changes) = follow::<Pod>(&client);
+    let mut changes = stream::select_all([policy_changes, namespace_changes, pod_changes]);
+    let mut again = false;
+    while let Some(()) = next(&mut changes, again).await {
+        let is_known = policies.wait_until_ready().now_or_never().is_some()
+            && namespaces.wait_until_ready().now_or_never().is_some()
+            && pods.wait_until_ready().now_or_never().is_some();
+        if is_known {
+            let all = (owned(&policies), owned(&namespaces), owned(&pods));
+            let world = World {
+                policies: &all.0,
+                namespaces: &all.1,
+                pods: &all.2,
+                kubernetes: KUBERNETES_SERVICE,
+            };
+            again = !enforcer.enforce(&world).await;
+        }
+    }
+    anyhow::bail!("the API server is not followed any more")
+}
+
+/// The next change, and all others that are there by then; with `again` some time is enough.
+async fn next(changes: &mut (impl futures::Stream<Item = ()> + Unpin), again: bool) -> Option<()> {
+    let first = if again {
+        match tokio::time::timeout(AGAIN, changes.next()).await {
+            Ok(first) => first,
+            Err(_) => Some(()),
+        }
+    } else {
+        changes.next().await
+    };
+    while let Some(Some(())) = changes.next().now_or_never() {}
+    first
+}
+
+/// All objects of a kind as they are, and a moment for every change of them.
+fn follow<K>(client: &Client) -> (Store<K>, BoxStream<'static, ()>)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Default + Clone + Debug + Eq + Hash + Send + Sync,
+{
+    let (store, writer) = reflector::store();
+    let events = watcher(Api::<K>::all(client.clone()), Config::default())
+        .default_backoff()
+        .reflect(writer)
+        // an interrupted watch begins anew by itself
+        .map(drop);
+    (store, events.boxed())
+}
+
+fn owned<K>(store: &Store<K>) -> Vec<K>
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Clone + Eq + Hash,
+{
+    store
+        .state()
+        .iter()
+        .map(|object| K::clone(object))
+        .collect()
+}
+
+/// Which pod, in which of its networks: a pod whose sandbox is made anew has another address.
+type Key = (String, Ipv4Addr);
+
+struct Enforcer {
+    /// By name: the address in the pod network, and the runtime.
+    nodes: HashMap<String, (Ipv4Addr, control::Client)>,
+    in_force: HashMap<Key, String>,
+}
+
+impl Enforcer {
+    /// Tells the nodes what has changed for their pods; false when one did not take it.
+    async fn enforce(&mut self, world: &World<'_>) -> bool {
+        let mut all_taken = true;
+        let mut there = HashSet::new();
+        for pod in world.pods {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+            let node = node.and_then(|name| self.nodes.get(name));
+            let (Some((gateway, runtime)), Some(address), Some(uid)) =
+                (node, rules::address_of(pod), pod.uid())
+            else {
+                continue;
+            };
+            let key = (uid.clone(), address);
+            there.insert(key.clone());
+            let rules = rules::of_pod(world, pod, *gateway);
+            let known = self.in_force.get(&key).map_or(rules::OPEN, String::as_str);
+            if known == rules {
+                continue;
+            }
+            let (runtime, told) = (runtime.clone(), rules.clone());
+            let taken = tokio::task::spawn_blocking(move || runtime.filter(&uid, &told)).await;
+            match taken {
+                Ok(Ok(())) => {
+                    self.in_force.insert(key, rules);
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(pod = %pod.name_any(), %error, "Policies are not in force");
+                    all_taken = false;
+                }
+                Err(_) => all_taken = false,
+            }
+        }
+        self.in_force.retain(|key, _| there.contains(key));
+        all_taken
+    }
+}

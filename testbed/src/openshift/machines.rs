@@ -1,0 +1,51 @@
+//! The machines whose kubelets are configured, on either lane.
+
+use futures::future::BoxFuture;
+
+use crate::faults::Failed;
+use crate::faults::nodes::{RealNodes, SimulatedNodes};
+use crate::local::KubeletSettings;
+
+/// What has to be done to machines; the handles of both lanes can do it.
+pub trait Machines: Send + Sync + 'static {
+    /// The settings that the kubelet of a node was brought up with, before any configuration.
+    fn base(&self, node: &str) -> Result<KubeletSettings, Failed>;
+    /// Starts the kubelet of a node anew with other settings; returns when the node is ready.
+    fn restart_kubelet<'a>(
+        &'a self,
+        node: &'a str,
+        settings: &'a KubeletSettings,
+    ) -> BoxFuture<'a, Result<(), Failed>>;
+}
+
+impl Machines for SimulatedNodes {
+    fn base(&self, node: &str) -> Result<KubeletSettings, Failed> {
+        let (nodes, index) = self.find(node)?;
+        Ok(nodes[index].plan().kubelet.clone())
+    }
+
+    fn restart_kubelet<'a>(
+        &'a self,
+        node: &'a str,
+        settings: &'a KubeletSettings,
+    ) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let (nodes, index) = self.find(node)?;
+            Ok(nodes[index].restart_kubelet(settings).await?)
+        })
+    }
+}
+
+impl Machines for RealNodes {
+    fn base(&self, node: &str) -> Result<KubeletSettings, Failed> {
+        Ok(self.find(node)?.plan().kubelet.clone())
+    }
+
+    fn restart_kubelet<'a>(
+        &'a self,
+        node: &'a str,
+        settings: &'a KubeletSettings,
+    ) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move { Ok(self.find(node)?.restart_kubelet(settings).await?) })
+    }
+}

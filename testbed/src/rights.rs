@@ -1,0 +1,229 @@
+//! Roles beside what their subjects ask for: rules that nobody uses, and requests that no rule allows.
+
+use std::collections::BTreeSet;
+
+use apiserver::audit::Decision;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+/// One thing that a role lets its subjects do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// Where it may be done; everywhere when there is none.
+    pub namespace: Option<String>,
+    /// What may be done.
+    pub verb: String,
+    /// API group, empty for the core group.
+    pub group: String,
+    /// With the subresource behind a slash.
+    pub resource: String,
+    /// The only object that it may be done to.
+    pub name: Option<String>,
+}
+
+impl Right {
+    /// All that rules allow, in a namespace or everywhere. Rules about what is no resource are left out.
+    pub fn all_of(rules: &[PolicyRule], namespace: Option<&str>) -> BTreeSet<Self> {
+        let mut rights = BTreeSet::new();
+        for rule in rules {
+            let names: Vec<Option<String>> = match rule.resource_names.as_deref() {
+                None | Some([]) => vec![None],
+                Some(names) => names.iter().cloned().map(Some).collect(),
+            };
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    for verb in &rule.verbs {
+                        rights.extend(names.iter().map(|name| Self {
+                            namespace: namespace.map(str::to_owned),
+                            verb: verb.clone(),
+                            group: group.clone(),
+                            resource: resource.clone(),
+                            name: name.clone(),
+                        }));
+                    }
+                }
+            }
+        }
+        rights
+    }
+
+    fn allows(&self, asked: &Decision) -> bool {
+        let resource = if asked.subresource.is_empty() {
+            asked.resource.clone()
+        } else {
+            format!("{}/{}", asked.resource, asked.subresource)
+        };
+        self.namespace
+            .as_ref()
+            .is_none_or(|namespace| *namespace == asked.namespace)
+            && self.verb == asked.verb
+            && self.group == asked.group
+            && self.resource == resource
+            && self.name.as_ref().is_none_or(|name| *name == asked.name)
+    }
+}
+
+/// Rights that nobody uses and that a role has all the same, because the original's has them.
+#[derive(Debug)]
+pub struct Demand {
+    /// Where the reference says so.
+    pub line: &'static str,
+    /// What may be done.
+    pub verbs: &'static [&'static str],
+    /// API groups.
+    pub groups: &'static [&'static str],
+    /// To what, with the subresource behind a slash.
+    pub resources: &'static [&'static str],
+}
+
+impl Demand {
+    fn is_about(&self, right: &Right) -> bool {
+        self.groups.contains(&right.group.as_str())
+            && self.verbs.contains(&right.verb.as_str())
+            && self.resources.contains(&right.resource.as_str())
+    }
+}
+
+/// What is wrong with roles; nothing where all lists are empty.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Asked for and refused, by no mere chance of the moment: a role that is just being removed refuses what it granted.
+    pub denied: Vec<Decision>,
+    /// Granted, not used, and not demanded.
+    pub unused: Vec<Right>,
+    /// Lines of demands about nothing: what they demand is used by now, or not granted.
+    pub idle: Vec<&'static str>,
+}
+
+/// Compares what was granted with what was asked for.
+pub fn compare(granted: &BTreeSet<Right>, asked: &[Decision], demanded: &[Demand]) -> Findings {
+    let is_used = |right: &Right| asked.iter().any(|decision| right.allows(decision));
+    let has_worked = |right: &&Right| {
+        let mut allowed = asked.iter().filter(|decision| decision.allowed);
+        allowed.any(|decision| right.allows(decision))
+    };
+    let working: Vec<&Right> = granted.iter().filter(has_worked).collect();
+    let is_denied =
+        |one: &&Decision| !one.allowed && !working.iter().any(|right| right.allows(one));
+    let unused: Vec<&Right> = granted.iter().filter(|right| !is_used(right)).collect();
+    let is_demanded = |right: &Right| demanded.iter().any(|demand| demand.is_about(right));
+    let idle = demanded
+        .iter()
+        .filter(|demand| !unused.iter().any(|right| demand.is_about(right)));
+    Findings {
+        denied: asked.iter().filter(is_denied).cloned().collect(),
+        idle: idle.map(|demand| demand.line).collect(),
+        unused: unused
+            .into_iter()
+            .filter(|right| !is_demanded(right))
+            .cloned()
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> Vec<PolicyRule> {
+        let rule = |group: &str, resource: &str, verbs: &[&str], names: &[&str]| PolicyRule {
+            api_groups: Some(vec![group.to_owned()]),
+            resources: Some(vec![resource.to_owned()]),
+            resource_names: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            ..PolicyRule::default()
+        };
+        vec![
+            rule("", "pods", &["get", "list"], &[]),
+            rule("", "pods/status", &["patch"], &[]),
+            rule("apps", "deployments", &["get"], &["mine"]),
+        ]
+    }
+
+    fn asked(
+        verb: &str,
+        (group, resource, subresource): (&str, &str, &str),
+        name: &str,
+    ) -> Decision {
+        Decision {
+            user: "u".to_owned(),
+            verb: verb.to_owned(),
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            namespace: "n".to_owned(),
+            name: name.to_owned(),
+            path: String::new(),
+            allowed: true,
+        }
+    }
+
+    const DEMAND: Demand = Demand {
+        line: "somewhere",
+        verbs: &["list"],
+        groups: &[""],
+        resources: &["pods"],
+    };
+
+    #[test]
+    fn a_rule_is_used_by_a_request_of_its_verb_group_resource_and_name() {
+        let granted = Right::all_of(&rules(), None);
+        let all = [
+            asked("get", ("", "pods", ""), "a"),
+            asked("patch", ("", "pods", "status"), "a"),
+            asked("get", ("apps", "deployments", ""), "mine"),
+        ];
+        assert_eq!(compare(&granted, &all, &[DEMAND]), Findings::default());
+    }
+
+    #[test]
+    fn other_names_and_subresources_leave_a_rule_unused() {
+        let granted = Right::all_of(&rules(), None);
+        let others = [
+            asked("get", ("", "pods", "status"), "a"),
+            asked("get", ("apps", "deployments", ""), "others"),
+        ];
+        let findings = compare(&granted, &others, &[DEMAND]);
+        assert_eq!(findings.unused.len(), 3, "{:?}", findings.unused);
+    }
+
+    #[test]
+    fn rules_of_a_namespace_are_not_used_elsewhere() {
+        let granted = Right::all_of(&rules(), Some("elsewhere"));
+        let findings = compare(&granted, &[asked("get", ("", "pods", ""), "a")], &[]);
+        assert_eq!(findings.unused, granted.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_demand_about_nothing_and_a_refused_request_are_told() {
+        let refused = Decision {
+            allowed: false,
+            ..asked("delete", ("", "pods", ""), "a")
+        };
+        let granted = Right::all_of(&rules()[..1], None);
+        let all = [asked("get", ("", "pods", ""), "a"), refused.clone()];
+        let demand = Demand {
+            verbs: &["watch"],
+            ..DEMAND
+        };
+        let findings = compare(&granted, &all, &[demand]);
+        assert_eq!(
+            (findings.denied, findings.idle),
+            (vec![refused], vec!["somewhere"])
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_refused_while_its_role_goes_is_not_told_but_one_that_never_worked_is() {
+        let granted = Right::all_of(&rules()[..1], None);
+        let refused = |verb: &str| Decision {
+            allowed: false,
+            ..asked(verb, ("", "pods", ""), "a")
+        };
+        let all = [
+            asked("get", ("", "pods", ""), "b"),
+            refused("get"),
+            refused("list"),
+        ];
+        assert_eq!(compare(&granted, &all, &[]).denied, [refused("list")]);
+    }
+}

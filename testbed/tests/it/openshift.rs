@@ -1,0 +1,265 @@
+//! The stand-in for the Machine Config Operator: from a `KubeletConfig` to kubelets that were started with it, simulated and real ones.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use api::openshift::machine_config::{KubeletConfig, MachineConfigPool, MachineConfigPoolStatus};
+use fixtures::machines::Machine;
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{Config, watcher};
+use rstest::rstest;
+use serde_json::{Value, json};
+use testbed::embedded::EmbeddedSpec;
+use testbed::lane::{Cluster, Lane, Spec};
+use testbed::local::assets::{self, Places};
+use testbed::local::kubelet::TopologyScope;
+use testbed::local::{ClusterSpec, NodePlan};
+use testbed::openshift::Flavour;
+
+use crate::cluster::harness::HELPER;
+
+/// More than anything takes.
+const PATIENCE: Duration = Duration::from_mins(3);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+const POOL: &str = "numa-container";
+const GENERATED: &str = "99-numa-container-generated-kubelet";
+
+struct Place {
+    cluster: Cluster,
+    pools: Api<MachineConfigPool>,
+    configs: Api<KubeletConfig>,
+    nodes: Api<Node>,
+    _dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// Two workers in the pool, one in another.
+    async fn up(lane: Lane) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine::default_profile();
+        let worker = |index, scope| NodePlan::worker(index, scope, &machine);
+        let nodes = vec![
+            worker(0, TopologyScope::Container),
+            worker(1, TopologyScope::Container),
+            worker(2, TopologyScope::Pod),
+        ];
+        let bin_dir = Path::new(HELPER).parent().unwrap();
+        let flavour = Some(Flavour::Openshift);
+        let spec = match lane {
+            Lane::Embedded => Spec::Embedded(EmbeddedSpec {
+                flavour,
+                ..EmbeddedSpec::new("openshift", dir.path(), bin_dir, nodes)
+            }),
+            Lane::Local => Spec::Local(ClusterSpec {
+                name: "openshift".to_owned(),
+                state_root: dir.path().to_owned(),
+                assets: assets::locate(&Places::from_environment(None), &|_| {}).unwrap(),
+                bin_dir: bin_dir.to_owned(),
+                nodes,
+                hide_allocations: false,
+                flavour,
+            }),
+        };
+        let cluster = Box::pin(Cluster::up(spec, &|_| {})).await.unwrap();
+        let client = cluster.client();
+        Self {
+            pools: Api::all(client.clone()),
+            configs: Api::all(client.clone()),
+            nodes: Api::all(client),
+            cluster,
+            _dir: dir,
+        }
+    }
+
+    /// A `KubeletConfig` for the pool.
+    async fn configure(&self, name: &str, payload: Value) {
+        let label = format!("pools.operator.machineconfiguration.openshift.io/{POOL}");
+        let config = json!({
+            "metadata": {"name": name},
+            "spec": {"machineConfigPoolSelector": {"matchLabels": {label: ""}}, "kubeletConfig": payload},
+        });
+        let config = serde_json::from_value(config).unwrap();
+        self.configs
+            .create(&PostParams::default(), &config)
+            .await
+            .unwrap();
+    }
+
+    /// Waits until the pool's status is right.
+    async fn pool_is(
+        &self,
+        is_right: impl Fn(&MachineConfigPoolStatus) -> bool,
+    ) -> MachineConfigPoolStatus {
+        let started = Instant::now();
+        loop {
+            let status = self
+                .pools
+                .get(POOL)
+                .await
+                .unwrap()
+                .status
+                .unwrap_or_default();
+            if is_right(&status) {
+                return status;
+            }
+            assert!(started.elapsed() < PATIENCE, "{status:?}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The topology manager's policy that a running kubelet tells of itself.
+    async fn policy(&self, node: &str) -> String {
+        let path = format!("/api/v1/nodes/{node}/proxy/configz");
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        let told: Value = self.cluster.client().request(request).await.unwrap();
+        let policy = &told["kubeletconfig"]["topologyManagerPolicy"];
+        policy.as_str().unwrap().to_owned()
+    }
+}
+
+/// Whether all machines have a configuration that was made from these.
+fn is_at(status: &MachineConfigPoolStatus, sources: &[&str]) -> bool {
+    let made_from = status.configuration.source.iter();
+    status.condition("Updated") == Some("True")
+        && status.updated_machine_count == 2
+        && made_from
+            .map(|source| source.name.as_str())
+            .eq(sources.iter().copied())
+}
+
+#[rstest]
+#[case::simulated(Lane::Embedded)]
+#[case::real(Lane::Local)]
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_of_a_pool_are_configured_one_after_another(#[case] lane: Lane) {
+    let place = Place::up(lane).await;
+    let before = place.pool_is(|status| is_at(status, &[])).await;
+    assert_eq!(
+        (
+            before.machine_count,
+            before.ready_machine_count,
+            before.condition("Updating")
+        ),
+        (2, 2, Some("False"))
+    );
+    let watching = tokio::spawn(most_cordoned(place.nodes.clone()));
+    place
+        .configure("aligned", json!({"topologyManagerPolicy": "restricted"}))
+        .await;
+    place
+        .pool_is(|status| status.condition("Updating") == Some("True"))
+        .await;
+    let after = place.pool_is(|status| is_at(status, &[GENERATED])).await;
+    assert_ne!(before.configuration.name, after.configuration.name);
+    assert_eq!(watching.await.unwrap(), 1, "never two machines at once");
+    assert_eq!(place.policy("worker-0").await, "restricted");
+    assert_eq!(place.policy("worker-1").await, "restricted");
+    assert_eq!(place.policy("worker-2").await, "single-numa-node");
+    for node in place.nodes.list(&ListParams::default()).await.unwrap() {
+        assert_eq!(
+            node.spec.as_ref().unwrap().unschedulable,
+            None,
+            "{}",
+            node.name_any()
+        );
+    }
+    let told = place.configs.get("aligned").await.unwrap().status.unwrap();
+    assert_eq!(told["conditions"][0]["type"], "Success");
+
+    // what is taken back is undone
+    place
+        .configs
+        .delete("aligned", &DeleteParams::default())
+        .await
+        .unwrap();
+    let again = place.pool_is(|status| is_at(status, &[])).await;
+    assert_eq!(again.configuration, before.configuration);
+    assert_eq!(place.policy("worker-1").await, "single-numa-node");
+}
+
+/// Most nodes that were cordoned together, until two have been and none is any more.
+async fn most_cordoned(nodes: Api<Node>) -> usize {
+    let changes = watcher(nodes, Config::default()).applied_objects();
+    let mut changes = std::pin::pin!(changes);
+    let (mut cordoned, mut seen, mut most) = (BTreeSet::new(), BTreeSet::new(), 0);
+    loop {
+        let node = changes.try_next().await.unwrap().unwrap();
+        if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
+            seen.insert(node.name_any());
+            cordoned.insert(node.name_any());
+        } else {
+            cordoned.remove(&node.name_any());
+        }
+        most = most.max(cordoned.len());
+        if cordoned.is_empty() && seen.len() == 2 {
+            return most;
+        }
+    }
+}
+
+#[rstest]
+#[case::simulated(Lane::Embedded)]
+#[case::real(Lane::Local)]
+#[tokio::test(flavor = "multi_thread")]
+async fn paused_pools_wait_and_what_no_kubelet_takes_is_told(#[case] lane: Lane) {
+    let place = Place::up(lane).await;
+    place.pool_is(|status| is_at(status, &[])).await;
+    let pause = async |paused: bool| {
+        let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
+        place
+            .pools
+            .patch(POOL, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    };
+    pause(true).await;
+    place
+        .configure("aligned", json!({"topologyManagerPolicy": "best-effort"}))
+        .await;
+    let waiting = place
+        .pool_is(|status| status.condition("Updated") == Some("False"))
+        .await;
+    assert_eq!(
+        (waiting.condition("Updating"), waiting.updated_machine_count),
+        (Some("False"), 0)
+    );
+    assert_eq!(place.policy("worker-0").await, "single-numa-node");
+    pause(false).await;
+    place.pool_is(|status| is_at(status, &[GENERATED])).await;
+    assert_eq!(place.policy("worker-0").await, "best-effort");
+
+    // a kubelet refuses to start with it: no policy goes with options of another
+    place
+        .configure("refused", json!({"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}))
+        .await;
+    let degraded = place
+        .pool_is(|status| status.condition("Degraded") == Some("True"))
+        .await;
+    assert_eq!(degraded.condition("Updated"), Some("False"));
+    assert_eq!(
+        (
+            degraded.degraded_machine_count,
+            degraded.updated_machine_count
+        ),
+        (1, 0)
+    );
+    assert_eq!(place.policy("worker-1").await, "best-effort");
+    let unschedulable = place.nodes.get("worker-1").await.unwrap().spec.unwrap();
+    assert_eq!(
+        unschedulable.unschedulable, None,
+        "no other machine is touched"
+    );
+    place
+        .configs
+        .delete("refused", &DeleteParams::default())
+        .await
+        .unwrap();
+    let healed = place.pool_is(|status| is_at(status, &[GENERATED])).await;
+    assert_eq!(healed.degraded_machine_count, 0);
+}

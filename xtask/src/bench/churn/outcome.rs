@@ -1,0 +1,169 @@
+//! What became of the pods of one run.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Figures of one run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// Pods that ran.
+    pub(super) ran: usize,
+    /// Pods that their kubelet refused.
+    pub(super) refused: usize,
+    /// CPU-seconds of those that ran.
+    pub(super) served: f64,
+    /// From creation to running of each, in seconds.
+    pub(super) to_running: Vec<f64>,
+    /// How long each was not running although a zone had room for it, in seconds.
+    pub(super) idle_room: Vec<f64>,
+    /// The part of it after the binding: what the kubelet took.
+    pub(super) starts: Vec<f64>,
+    /// For how long each that ended was bound beyond its life, in seconds: what the kubelet adds to it.
+    pub(super) holds: Vec<f64>,
+    /// All that ran, in the order of [`Self::idle_room`].
+    pub(super) pods: Vec<Ran>,
+}
+
+/// A pod that ran, with moments as time since the start of the run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ran {
+    /// CPUs that it held.
+    pub(super) cpus: u32,
+    /// For how long its process runs.
+    pub(super) life: Duration,
+    /// Index of its zone among all of the cluster.
+    pub(super) zone: usize,
+    /// When its client asked for it.
+    pub(super) created: Duration,
+    /// When a node was seen to be chosen.
+    pub(super) bound: Duration,
+    /// When it was seen running.
+    pub(super) running: Duration,
+    /// When it was seen to have ended; none if that was not waited for.
+    pub(super) ended: Option<Duration>,
+}
+
+impl Ran {
+    /// The moments as a line of a table: seconds since the start of the run.
+    pub(super) fn row(&self) -> String {
+        let ended = self.ended.map_or_else(
+            || "-".to_owned(),
+            |ended| format!("{:.3}", ended.as_secs_f64()),
+        );
+        format!(
+            "{}\t{}\t{:.3}\t{:.3}\t{:.3}\t{:.3}\t{ended}",
+            self.cpus,
+            self.zone,
+            self.life.as_secs_f64(),
+            self.created.as_secs_f64(),
+            self.bound.as_secs_f64(),
+            self.running.as_secs_f64(),
+        )
+    }
+}
+
+/// Heads the columns of [`Ran::row`].
+pub(super) const COLUMNS: &str = "cpus\tzone\tlife\tcreated\tbound\trunning\tended";
+
+/// For each pod the time before it ran in which a zone had room for it: while it was not bound, whenever a zone had as many CPUs that no other pod
+/// had been given; and from its binding on. Room that another pod was given at once is none.
+pub(super) fn idle_room(pods: &[Ran], zones: &[u32]) -> Vec<f64> {
+    let mut moments = BTreeSet::new();
+    for pod in pods {
+        moments.insert(pod.bound);
+        moments.extend(pod.ended);
+    }
+    let has_room = |at: Duration, cpus: u32| {
+        let mut free = zones.to_vec();
+        for pod in pods {
+            if pod.bound <= at && pod.ended.is_none_or(|ended| at < ended) {
+                free[pod.zone] = free[pod.zone].saturating_sub(pod.cpus);
+            }
+        }
+        free.iter().any(|free| *free >= cpus)
+    };
+    pods.iter()
+        .map(|pod| {
+            let mut idle = pod.running.saturating_sub(pod.bound);
+            let mut from = pod.created;
+            let between = moments
+                .range(pod.created..pod.bound)
+                .copied()
+                .filter(|moment| *moment > pod.created);
+            for until in between.chain([pod.bound]) {
+                if has_room(from, pod.cpus) {
+                    idle += until.saturating_sub(from);
+                }
+                from = until;
+            }
+            idle.as_secs_f64()
+        })
+        .collect()
+}
+
+/// The arithmetic mean; 0 of none.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The value that so many percent of all are not above; 0 of none.
+pub(super) fn percentile(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(value: u64) -> Duration {
+        Duration::from_secs(value)
+    }
+
+    fn ran(cpus: u32, created: u64, bound: u64, ended: u64) -> Ran {
+        Ran {
+            cpus,
+            life: seconds(1),
+            zone: 0,
+            created: seconds(created),
+            bound: seconds(bound),
+            running: seconds(bound + 1),
+            ended: Some(seconds(ended)),
+        }
+    }
+
+    #[test]
+    fn waiting_for_a_full_zone_is_not_idle() {
+        let pods = [ran(10, 0, 0, 20), ran(10, 5, 20, 30)];
+        assert_eq!(idle_room(&pods, &[16]), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn waiting_beside_a_zone_with_room_is_idle_until_running() {
+        let pods = [ran(10, 0, 0, 20), ran(10, 5, 24, 30)];
+        assert_eq!(idle_room(&pods, &[16]), [1.0, 5.0]);
+        let pods = [ran(4, 0, 3, 20)];
+        assert_eq!(idle_room(&pods, &[16]), [4.0]);
+    }
+
+    #[test]
+    fn room_that_another_took_at_once_is_none() {
+        let pods = [ran(10, 0, 0, 20), ran(10, 1, 20, 30), ran(10, 2, 30, 40)];
+        assert_eq!(idle_room(&pods, &[16]), [1.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!(
+            (percentile(&values, 50), percentile(&values, 99)),
+            (100.0, 198.0)
+        );
+        assert_eq!((percentile(&[3.0], 99), percentile(&[], 99)), (3.0, 0.0));
+    }
+}

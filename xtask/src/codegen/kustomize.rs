@@ -1,0 +1,46 @@
+//! `Kustomization` files: the installation as a base, with what only some clusters want as components of it.
+//!
+//! They have no ending, so that `kubectl apply -f DIRECTORY` passes over them.
+
+use api::names;
+use manifests::operator;
+use manifests::to_value;
+use serde_json::{Value, json};
+
+use super::File;
+
+/// Usual port of the API server, TCP.
+const API_SERVER_PORT: u16 = 6443;
+
+/// The files, given those that hold the definitions.
+pub(super) fn files(definitions: &[File]) -> anyhow::Result<Vec<File>> {
+    let definitions: Vec<&str> = definitions
+        .iter()
+        .filter_map(|file| file.path.strip_prefix("crd/"))
+        .collect();
+    let policies = operator::network_policies(names::NAMESPACE, &[API_SERVER_PORT]);
+    let policies: Vec<Value> = policies.iter().map(to_value).collect();
+    let mut files = vec![
+        kustomization("", "Kustomization", &["crd", "operator.yaml"])?,
+        kustomization("crd/", "Kustomization", &definitions)?,
+    ];
+    for (directory, objects) in [
+        ("network-policies", policies),
+        ("monitoring", operator::monitoring(names::NAMESPACE)),
+    ] {
+        let name = format!("{directory}.yaml");
+        let inside = format!("{directory}/");
+        files.push(kustomization(&inside, "Component", &[&name])?);
+        files.push(File::yaml(format!("{inside}{name}"), &objects)?);
+    }
+    Ok(files)
+}
+
+fn kustomization(directory: &str, kind: &str, resources: &[&str]) -> anyhow::Result<File> {
+    let version = match kind {
+        "Component" => "kustomize.config.k8s.io/v1alpha1",
+        _ => "kustomize.config.k8s.io/v1beta1",
+    };
+    let object = json!({"apiVersion": version, "kind": kind, "resources": resources});
+    File::yaml(format!("{directory}Kustomization"), &[object])
+}
