@@ -23,17 +23,19 @@ use scheduler_config::args::{
     ForeignPodsDetect, NodeResourceTopologyMatchArgs, PreemptionMode, ResyncMethod,
 };
 use tokio::time::Instant;
-use topology::fit::{self, FreeZone};
+use topology::fit::FreeZone;
 use topology::mask::{NumaMask, ZoneId};
-use topology::policy::{ManagerConfig, Policy};
+use topology::policy::ManagerConfig;
 use topology::request::Pod as Request;
 use topology::resource::{ResourceName, Resources};
 use topology::zone::Zone;
 
 use crate::pod::{Phase, Pod, PodKey};
+use charge::{Charge, Unadmitted, is_zoned, unlisted, whole};
 use search::{Candidate, fingerprint_of, search};
 use simulate::Zones;
 
+mod charge;
 mod search;
 pub mod simulate;
 
@@ -124,6 +126,20 @@ pub struct Fresh {
     pub free: Vec<FreeZone>,
     /// The zones with their distances, in the same order.
     pub zones: Vec<Zone>,
+    /// Pods that may be admitted later than the next one, if there are any.
+    unadmitted: Option<Unadmitted>,
+}
+
+impl Fresh {
+    /// Amounts of a node that no pod is on its way to.
+    pub fn new(config: ManagerConfig, free: Vec<FreeZone>, zones: Vec<Zone>) -> Self {
+        Self {
+            config,
+            free,
+            zones,
+            unadmitted: None,
+        }
+    }
 }
 
 /// Numbers for the metrics.
@@ -177,11 +193,17 @@ struct Numbered {
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, told by others"
+)]
 struct Tracked {
     uid: String,
     hash: u64,
     foreign: bool,
     phase: Phase,
+    /// Its kubelet is known to have taken it on, or refused it.
+    judged: bool,
     deleting: bool,
     request: Arc<Request>,
     /// The base contains what this pod holds.
@@ -347,7 +369,7 @@ impl Cache {
             let Some(latest) = &entry.latest else {
                 continue;
             };
-            let zoned = |name: &ResourceName| is_zoned(&latest.topology, name);
+            let zoned = |name: &ResourceName| is_zoned(&latest.topology.zones, name);
             stats.nodes += 1;
             stats.stale += usize::from(entry.view == Some(View::Stale));
             stats.unmatched += usize::from(!entry.is_settled());
@@ -399,6 +421,7 @@ impl Entry {
                 known.not_before = after_now(pod.phase);
             }
             (known.phase, known.deleting, known.foreign) = (pod.phase, pod.deleting, foreign);
+            known.judged |= is_judged(pod);
             known.request = Arc::clone(&pod.request);
             return;
         }
@@ -413,6 +436,7 @@ impl Entry {
                 hash: pod.hash,
                 foreign,
                 phase: pod.phase,
+                judged: is_judged(pod),
                 deleting: pod.deleting,
                 request: Arc::clone(&pod.request),
                 accounted: false,
@@ -491,9 +515,9 @@ impl Entry {
         };
         let relevant = |pod: &Tracked| match method {
             Method::All => true,
-            Method::WithExclusiveResources => {
-                pod.request.is_exclusive(|name| is_zoned(topology, name))
-            }
+            Method::WithExclusiveResources => pod
+                .request
+                .is_exclusive(|name| is_zoned(&topology.zones, name)),
         };
         // From the moment that a namesake may be meant, its predecessor no longer is.
         let namesakes = self
@@ -609,57 +633,70 @@ impl Entry {
         if settings.mode == Mode::DiscardReserved && !self.reserved.is_empty() {
             return View::Stale;
         }
+        let (zones, config) = (&latest.topology.zones, &latest.topology.config);
         let mut charges = Vec::new();
         if settings.mode == Mode::OverReserve {
-            for pod in self.pods.values().filter(|pod| pod.lives()) {
+            for (key, pod) in self.pods.iter().filter(|(_, pod)| pod.lives()) {
                 if pod.accounted {
-                    let left = unlisted(&latest.topology, &pod.request, pod.phase);
-                    charges.push((left, None));
+                    let left = unlisted(config, &pod.request, pod.phase);
+                    charges.push(Charge::everywhere(left));
                     continue;
                 }
                 if pod.foreign && self.closes(pod, settings, &latest.topology) {
                     return View::Stale;
                 }
-                charges.push((whole(&latest.topology, &pod.request), Some(&pod.request)));
+                charges.push(Charge {
+                    request: Some(Arc::clone(&pod.request)),
+                    amounts: whole(zones, config, &pod.request),
+                    unadmitted: (!pod.judged).then(|| key.clone()),
+                });
             }
             let lingering = self.lingering.iter().map(|(request, _)| request);
-            for request in lingering.chain(guests) {
-                charges.push((whole(&latest.topology, request), None));
-            }
-            charges.retain(|(amounts, _)| !amounts.is_zero());
+            let lingering = lingering.chain(guests);
+            charges
+                .extend(lingering.map(|request| Charge::everywhere(whole(zones, config, request))));
+            charges.retain(|charge| !charge.amounts.is_zero());
         }
-        let zones = base.topology.zones.clone();
         let bounds = self.bounds(base, &latest.topology);
+        let is_narrow = charge::is_narrow(config) && self.understood;
         let places: Vec<NumaMask> = charges
             .iter()
-            .map(|(_, request)| self.place(latest, request.map(Arc::as_ref), &bounds))
+            .map(|charge| match &charge.request {
+                Some(request) if is_narrow => {
+                    let most = bounds.iter().map(|(zone, most)| (*zone, most));
+                    charge::place(zones, config, request, most)
+                }
+                _ => NumaMask::ALL,
+            })
             .collect();
-        let free = zones
-            .iter()
+        let before = || {
+            base.topology.zones.iter().map(|zone| {
+                let amounts = zone.resources.iter();
+                let available = amounts.map(|(name, amounts)| (name.clone(), amounts.available));
+                (zone.id, available.collect::<Resources>())
+            })
+        };
+        let free = before()
             .zip(bounds)
-            .map(|(zone, bound)| {
-                let mut available: Resources = zone
-                    .resources
-                    .iter()
-                    .map(|(name, amounts)| (name.clone(), amounts.available))
-                    .collect();
-                for ((amounts, _), place) in charges.iter().zip(&places) {
-                    if place.contains(zone.id) {
-                        available.subtract_listed(amounts);
+            .map(|((id, mut available), bound)| {
+                for (charge, place) in charges.iter().zip(&places) {
+                    if place.contains(id) {
+                        available.subtract_listed(&charge.amounts);
                     }
                 }
-                let is_known = latest.topology.config.managers.is_none() || bound.1 == available;
+                let is_known = config.managers.is_none() || bound.1 == available;
                 FreeZone {
-                    id: zone.id,
+                    id,
                     available,
                     at_most: (!is_known).then_some(bound.1),
                 }
             })
             .collect();
+        // where everything is charged everywhere there is room for all in any order
+        let unadmitted = is_narrow.then(|| Unadmitted::new(before(), &charges, &places));
         View::Fresh(Fresh {
-            config: latest.topology.config,
-            free,
-            zones,
+            unadmitted: unadmitted.flatten(),
+            ..Fresh::new(*config, free, base.topology.zones.clone())
         })
     }
 
@@ -682,32 +719,6 @@ impl Entry {
             .collect()
     }
 
-    /// The zones that a charge may be on. A pod that the base does not contain was not admitted by then, so it goes where there is room; of
-    /// everything else nothing is known.
-    fn place(
-        &self,
-        latest: &Numbered,
-        request: Option<&Request>,
-        bounds: &[(ZoneId, Resources)],
-    ) -> NumaMask {
-        let config = &latest.topology.config;
-        let is_aligned = config.policy == Policy::SingleNumaNode && config.managers.is_some();
-        let Some(request) = request.filter(|_| is_aligned && self.understood) else {
-            return NumaMask::ALL;
-        };
-        let zoned = |name: &ResourceName| is_zoned(&latest.topology, name);
-        let with_room: NumaMask = bounds
-            .iter()
-            .filter(|(_, most)| request.may_use(config.scope, most, zoned))
-            .map(|(zone, _)| *zone)
-            .collect();
-        if with_room.is_empty() {
-            NumaMask::ALL
-        } else {
-            with_room
-        }
-    }
-
     /// Whether a pod that the base may contain is gone or going: the zones may have more room than the base says.
     fn makes_room(&self) -> bool {
         let goes = |(key, pod): (&PodKey, &Tracked)| {
@@ -723,7 +734,10 @@ impl Entry {
 
     /// Whether a foreign pod that no NRT accounts for makes the amounts useless.
     fn closes(&self, pod: &Tracked, settings: &Settings, topology: &NodeTopology) -> bool {
-        let exclusive = || pod.request.is_exclusive(|name| is_zoned(topology, name));
+        let exclusive = || {
+            pod.request
+                .is_exclusive(|name| is_zoned(&topology.zones, name))
+        };
         match settings.foreign {
             ForeignPodsDetect::None => false,
             ForeignPodsDetect::OnlyExclusiveResources => exclusive(),
@@ -752,29 +766,9 @@ fn covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
         .is_some_and(|published| settings.fingerprint_method(published.method) == Method::All)
 }
 
-/// What a pod takes out of the zones, for as long as no NRT accounts for it.
-fn whole(topology: &NodeTopology, request: &Request) -> Resources {
-    let zoned = |name: &ResourceName| is_zoned(topology, name);
-    if topology.config.managers.is_none() {
-        return request.exclusive_request(zoned);
-    }
-    let mut total = request.kept_request(zoned);
-    total.add(&unlisted(topology, request, Phase::Pending));
-    total
-}
-
-/// What finished init containers of a pod may hold although no NRT can show it.
-fn unlisted(topology: &NodeTopology, request: &Request, phase: Phase) -> Resources {
-    fit::unlisted(request, &topology.config, phase == Phase::Running)
-}
-
-/// Whether the zones hold any of a resource: what they do not hold cannot be taken from them.
-fn is_zoned(topology: &NodeTopology, name: &ResourceName) -> bool {
-    topology.zones.iter().any(|zone| {
-        zone.resources
-            .get(name)
-            .is_some_and(|amounts| amounts.allocatable > 0)
-    })
+/// Whether the kubelet has seen a pod: its first status has the time.
+fn is_judged(pod: &Pod) -> bool {
+    pod.started.is_some() || pod.phase != Phase::Pending
 }
 
 #[cfg(test)]

@@ -238,11 +238,17 @@ async fn create(client: &Client, object: &ObjectRef, manifest: &Value) -> Result
     .await
 }
 
-/// The object that is there with the fields that it had; nothing if it has them.
+/// The object that is there with the fields that it had, but for those that a server gives when it is made; nothing if it has them.
 fn as_before(present: &DynamicObject, wanted: &DynamicObject) -> Option<DynamicObject> {
     let mut changed = present.clone();
     for (field, value) in wanted.data.as_object().into_iter().flatten() {
         changed.data[field] = value.clone();
+    }
+    // a Service that was made again has another address
+    for given in ["clusterIP", "clusterIPs"] {
+        if let Some(value) = present.data["spec"].get(given) {
+            changed.data["spec"][given] = value.clone();
+        }
     }
     (changed != *present).then_some(changed)
 }
@@ -376,6 +382,25 @@ mod tests {
             .collect();
         assert_eq!(left, [3, 1]);
         assert!(ledger.is_empty());
+    }
+
+    #[test]
+    fn what_was_made_otherwise_meanwhile_is_put_right_but_for_the_address_it_was_given() {
+        let mk = |spec: Value| {
+            let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec});
+            serde_json::from_value::<DynamicObject>(object).expect("an object")
+        };
+        let before =
+            mk(json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "type": "ClusterIP"}));
+        let again =
+            mk(json!({"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.2"], "type": "ClusterIP"}));
+        assert_eq!(as_before(&again, &before), None);
+        let other =
+            mk(json!({"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.2"], "type": "NodePort"}));
+        assert_eq!(as_before(&other, &before), Some(again));
+        let without = mk(json!({"type": "NodePort"}));
+        let plain = mk(json!({"type": "ClusterIP"}));
+        assert_eq!(as_before(&without, &plain), Some(plain));
     }
 
     #[test]

@@ -17,6 +17,7 @@ const TIER0: &[&str] = &[
     "hostlevel/gu-multi",
     "hostlevel/gu-multi-frac",
     "hostlevel/gu-single",
+    "install/deploy-available",
     "tmpol/1cnt-devs-pod",
     "tmpol/2cnt-same-pod",
     "tmpol/2cnt-split-cnt",

@@ -39,9 +39,9 @@ fn every_scenario_gives_the_same_verdict_on_both_lanes() {
 
 /// All that has to do with what only `OpenShift` has.
 #[test]
-fn scenarios_of_configurations_give_the_same_verdict_on_both_lanes_as_openshift() {
+fn scenarios_of_openshift_give_the_same_verdict_on_both_lanes() {
     let selection = Selection {
-        focus: Some("^config/".to_owned()),
+        focus: Some("^(config|tls|upgrade)/".to_owned()),
         ..Selection::default()
     };
     let flags = ["--flavour", "openshift", "--schedulable-control-plane"];

@@ -11,7 +11,8 @@ use topology::mask::ZoneId;
 use topology::request::{Pod as Request, Qos};
 use topology::resource::Resources;
 
-use super::{Cache, Entry, View, is_zoned};
+use super::charge::is_zoned;
+use super::{Cache, Entry, View};
 use crate::pod::{Pod, PodKey};
 
 /// What pods hold, by zone.
@@ -130,7 +131,7 @@ impl Entry {
         let mut parts: BTreeMap<Container<'_>, (&PodKey, Resources)> = BTreeMap::new();
         let included = keys.iter().zip(in_pods).filter(|(_, included)| **included);
         for (key, pod) in included.filter_map(|(key, _)| Some((key, self.pods.get(key)?))) {
-            let zoned = |name: &_| is_zoned(topology, name);
+            let zoned = |name: &_| is_zoned(&topology.zones, name);
             for (container, part) in pod.request.exclusive_containers(zoned) {
                 let container = Container {
                     namespace: &key.namespace,

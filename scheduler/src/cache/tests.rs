@@ -2,12 +2,17 @@ use super::*;
 use crate::testing::{mk_container, mk_pod, mk_pod_of, mk_resources};
 use nrt::decode::Published;
 use nrt::fingerprint::compute;
+use proptest::prelude::*;
 use topology::mask::ZoneId;
-use topology::policy::{Policy, Scope};
+use topology::policy::{CpuManager, Managers, Policy, Scope};
 use topology::request::ContainerKind;
 use topology::zone::Amounts;
 
 const NODE: &str = "worker-0";
+const MANAGERS: Managers = Managers {
+    cpus: CpuManager::Single,
+    memory: true,
+};
 
 fn mk_settings(mode: Mode, foreign: ForeignPodsDetect) -> Settings {
     Settings {
@@ -524,13 +529,9 @@ fn comparisons_are_traced_when_asked_for() {
 /// kubelet-node.md 6.6: what an init container took and nobody took over stays taken, and no NRT shows it.
 #[test]
 fn what_init_containers_leave_behind_stays_charged_though_no_nrt_shows_it() {
-    use topology::policy::{CpuManager, Managers};
     let mut cache = mk_cache();
     let mut nrt = mk_nrt(&["cpu=8 memory=8Gi", "cpu=6 memory=8Gi"], &["p"]);
-    nrt.config.managers = Some(Managers {
-        cpus: CpuManager::Single,
-        memory: true,
-    });
+    nrt.config.managers = Some(MANAGERS);
     let pod = mk_pod_of(
         "p",
         vec![
@@ -557,13 +558,9 @@ fn what_init_containers_leave_behind_stays_charged_though_no_nrt_shows_it() {
 /// A pod that no NRT shows yet was not admitted when the last one was made, so it goes where that left room.
 #[test]
 fn a_pod_is_charged_only_where_it_may_be_if_the_managers_are_known() {
-    use topology::policy::{CpuManager, Managers};
     let mut cache = mk_cache();
     let mut nrt = mk_nrt(&["cpu=4 memory=8Gi", "cpu=8 memory=8Gi"], &[]);
-    nrt.config.managers = Some(Managers {
-        cpus: CpuManager::Single,
-        memory: true,
-    });
+    nrt.config.managers = Some(MANAGERS);
     cache.apply_nrt(NODE, nrt.clone());
     let large = mk_pod("large", "cpu=6 memory=1Gi");
     cache.reserve(NODE, &on_node(&large, Phase::Pending));
@@ -575,4 +572,98 @@ fn a_pod_is_charged_only_where_it_may_be_if_the_managers_are_known() {
     nrt.config.managers = None;
     cache.apply_nrt(NODE, nrt);
     check(&cache, &["cpu=0 memory=6Gi", "cpu=1 memory=6Gi"]);
+}
+
+/// Whether the scheduler would let a pod onto the node, and why not.
+fn judge(cache: &Cache, pod: &Pod) -> Result<(), String> {
+    let node = crate::testing::mk_node(NODE, "cpu=160 memory=160Gi");
+    let verdict = crate::filter::topology_match::filter(pod, &node, cache.view(NODE));
+    verdict.map_err(|rejection| rejection.detail.unwrap_or_default())
+}
+
+#[test]
+fn a_pod_waits_while_it_might_take_the_only_place_of_one_on_its_way() {
+    let mut cache = mk_cache();
+    let mut nrt = mk_nrt(&["cpu=12 memory=80Gi", "cpu=8 memory=80Gi"], &[]);
+    nrt.config.managers = Some(MANAGERS);
+    cache.apply_nrt(NODE, nrt);
+    let large = mk_pod("large", "cpu=10 memory=1Gi");
+    cache.reserve(NODE, &on_node(&large, Phase::Pending));
+    // zone 1 has room beside the large one, but alone the kubelet would give it zone 0
+    let small = mk_pod("small", "cpu=8 memory=1Gi");
+    let told = "would crowd out ns/large, which is on its way there: cannot align container app: cpu wanted 10000m, \
+                zone 0 has 4000m, zone 1 has 0m";
+    assert_eq!(judge(&cache, &small), Err(told.to_owned()));
+    // one that leaves room wherever it is need not wait
+    assert_eq!(judge(&cache, &mk_pod("tiny", "cpu=2 memory=1Gi")), Ok(()));
+
+    let seen = Pod {
+        started: Some(jiff::Timestamp::UNIX_EPOCH),
+        ..on_node(&large, Phase::Pending)
+    };
+    assert!(cache.apply_pod(NODE, &seen), "who waits is tried again");
+    assert_eq!(judge(&cache, &small), Ok(()));
+}
+
+/// What happens next on a node.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A pod with so many CPUs is to be placed.
+    Place(i64),
+    /// The kubelet admits one of those that are on their way.
+    Admit(prop::sample::Index),
+}
+
+fn mk_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (1..=16_i64).prop_map(Step::Place),
+        1 => any::<prop::sample::Index>().prop_map(Step::Admit),
+    ]
+}
+
+proptest! {
+    /// kubelet-node.md 6: a kubelet with policy single-numa-node takes the lowest zone with room.
+    #[test]
+    fn pods_on_their_way_all_find_room_whoever_is_first(
+        zones in prop::collection::vec(0..=24_i64, 1..=4),
+        steps in prop::collection::vec(mk_step(), 1..=12),
+        rest in prop::collection::vec(any::<prop::sample::Index>(), 12),
+    ) {
+        let mut cache = mk_cache();
+        let left: Vec<String> = zones.iter().map(|cpus| format!("cpu={cpus} memory=80Gi")).collect();
+        let left: Vec<&str> = left.iter().map(String::as_str).collect();
+        let mut nrt = mk_nrt(&left, &[]);
+        nrt.config.managers = Some(MANAGERS);
+        cache.apply_nrt(NODE, nrt);
+        let mut zones = zones;
+        let mut coming: Vec<(Pod, i64)> = Vec::new();
+        let mut admit = |cache: &mut Cache, coming: &mut Vec<(Pod, i64)>, index: prop::sample::Index| {
+            if coming.is_empty() {
+                return true;
+            }
+            let (pod, cpus) = coming.remove(index.index(coming.len()));
+            let Some(zone) = zones.iter_mut().find(|zone| **zone >= cpus) else {
+                return false;
+            };
+            *zone -= cpus;
+            cache.apply_pod(NODE, &Pod { started: Some(jiff::Timestamp::UNIX_EPOCH), ..pod });
+            true
+        };
+        for (number, step) in steps.iter().enumerate() {
+            match step {
+                Step::Place(cpus) => {
+                    let pod = mk_pod(&format!("p{number}"), &format!("cpu={cpus} memory=1Gi"));
+                    if judge(&cache, &pod).is_ok() {
+                        let pod = on_node(&pod, Phase::Pending);
+                        cache.reserve(NODE, &pod);
+                        coming.push((pod, *cpus));
+                    }
+                }
+                Step::Admit(index) => prop_assert!(admit(&mut cache, &mut coming, *index)),
+            }
+        }
+        for index in rest {
+            prop_assert!(admit(&mut cache, &mut coming, index));
+        }
+    }
 }

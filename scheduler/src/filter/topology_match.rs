@@ -1,7 +1,7 @@
 //! NodeResourceTopologyMatch: whether the kubelet will be able to align the pod (scheduler.md 3.1).
 
 use topology::fit;
-use topology::policy::Policy;
+use topology::policy::{Policy, Scope};
 use topology::request::Qos;
 
 use super::{Plugin, Rejection};
@@ -32,6 +32,21 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
         detail: Some(misfit.to_string()),
         lacks: Some(misfit.resource.clone()),
         ..Rejection::new(PLUGIN, misfit.reason())
+    })?;
+    let Some((other, misfit)) = fresh.crowded_out(&pod.request, known) else {
+        return Ok(());
+    };
+    // conformance suites know the reasons that pods cannot be aligned themselves
+    let reason = match fresh.config.scope {
+        Scope::Pod => "cannot align pod",
+        Scope::Container => "cannot align container",
+    };
+    Err(Rejection {
+        detail: Some(format!(
+            "would crowd out {other}, which is on its way there: {misfit}"
+        )),
+        lacks: Some(misfit.resource.clone()),
+        ..Rejection::new(PLUGIN, reason)
     })
 }
 
@@ -65,7 +80,7 @@ mod tests {
     use rstest::rstest;
     use topology::fit::FreeZone;
     use topology::mask::ZoneId;
-    use topology::policy::{ManagerConfig, Scope};
+    use topology::policy::ManagerConfig;
     use topology::request::ContainerKind;
 
     fn mk_view(policy: Policy, scope: Scope) -> View {
@@ -74,15 +89,13 @@ mod tests {
             available: mk_resources(left),
             at_most: None,
         };
-        View::Fresh(Fresh {
-            config: ManagerConfig {
-                policy,
-                scope,
-                ..ManagerConfig::default()
-            },
-            free: vec![zone(0, "cpu=4 memory=4Gi"), zone(1, "cpu=2 memory=4Gi")],
-            zones: Vec::new(),
-        })
+        let config = ManagerConfig {
+            policy,
+            scope,
+            ..ManagerConfig::default()
+        };
+        let free = vec![zone(0, "cpu=4 memory=4Gi"), zone(1, "cpu=2 memory=4Gi")];
+        View::Fresh(Fresh::new(config, free, Vec::new()))
     }
 
     fn reason(pod: &Pod, view: &View) -> Option<String> {

@@ -167,31 +167,24 @@ mod tests {
         distance: impl Fn(u64, u64) -> Option<i64>,
     ) -> Fresh {
         let id = |id| ZoneId::new(id).expect("small");
-        Fresh {
-            config: ManagerConfig {
-                policy: Policy::BestEffort,
-                scope,
-                ..ManagerConfig::default()
-            },
-            free: zones
+        let config = ManagerConfig {
+            policy: Policy::BestEffort,
+            scope,
+            ..ManagerConfig::default()
+        };
+        let free = zones.iter().map(|(zone, left)| FreeZone {
+            id: id(*zone),
+            available: mk_resources(left),
+            at_most: None,
+        });
+        let known = zones.iter().map(|(from, _)| Zone {
+            distances: zones
                 .iter()
-                .map(|(zone, left)| FreeZone {
-                    id: id(*zone),
-                    available: mk_resources(left),
-                    at_most: None,
-                })
+                .filter_map(|(to, _)| Some((id(*to), distance(*from, *to)?)))
                 .collect(),
-            zones: zones
-                .iter()
-                .map(|(from, _)| Zone {
-                    distances: zones
-                        .iter()
-                        .filter_map(|(to, _)| Some((id(*to), distance(*from, *to)?)))
-                        .collect(),
-                    ..Zone::new(id(*from))
-                })
-                .collect(),
-        }
+            ..Zone::new(id(*from))
+        });
+        Fresh::new(config, free.collect(), known.collect())
     }
 
     fn mk_pod_of_parts(parts: &[&str]) -> Pod {

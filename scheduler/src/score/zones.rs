@@ -150,15 +150,13 @@ mod tests {
             available: mk_resources(left),
             at_most: None,
         };
-        View::Fresh(Fresh {
-            config: ManagerConfig {
-                policy,
-                scope,
-                ..ManagerConfig::default()
-            },
-            free: zones.iter().enumerate().map(zone).collect(),
-            zones: Vec::new(),
-        })
+        let config = ManagerConfig {
+            policy,
+            scope,
+            ..ManagerConfig::default()
+        };
+        let free = zones.iter().enumerate().map(zone).collect();
+        View::Fresh(Fresh::new(config, free, Vec::new()))
     }
 
     use ScoringStrategyType::{BalancedAllocation, LeastAllocated, MostAllocated};

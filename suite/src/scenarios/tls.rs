@@ -136,6 +136,11 @@ async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), Stop> {
         greetings.push(("a suite that is not allowed", TLS_1_2, OLD_SUITE));
     }
     for pod in pods {
+        // one that nobody can talk to rejects everything
+        ctx.step(format!("{} answers at all", pod.name_any()), async {
+            ctx.shake_hands(pod, port).await.map(drop)
+        })
+        .await?;
         for (what, version, suite) in &greetings {
             ctx.step(format!("{} rejects {what}", pod.name_any()), async {
                 let answer = ctx.greet(pod, port, *version, *suite).await?;

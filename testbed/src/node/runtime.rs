@@ -194,10 +194,7 @@ impl Runtime {
     pub fn namespaces_of(&self, pod_uid: &str) -> Option<Arc<Namespaces>> {
         let mut sandboxes = self.sandboxes();
         sandboxes.retain(|sandbox| sandbox.metadata().uid == pod_uid);
-        sandboxes.iter().find_map(|sandbox| {
-            let ready = sandbox.ready_state();
-            ready.as_ref().map(|ready| Arc::clone(&ready.namespaces))
-        })
+        sandboxes.iter().find_map(|sandbox| sandbox.namespaces())
     }
 
     /// All containers, by id.

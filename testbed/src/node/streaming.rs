@@ -1,12 +1,13 @@
-//! Commands in containers with streams: what `kubectl exec` and API clients use.
+//! Commands in containers with streams, and connections to ports of pods: what `kubectl exec`, `kubectl port-forward` and API clients use.
 //!
 //! A session ([`session`]) is the same whatever the client speaks: SPDY ([`spdy_client`]) or websockets ([`websocket_client`]).
 //! There are no terminals: with `tty` a command runs all the same, on pipes.
 //!
 //! The server here is that of a container runtime: it hands the kubelet an address with a one-time token, and the kubelet passes
-//! the client's connection on to it. What arrives is SPDY/3.1 with remote command protocol version 4: a real API server
-//! translates the websockets of newer clients.
+//! the client's connection on to it. For a command what arrives is SPDY/3.1 with remote command protocol version 4: a real API server
+//! translates the websockets of newer clients. For ports it passes on either.
 
+pub mod port_forward;
 pub mod session;
 pub mod spdy;
 pub mod spdy_client;
@@ -21,24 +22,78 @@ use std::time::Duration;
 use podresources::cri::v1::ExecRequest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+use self::port_forward::Ports;
 use self::session::{Attached, Wants};
+use self::websocket_client::Version;
+use super::namespaces::Namespaces;
 use super::runtime::Runtime;
 
 /// How long an address is good for, and how long the head of a request may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest head of a request.
 const HEAD_LIMIT: usize = 16 * 1024;
-/// The one version of the remote command protocol that is spoken.
-const PROTOCOL: &str = "v4.channel.k8s.io";
-/// Where commands are.
-const PATH: &str = "/exec/";
+/// The one version of channels that is spoken.
+const PROTOCOL: &str = Version::V4.protocol();
+
+/// What waits for its client.
+#[derive(Debug)]
+pub enum Order {
+    /// A command.
+    Command(ExecRequest),
+    /// Ports of a pod.
+    Ports {
+        /// Where they are.
+        namespaces: Arc<Namespaces>,
+        /// Which; a client that speaks SPDY says so itself.
+        wanted: Vec<u16>,
+    },
+}
+
+impl Order {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Command(_) => Kind::Command,
+            Self::Ports { .. } => Kind::Ports,
+        }
+    }
+}
+
+/// What an address is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Command,
+    Ports,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Command, Self::Ports];
+
+    /// Where such orders wait.
+    fn path(self) -> &'static str {
+        match self {
+            Self::Command => "/exec/",
+            Self::Ports => "/portforward/",
+        }
+    }
+
+    /// The protocol over SPDY.
+    fn protocol(self) -> &'static str {
+        match self {
+            Self::Command => PROTOCOL,
+            Self::Ports => port_forward::PROTOCOL,
+        }
+    }
+}
+
+type Orders = Mutex<BTreeMap<String, Order>>;
 
 /// The server.
 #[derive(Debug)]
 pub struct Streaming {
     address: SocketAddr,
-    orders: Arc<Mutex<BTreeMap<String, ExecRequest>>>,
+    orders: Arc<Orders>,
 }
 
 impl Streaming {
@@ -72,8 +127,9 @@ impl Streaming {
         Ok(streaming)
     }
 
-    /// The address at which a command waits for its client, for a minute and for one client.
-    pub fn announce(&self, order: ExecRequest) -> String {
+    /// The address at which something waits for its client, for a minute and for one client.
+    pub fn announce(&self, order: Order) -> String {
+        let path = order.kind().path();
         let token = uuid::Uuid::new_v4().simple().to_string();
         lock(&self.orders).insert(token.clone(), order);
         let (orders, expired) = (Arc::clone(&self.orders), token.clone());
@@ -81,13 +137,11 @@ impl Streaming {
             tokio::time::sleep(PATIENCE).await;
             lock(&orders).remove(&expired);
         });
-        format!("http://{}{PATH}{token}", self.address)
+        format!("http://{}{path}{token}", self.address)
     }
 }
 
-fn lock(
-    orders: &Mutex<BTreeMap<String, ExecRequest>>,
-) -> std::sync::MutexGuard<'_, BTreeMap<String, ExecRequest>> {
+fn lock(orders: &Orders) -> std::sync::MutexGuard<'_, BTreeMap<String, Order>> {
     orders.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -97,7 +151,19 @@ struct Head {
     path: String,
     upgrade: String,
     protocols: Vec<String>,
+    /// What a client that speaks websockets wants proof for.
+    key: String,
 }
+
+/// How a client wants to talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speech {
+    Spdy,
+    Websocket,
+}
+
+/// Status line of a refusal, and why.
+type Refusal = (&'static str, String);
 
 impl Head {
     fn parse(text: &str) -> Option<Self> {
@@ -112,7 +178,8 @@ impl Head {
             };
             match name.to_ascii_lowercase().as_str() {
                 "upgrade" => head.upgrade = value.trim().to_ascii_lowercase(),
-                "x-stream-protocol-version" => {
+                "sec-websocket-key" => value.trim().clone_into(&mut head.key),
+                "x-stream-protocol-version" | "sec-websocket-protocol" => {
                     head.protocols
                         .extend(value.split(',').map(|one| one.trim().to_owned()));
                 }
@@ -122,45 +189,63 @@ impl Head {
         Some(head)
     }
 
-    /// The token, or the status line of a refusal and why.
-    fn judge(&self) -> Result<&str, (&'static str, String)> {
-        let token = self
-            .path
-            .strip_prefix(PATH)
-            .map(|token| token.split('?').next().unwrap_or(token))
-            .ok_or_else(|| ("404 Not Found", "there are only commands here".to_owned()))?;
-        if self.upgrade != "spdy/3.1" {
-            let reason = format!("cannot upgrade to {:?}, only to SPDY/3.1", self.upgrade);
-            return Err(("400 Bad Request", reason));
-        }
-        if !self.protocols.iter().any(|protocol| protocol == PROTOCOL) {
-            let reason = format!("none of {:?} is {PROTOCOL}", self.protocols);
+    /// What is asked for, by which token and how.
+    fn judge(&self) -> Result<(Kind, &str, Speech), Refusal> {
+        let mut kinds = Kind::ALL.into_iter();
+        let found = kinds.find_map(|kind| Some((kind, self.path.strip_prefix(kind.path())?)));
+        let (kind, rest) =
+            found.ok_or_else(|| ("404 Not Found", "nothing is ever here".to_owned()))?;
+        let token = rest.split('?').next().unwrap_or(rest);
+        let (speech, protocol) = match (self.upgrade.as_str(), kind) {
+            ("spdy/3.1", _) => (Speech::Spdy, kind.protocol()),
+            ("websocket", Kind::Ports) => (Speech::Websocket, PROTOCOL),
+            _ => {
+                let reason = format!("cannot upgrade to {:?}", self.upgrade);
+                return Err(("400 Bad Request", reason));
+            }
+        };
+        if !self.protocols.iter().any(|offered| offered == protocol) {
+            let reason = format!("none of {:?} is {protocol}", self.protocols);
             return Err(("403 Forbidden", reason));
         }
-        Ok(token)
+        Ok((kind, token, speech))
+    }
+
+    /// Agrees to talk so.
+    fn accepted(&self, kind: Kind, speech: Speech) -> String {
+        let how = match speech {
+            Speech::Spdy => format!(
+                "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: {}",
+                kind.protocol()
+            ),
+            Speech::Websocket => format!(
+                "Upgrade: websocket\r\nSec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: {PROTOCOL}",
+                derive_accept_key(self.key.as_bytes())
+            ),
+        };
+        format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n{how}\r\n\r\n")
     }
 }
 
-async fn converse(
-    mut connection: TcpStream,
-    runtime: &Runtime,
-    orders: &Mutex<BTreeMap<String, ExecRequest>>,
-) -> io::Result<()> {
+async fn converse(mut connection: TcpStream, runtime: &Runtime, orders: &Orders) -> io::Result<()> {
     let read = tokio::time::timeout(PATIENCE, read_head(&mut connection));
     let (head, rest) = read.await??;
-    let order = head.judge().and_then(|token| {
-        lock(orders)
-            .remove(token)
-            .ok_or_else(|| ("404 Not Found", "no command waits here".to_owned()))
+    let taken = head.judge().and_then(|(kind, token, speech)| {
+        let mut orders = lock(orders);
+        let is_here = orders.get(token).is_some_and(|order| order.kind() == kind);
+        let order = is_here.then(|| orders.remove(token)).flatten();
+        let order = order.ok_or_else(|| ("404 Not Found", "nothing waits here".to_owned()))?;
+        Ok((order, speech))
     });
+    let (order, speech) = match taken {
+        Ok(taken) => taken,
+        Err(refusal) => return refuse(connection, refusal).await,
+    };
+    let accepted = head.accepted(order.kind(), speech);
+    connection.write_all(accepted.as_bytes()).await?;
+    connection.set_nodelay(true)?;
     match order {
-        Ok(order) => {
-            let accepted = format!(
-                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\
-                 X-Stream-Protocol-Version: {PROTOCOL}\r\n\r\n"
-            );
-            connection.write_all(accepted.as_bytes()).await?;
-            connection.set_nodelay(true)?;
+        Order::Command(order) => {
             let wants = Wants {
                 stdin: order.stdin,
                 stdout: order.stdout,
@@ -175,16 +260,26 @@ async fn converse(
             };
             spdy_client::run(connection, rest, wants, start).await
         }
-        Err((status, reason)) => {
-            let refusal = format!(
-                "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\
-                 Connection: close\r\n\r\n{reason}\n",
-                reason.len() + 1
-            );
-            connection.write_all(refusal.as_bytes()).await?;
-            connection.shutdown().await
+        Order::Ports { namespaces, wanted } => {
+            let ports = Ports::Inside(namespaces);
+            match speech {
+                Speech::Spdy => port_forward::spdy(connection, rest, ports).await,
+                Speech::Websocket => {
+                    port_forward::websocket(connection, rest, ports, &wanted).await
+                }
+            }
         }
     }
+}
+
+async fn refuse(mut connection: TcpStream, (status, reason): Refusal) -> io::Result<()> {
+    let refusal = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{reason}\n",
+        reason.len() + 1
+    );
+    connection.write_all(refusal.as_bytes()).await?;
+    connection.shutdown().await
 }
 
 /// Reads the head of a request; what came after it belongs to the upgraded protocol.
@@ -219,7 +314,26 @@ mod tests {
 
     #[test]
     fn token_is_found_in_a_good_request() {
-        assert_eq!(Head::parse(GOOD).unwrap().judge(), Ok("abc"));
+        let expected = (Kind::Command, "abc", Speech::Spdy);
+        assert_eq!(Head::parse(GOOD).unwrap().judge(), Ok(expected));
+    }
+
+    #[test]
+    fn ports_are_asked_for_by_websockets_too() {
+        let text = GOOD
+            .replace("/exec/", "/portforward/")
+            .replace("SPDY/3.1", "websocket")
+            .replace("X-Stream-Protocol-Version", "Sec-WebSocket-Protocol")
+            // key and proof are those of RFC 6455, 1.3
+            .replace(
+                "\r\n\r\n",
+                "\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            );
+        let head = Head::parse(&text).unwrap();
+        let expected = (Kind::Ports, "abc", Speech::Websocket);
+        assert_eq!(head.judge(), Ok(expected));
+        let accepted = head.accepted(Kind::Ports, Speech::Websocket);
+        assert!(accepted.contains("\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"));
     }
 
     #[rstest]

@@ -3,7 +3,6 @@
 mod access;
 mod configz;
 mod container_logs;
-mod port_forward;
 mod streams;
 
 use std::convert::Infallible;

@@ -14,9 +14,11 @@ use super::{Cri, status};
 use crate::node::runtime::containers::not_running;
 use crate::node::runtime::now;
 use crate::node::runtime::records::Sandbox;
+use crate::node::streaming::Order;
 
-/// Why other streaming calls than exec are refused.
-const NO_STREAMING: &str = "the testbed's runtime streams commands only (exec)";
+/// Why containers cannot be attached to.
+const NO_ATTACH: &str =
+    "the testbed's runtime attaches to no containers: it runs commands in them (exec)";
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -246,19 +248,32 @@ impl RuntimeService for Cri {
         if container.process().is_none() {
             return Err(status(&not_running(&container)));
         }
-        let url = self.streaming.announce(request);
+        let url = self.streaming.announce(Order::Command(request));
         Ok(Response::new(cri::ExecResponse { url }))
     }
 
     async fn attach(&self, _: Request<cri::AttachRequest>) -> Answer<cri::AttachResponse> {
-        Err(Status::unimplemented(NO_STREAMING))
+        Err(Status::unimplemented(NO_ATTACH))
     }
 
     async fn port_forward(
         &self,
-        _: Request<cri::PortForwardRequest>,
+        request: Request<cri::PortForwardRequest>,
     ) -> Answer<cri::PortForwardResponse> {
-        Err(Status::unimplemented(NO_STREAMING))
+        let request = request.into_inner();
+        let sandbox = self
+            .runtime
+            .sandbox(&request.pod_sandbox_id)
+            .map_err(|error| status(&error))?;
+        let namespaces = sandbox
+            .namespaces()
+            .ok_or_else(|| Status::failed_precondition("the pod's sandbox is not ready"))?;
+        let number = |port: &i32| {
+            u16::try_from(*port).map_err(|_| Status::invalid_argument(format!("{port} is no port")))
+        };
+        let wanted: Vec<u16> = request.port.iter().map(number).collect::<Result<_, _>>()?;
+        let url = self.streaming.announce(Order::Ports { namespaces, wanted });
+        Ok(Response::new(cri::PortForwardResponse { url }))
     }
 
     async fn container_stats(

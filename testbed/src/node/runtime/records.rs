@@ -62,6 +62,12 @@ impl Sandbox {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Its namespaces while it is ready.
+    pub fn namespaces(&self) -> Option<Arc<Namespaces>> {
+        let ready = self.ready_state();
+        ready.as_ref().map(|ready| Arc::clone(&ready.namespaces))
+    }
+
     /// Name, namespace, uid and attempt of the pod.
     pub fn metadata(&self) -> cri::PodSandboxMetadata {
         self.config.metadata.clone().unwrap_or_default()

@@ -28,7 +28,7 @@ pub enum Version {
 
 impl Version {
     /// The name in the negotiation.
-    pub fn protocol(self) -> &'static str {
+    pub const fn protocol(self) -> &'static str {
         match self {
             Self::V4 => "v4.channel.k8s.io",
             Self::V5 => "v5.channel.k8s.io",

@@ -16,10 +16,11 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::{Body, port_forward, text};
+use super::{Body, text};
 use crate::embedded::node::kubelet::Kubelet;
 use crate::embedded::node::launcher::Process;
 use crate::embedded::node::worker::{Seen, Snapshot};
+use crate::node::streaming::port_forward::{self, Ports};
 use crate::node::streaming::session::{Attached, Wants};
 use crate::node::streaming::spdy_client;
 use crate::node::streaming::websocket_client::{self, Version};
@@ -236,6 +237,7 @@ pub(super) fn forward(
     let Some(address) = pod(kubelet, namespace, name).and_then(|snapshot| snapshot.address) else {
         return text(StatusCode::NOT_FOUND, "pod does not exist");
     };
+    let ports = Ports::At(address);
     let query = request.uri().query().unwrap_or_default().to_owned();
     let agreed = negotiate(request.headers(), port_forward::PROTOCOL);
     let (speech, accepted) = match agreed {
@@ -248,8 +250,11 @@ pub(super) fn forward(
             let connection = upgrading.await.map_err(std::io::Error::other)?;
             let connection = TokioIo::new(connection);
             match speech {
-                Speech::Spdy => port_forward::spdy(connection, address).await,
-                Speech::Websocket(_) => port_forward::websocket(connection, address, &query).await,
+                Speech::Spdy => port_forward::spdy(connection, Vec::new(), ports).await,
+                Speech::Websocket(_) => {
+                    let wanted = port_forward::listed(&query);
+                    port_forward::websocket(connection, Vec::new(), ports, &wanted).await
+                }
             }
         };
         if let Err(error) = outcome.await {

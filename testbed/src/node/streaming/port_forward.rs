@@ -5,25 +5,68 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use form_urlencoded::parse;
 use futures::{SinkExt as _, StreamExt as _};
+use nix::sched::{CloneFlags, setns};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-use crate::node::streaming::spdy::{self, Frame};
-use crate::node::streaming::{spdy_client, websocket_client};
+use super::spdy::{self, Frame};
+use super::{spdy_client, websocket_client};
+use crate::node::namespaces::Namespaces;
 
 /// The protocol over SPDY.
-pub(super) const PROTOCOL: &str = "portforward.k8s.io";
+pub(crate) const PROTOCOL: &str = "portforward.k8s.io";
 /// Messages that may wait on their way.
 const QUEUE: usize = 16;
+/// How long a connection to a port may take to be made.
+const CONNECTING: Duration = Duration::from_secs(10);
+
+/// Where the ports of a pod are.
+#[derive(Clone, Debug)]
+pub(crate) enum Ports {
+    /// At an address of this machine.
+    At(Ipv4Addr),
+    /// On the loopback device of the pod's own network, or of the node's if it has none.
+    Inside(Arc<Namespaces>),
+}
+
+impl Ports {
+    async fn connect(&self, port: u16) -> io::Result<TcpStream> {
+        let namespaces = match self {
+            Self::At(address) => return TcpStream::connect((*address, port)).await,
+            Self::Inside(namespaces) => Arc::clone(namespaces),
+        };
+        let (done, outcome) = oneshot::channel();
+        // the namespace is the thread's, so it must be one that ends
+        std::thread::Builder::new()
+            .name("port-forward".to_owned())
+            .spawn(move || {
+                // the client may have hung up
+                let _ = done.send(connect_inside(&namespaces, port));
+            })?;
+        let stream = outcome.await.map_err(io::Error::other)??;
+        stream.set_nonblocking(true)?;
+        TcpStream::from_std(stream)
+    }
+}
+
+fn connect_inside(namespaces: &Namespaces, port: u16) -> io::Result<std::net::TcpStream> {
+    if let Some(network) = namespaces.network() {
+        setns(network, CloneFlags::CLONE_NEWNET)?;
+    }
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    std::net::TcpStream::connect_timeout(&address, CONNECTING)
+}
 
 /// Bytes for the client, or the end of them, on one of the two sides of a connection.
 enum Side {
@@ -54,12 +97,12 @@ fn gone<T>(_: mpsc::error::SendError<T>) -> io::Error {
 
 /// Carries one connection: bytes from the client come by `from`, an empty message is their end.
 async fn carry<E: Fn(Side) -> Vec<Vec<u8>>>(
-    address: Ipv4Addr,
+    ports: Ports,
     port: u16,
     mut from: mpsc::Receiver<Vec<u8>>,
     to: Way<E>,
 ) -> io::Result<()> {
-    let mut stream = match TcpStream::connect((address, port)).await {
+    let mut stream = match ports.connect(port).await {
         Ok(stream) => stream,
         Err(error) => {
             let text = format!("an error occurred forwarding {port}: {error}");
@@ -101,15 +144,15 @@ struct Pair {
     error: Option<u32>,
 }
 
-/// Serves a client that speaks SPDY.
-pub(super) async fn spdy<C>(connection: C, address: Ipv4Addr) -> io::Result<()>
+/// Serves a client that speaks SPDY; `first` came with the request's head.
+pub(crate) async fn spdy<C>(connection: C, first: Vec<u8>, ports: Ports) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Send + 'static,
 {
     let (reader, writer) = tokio::io::split(connection);
     let (frames_in, mut frames) = mpsc::channel(QUEUE);
     let (out, frames_out) = mpsc::channel::<Vec<u8>>(QUEUE);
-    let reading = tokio::spawn(spdy_client::read(reader, Vec::new(), frames_in));
+    let reading = tokio::spawn(spdy_client::read(reader, first, frames_in));
     let writing = tokio::spawn(spdy_client::write(writer, frames_out));
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut inputs: BTreeMap<u32, mpsc::Sender<Vec<u8>>> = BTreeMap::new();
@@ -147,8 +190,9 @@ where
                     out: out.clone(),
                     encode,
                 };
+                let ports = ports.clone();
                 connections.spawn(async move {
-                    if let Err(problem) = carry(address, port, from, to).await {
+                    if let Err(problem) = carry(ports, port, from, to).await {
                         tracing::debug!(%problem, "A forwarded connection ended badly");
                     }
                 });
@@ -182,7 +226,7 @@ where
 }
 
 /// The ports of a request, separated by commas or not.
-fn ports(query: &str) -> Vec<u16> {
+pub(crate) fn listed(query: &str) -> Vec<u16> {
     let pairs = parse(query.as_bytes());
     pairs
         .filter(|(name, _)| name == "port" || name == "ports")
@@ -195,17 +239,23 @@ fn ports(query: &str) -> Vec<u16> {
         .collect()
 }
 
-/// Serves a client that speaks websockets: channel 2n has the data of the n-th port, channel 2n + 1 its problems.
-pub(super) async fn websocket<C>(connection: C, address: Ipv4Addr, query: &str) -> io::Result<()>
+/// Serves a client that speaks websockets: channel 2n has the data of the n-th port, channel 2n + 1 its problems. `first` came with the request's
+/// head.
+pub(crate) async fn websocket<C>(
+    connection: C,
+    first: Vec<u8>,
+    ports: Ports,
+    wanted: &[u16],
+) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Send + Unpin,
 {
-    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, None).await;
+    let socket = WebSocketStream::from_partially_read(connection, first, Role::Server, None).await;
     let (mut sink, mut stream) = socket.split();
     let (out, mut messages) = mpsc::channel::<Vec<u8>>(QUEUE);
     let mut inputs = Vec::new();
     let mut connections = JoinSet::new();
-    for (index, port) in ports(query).into_iter().enumerate() {
+    for (index, port) in wanted.iter().copied().enumerate() {
         let Ok(data) = u8::try_from(index * 2) else {
             break;
         };
@@ -227,6 +277,7 @@ where
             out: out.clone(),
             encode,
         };
+        let ports = ports.clone();
         connections.spawn(async move {
             // Each channel begins with its port.
             for channel in [data, error] {
@@ -235,7 +286,7 @@ where
                     return;
                 }
             }
-            if let Err(problem) = carry(address, port, from, to).await {
+            if let Err(problem) = carry(ports, port, from, to).await {
                 tracing::debug!(%problem, "A forwarded connection ended badly");
             }
         });
@@ -274,6 +325,6 @@ mod tests {
 
     #[test]
     fn ports_come_in_one_word_or_in_many() {
-        assert_eq!(ports("port=80%2C443&port=8080&x=1"), [80, 443, 8080]);
+        assert_eq!(listed("port=80%2C443&port=8080&x=1"), [80, 443, 8080]);
     }
 }

@@ -1,0 +1,188 @@
+//! What pods take out of the zones that no NRT accounts for yet, wherever they may be, and in what order their kubelet may admit them.
+//!
+//! Bindings are sent at the same time, and a kubelet sorts pods that come together, so that of pods on their way any may be admitted first.
+//! Each takes the lowest zone with room: one that had room *beside* another may take the place that the other needs. So a pod is let onto a node only
+//! if each of those on their way finds room whichever is first.
+
+use std::sync::Arc;
+
+use topology::fit::{self, FreeZone, Misfit};
+use topology::mask::{NumaMask, ZoneId};
+use topology::policy::{ManagerConfig, Policy};
+use topology::request::{ContainerKind, Pod as Request};
+use topology::resource::{ResourceName, Resources};
+use topology::zone::Zone;
+
+use super::Fresh;
+use crate::pod::{Phase, PodKey};
+
+/// What a pod takes.
+#[derive(Clone, Debug)]
+pub(super) struct Charge {
+    /// What the pod asks for, if that tells which zones it may be on.
+    pub(super) request: Option<Arc<Request>>,
+    /// How much.
+    pub(super) amounts: Resources,
+    /// Its name, if nobody knows whether its kubelet has admitted it.
+    pub(super) unadmitted: Option<PodKey>,
+}
+
+impl Charge {
+    /// What may be taken from any zone, by a pod of which nothing else is known.
+    pub(super) fn everywhere(amounts: Resources) -> Self {
+        Self {
+            request: None,
+            amounts,
+            unadmitted: None,
+        }
+    }
+}
+
+/// The zones of a node before anything is charged, and what is, if some of it belongs to pods that may be admitted later than the next one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Unadmitted {
+    before: Vec<(ZoneId, Resources)>,
+    charges: Vec<(Resources, NumaMask)>,
+    /// Which of the charges may yet be admitted.
+    pods: Vec<(usize, PodKey, Arc<Request>)>,
+}
+
+impl Unadmitted {
+    /// Nothing if every pod is known to be admitted.
+    pub(super) fn new(
+        before: impl Iterator<Item = (ZoneId, Resources)>,
+        charges: &[Charge],
+        places: &[NumaMask],
+    ) -> Option<Self> {
+        let indexed = charges.iter().enumerate();
+        let pods: Vec<_> = indexed
+            .filter_map(|(index, charge)| {
+                let name = charge.unadmitted.clone()?;
+                Some((index, name, Arc::clone(charge.request.as_ref()?)))
+            })
+            .collect();
+        let places = places.iter().copied();
+        (!pods.is_empty()).then(|| Self {
+            before: before.collect(),
+            charges: charges
+                .iter()
+                .map(|charge| charge.amounts.clone())
+                .zip(places)
+                .collect(),
+            pods,
+        })
+    }
+
+    /// What is left to the pod of a charge if every other pod, and one more, was admitted before.
+    fn left_to(&self, own: usize, more: (&Resources, NumaMask), fresh: &Fresh) -> Vec<FreeZone> {
+        let others = self.charges.iter().enumerate();
+        let others = others.filter(|(index, _)| *index != own);
+        let taken: Vec<(&Resources, NumaMask)> = others
+            .map(|(_, (amounts, place))| (amounts, *place))
+            .chain([more])
+            .collect();
+        self.before
+            .iter()
+            .zip(&fresh.free)
+            .map(|((id, available), zone)| {
+                let mut available = available.clone();
+                for (amounts, _) in taken.iter().filter(|(_, place)| place.contains(*id)) {
+                    available.subtract_listed(amounts);
+                }
+                FreeZone {
+                    id: *id,
+                    available,
+                    at_most: Some(zone.at_most.as_ref().unwrap_or(&zone.available).clone()),
+                }
+            })
+            .collect()
+    }
+}
+
+impl Fresh {
+    /// A pod on its way to the node that finds no room if another one is admitted first, and what it lacks then. `node_has` as for
+    /// [`fit::fit`].
+    pub fn crowded_out(
+        &self,
+        request: &Request,
+        node_has: impl Fn(&str) -> bool,
+    ) -> Option<(&PodKey, Misfit)> {
+        let unadmitted = self.unadmitted.as_ref()?;
+        let amounts = whole(&self.zones, &self.config, request);
+        if amounts.is_zero() {
+            return None;
+        }
+        let most = self.free.iter().map(|zone| {
+            let most = zone.at_most.as_ref().unwrap_or(&zone.available);
+            (zone.id, most)
+        });
+        let place = place(&self.zones, &self.config, request, most);
+        // where there is room for all at once the order does not matter
+        let is_ample = self.free.iter().all(|zone| {
+            let has = |(name, wanted): (&ResourceName, i64)| {
+                let left = zone.available.get(name.as_str());
+                left.is_none_or(|left| left >= wanted)
+            };
+            !place.contains(zone.id) || amounts.iter().all(has)
+        });
+        unadmitted.pods.iter().find_map(|(own, name, waiting)| {
+            let mut containers = waiting.containers().iter();
+            // what init containers need for a while is charged to nobody
+            if is_ample && containers.all(|container| container.kind != ContainerKind::Init) {
+                return None;
+            }
+            let left = unadmitted.left_to(*own, (&amounts, place), self);
+            let misfit = fit::fit(waiting, &self.config, &left, &node_has).err()?;
+            Some((name, misfit))
+        })
+    }
+}
+
+/// Whether charges need not be made to every zone: the kubelet's managers are known, and it takes one zone.
+pub(super) fn is_narrow(config: &ManagerConfig) -> bool {
+    config.policy == Policy::SingleNumaNode && config.managers.is_some()
+}
+
+/// The zones that a pod may be on which was not admitted by the time that this was the most that zones had left: where there was room. All if
+/// there was none, as nothing is known of it then.
+pub(super) fn place<'a>(
+    zones: &[Zone],
+    config: &ManagerConfig,
+    request: &Request,
+    most: impl Iterator<Item = (ZoneId, &'a Resources)>,
+) -> NumaMask {
+    let with_room: NumaMask = most
+        .filter(|(_, most)| request.may_use(config.scope, most, |name| is_zoned(zones, name)))
+        .map(|(zone, _)| zone)
+        .collect();
+    if with_room.is_empty() {
+        NumaMask::ALL
+    } else {
+        with_room
+    }
+}
+
+/// What a pod takes out of the zones, for as long as no NRT accounts for it.
+pub(super) fn whole(zones: &[Zone], config: &ManagerConfig, request: &Request) -> Resources {
+    let zoned = |name: &ResourceName| is_zoned(zones, name);
+    if config.managers.is_none() {
+        return request.exclusive_request(zoned);
+    }
+    let mut total = request.kept_request(zoned);
+    total.add(&unlisted(config, request, Phase::Pending));
+    total
+}
+
+/// What finished init containers of a pod may hold although no NRT can show it.
+pub(super) fn unlisted(config: &ManagerConfig, request: &Request, phase: Phase) -> Resources {
+    fit::unlisted(request, config, phase == Phase::Running)
+}
+
+/// Whether the zones hold any of a resource: what they do not hold cannot be taken from them.
+pub(super) fn is_zoned(zones: &[Zone], name: &ResourceName) -> bool {
+    zones.iter().any(|zone| {
+        zone.resources
+            .get(name)
+            .is_some_and(|amounts| amounts.allocatable > 0)
+    })
+}
