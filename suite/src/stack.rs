@@ -1,5 +1,7 @@
 //! The stack's own resources, changed for the time of a scenario (scenarios-serial.md 7.7 and 7.8).
 
+use std::fmt::Debug;
+
 use api::operator::NamespacedName;
 use api::operator::v1::{NodeGroup, NumaResourcesOperator};
 use api::scheduler::v1::NumaResourcesScheduler;
@@ -7,7 +9,9 @@ use api::{conditions, names};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::checks::{Rollout, describe};
@@ -41,8 +45,24 @@ impl Context {
     /// Sets one field of it; the old value comes back at the end.
     pub async fn set_operator_field(&self, field: &str, value: Value) -> Result<(), Stop> {
         let before = self.operator_resource().await?;
-        let old = json!(before.spec).get(field).cloned().unwrap_or_default();
-        let reference = ObjectRef::of(&before);
+        let old = spec_field(&json!(before), field);
+        self.patch_field(&self.operators(), &before, field, [old, value])
+            .await
+    }
+
+    /// Patches one field of a resource's `spec` from the old to the new value; the old one comes back at the end.
+    async fn patch_field<K>(
+        &self,
+        api: &Api<K>,
+        object: &K,
+        field: &str,
+        [old, new]: [Value; 2],
+    ) -> Result<(), Stop>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        let reference = ObjectRef::of(object);
+        let name = reference.name.clone();
         self.recorder.plan(
             &format!("set {field} of {reference}"),
             Undo::Patch {
@@ -50,10 +70,8 @@ impl Context {
                 patch: json!({"spec": {field: old}}),
             },
         );
-        let patch = Patch::Merge(json!({"spec": {field: value}}));
-        self.operators()
-            .patch(names::OPERATOR_CR, &PatchParams::default(), &patch)
-            .await?;
+        let patch = Patch::Merge(json!({"spec": {field: new}}));
+        api.patch(&name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
@@ -259,23 +277,12 @@ impl Context {
     /// Sets one field of it, whatever becomes of that; the old value comes back at the end.
     pub async fn ask_scheduler(&self, field: &str, value: Value) -> Result<(), Stop> {
         let before = self.scheduler_resource().await?;
-        let old = json!(before.spec).get(field).cloned().unwrap_or_default();
+        let old = spec_field(&json!(before), field);
         if old == value {
             return Ok(());
         }
-        let reference = ObjectRef::of(&before);
-        self.recorder.plan(
-            &format!("set {field} of {reference}"),
-            Undo::Patch {
-                object: reference,
-                patch: json!({"spec": {field: old}}),
-            },
-        );
-        let patch = Patch::Merge(json!({"spec": {field: value}}));
-        self.schedulers()
-            .patch(names::SCHEDULER_CR, &PatchParams::default(), &patch)
-            .await?;
-        Ok(())
+        self.patch_field(&self.schedulers(), &before, field, [old, value])
+            .await
     }
 
     /// Waits until the operator says that the scheduler runs as its resource asks for now.
@@ -347,6 +354,11 @@ impl Context {
         restored.map_err(|error| Stop::fail(error.to_string()))?;
         self.scheduler_available().await
     }
+}
+
+/// A field of an object's `spec`; null if it is not there.
+fn spec_field(object: &Value, field: &str) -> Value {
+    object["spec"].get(field).cloned().unwrap_or_default()
 }
 
 /// Whether a condition is of that kind, and True of the object as it is now.

@@ -9,6 +9,7 @@
 
 pub mod assets;
 pub mod cluster;
+pub mod companion;
 pub mod control_plane;
 pub mod enter;
 pub mod kubelet;

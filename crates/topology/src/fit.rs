@@ -39,9 +39,9 @@ impl FreeZone {
         }
     }
 
-    /// What may be left of a resource at most.
-    fn most(&self, name: &str) -> Option<i64> {
-        self.at_most.as_ref().unwrap_or(&self.available).get(name)
+    /// What may be left at most.
+    pub fn most(&self) -> &Resources {
+        self.at_most.as_ref().unwrap_or(&self.available)
     }
 }
 

@@ -92,7 +92,7 @@ impl Unadmitted {
                 FreeZone {
                     id: *id,
                     available,
-                    at_most: Some(zone.at_most.as_ref().unwrap_or(&zone.available).clone()),
+                    at_most: Some(zone.most().clone()),
                 }
             })
             .collect()
@@ -112,10 +112,7 @@ impl Fresh {
         if amounts.is_zero() {
             return None;
         }
-        let most = self.free.iter().map(|zone| {
-            let most = zone.at_most.as_ref().unwrap_or(&zone.available);
-            (zone.id, most)
-        });
+        let most = self.free.iter().map(|zone| (zone.id, zone.most()));
         let place = place(&self.zones, &self.config, request, most);
         // where there is room for all at once the order does not matter
         let is_ample = self.free.iter().all(|zone| {

@@ -9,7 +9,6 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -24,8 +23,8 @@ use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use self::rules::World;
-use super::cluster::{ClusterSpec, LocalCluster};
-use super::control_plane;
+use super::cluster::ClusterSpec;
+use super::companion::{self, Args};
 use super::net::{KUBERNETES_SERVICE, pod_gateway};
 use super::supervise::protocol::Start;
 use crate::node::control;
@@ -35,33 +34,14 @@ const NAME: &str = "policies";
 /// When rules that a node did not take are tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Which cluster.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Name of the cluster.
-    #[arg(long)]
-    name: String,
-    /// Directory of all clusters.
-    #[arg(long)]
-    state_root: PathBuf,
-}
-
 /// The process for a cluster.
 pub(crate) fn process(spec: &ClusterSpec) -> Start {
-    let argv = [
-        control_plane::text(&spec.bin_dir.join("numaresources-testbed")),
-        NAME.to_owned(),
-        "--name".to_owned(),
-        spec.name.clone(),
-        "--state-root".to_owned(),
-        control_plane::text(&spec.state_root),
-    ];
-    control_plane::process(&spec.dir(), NAME, argv.to_vec())
+    companion::process(spec, NAME)
 }
 
 /// What it does; returns only when it cannot.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let cluster = LocalCluster::around(&args.state_root, &args.name).await?;
+    let cluster = args.cluster().await?;
     let nodes = cluster.nodes().iter().enumerate();
     let mut enforcer = Enforcer {
         nodes: nodes

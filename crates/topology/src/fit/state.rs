@@ -85,7 +85,7 @@ impl<'a> State<'a> {
             reusable = held.copied().unwrap_or_default();
         }
         let enough = |left: Option<i64>| left.is_some_and(|left| left + reusable >= wanted);
-        if !enough(zone.most(name.as_str())) {
+        if !enough(zone.most().get(name.as_str())) {
             Room::None
         } else if is_certain && enough(zone.available.get(name.as_str())) {
             Room::Enough
@@ -118,7 +118,9 @@ impl<'a> State<'a> {
             self.reduce(zone, CPU, amount);
         }
         let found = self.left.iter().find(|free| free.id == zone);
-        let pool = found.and_then(|free| free.most(CPU)).unwrap_or_default();
+        let pool = found
+            .and_then(|free| free.most().get(CPU))
+            .unwrap_or_default();
         let held = self.cpus.take().filter(|cpus| cpus.zone == zone);
         if held.is_some() || !keeps {
             let held = held.unwrap_or_else(|| CpuReuse::new(zone));

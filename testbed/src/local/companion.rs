@@ -1,0 +1,39 @@
+//! Processes that do for a local cluster what its Kubernetes programs do not. Each is this program in another role, a child of the holder, and
+//! finds its cluster by name.
+
+use std::path::PathBuf;
+
+use super::cluster::{ClusterSpec, LocalCluster};
+use super::control_plane;
+use super::supervise::protocol::Start;
+
+/// Which cluster.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of the cluster.
+    #[arg(long)]
+    name: String,
+    /// Directory of all clusters.
+    #[arg(long)]
+    state_root: PathBuf,
+}
+
+impl Args {
+    /// The cluster.
+    pub(crate) async fn cluster(&self) -> anyhow::Result<LocalCluster> {
+        Ok(LocalCluster::around(&self.state_root, &self.name).await?)
+    }
+}
+
+/// The process that has this role beside a cluster.
+pub(crate) fn process(spec: &ClusterSpec, role: &str) -> Start {
+    let argv = [
+        control_plane::text(&spec.bin_dir.join("numaresources-testbed")),
+        role.to_owned(),
+        "--name".to_owned(),
+        spec.name.clone(),
+        "--state-root".to_owned(),
+        control_plane::text(&spec.state_root),
+    ];
+    control_plane::process(&spec.dir(), role, argv.to_vec())
+}
