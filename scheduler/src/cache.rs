@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use nrt::decode::NodeTopology;
 use nrt::fingerprint::Method;
 use scheduler_config::args::{
@@ -159,7 +160,8 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Cache {
     settings: Settings,
-    entries: HashMap<String, Entry>,
+    /// Looked up for every node at every attempt; names of nodes are not chosen by enemies, and the hash has a seed.
+    entries: HashMap<String, Entry, RandomState>,
     /// Number of NRTs received: tells which of two events was first.
     received: u64,
     checks: Vec<Check>,
@@ -223,7 +225,7 @@ impl Cache {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            entries: HashMap::new(),
+            entries: HashMap::default(),
             received: 0,
             checks: Vec::new(),
             next_expiry: None,

@@ -199,7 +199,7 @@ impl Cluster {
     }
 
     /// Nodes whose object is known, by name.
-    pub fn nodes(&self) -> impl Iterator<Item = (&Node, &NodeState)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (&Node, &NodeState)> + Clone {
         self.nodes
             .values()
             .filter_map(|state| Some((state.node.as_ref()?, state)))

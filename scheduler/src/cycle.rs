@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cache::Cache;
-use crate::cluster::{Cluster, Node, NodeState};
+use crate::cluster::Cluster;
 use crate::filter::{Attempt, Plugins, Rejection};
+use crate::node_info::NodeInfo;
 use crate::pod::Pod;
 use crate::preemption::{self, Candidate};
 use crate::profile::Profile;
@@ -109,19 +110,19 @@ fn place(
 ) -> Result<Outcome, Vec<(String, Rejection)>> {
     let claimed = claimed(profile, cluster, cache, pod);
     let cluster = &*cluster;
-    let attempt = Attempt::new(&profile.filters, cluster, cache, pod);
-    let examine = |node: &Node, state: &NodeState| match claimed.get(&node.name) {
+    let attempt = Attempt::new(&profile.filters, cluster, pod);
+    let examine = |info: &NodeInfo<'_>| match claimed.get(&info.node.name) {
         Some(rejection) => Err(rejection.clone()),
-        None => attempt.examine(node, state),
+        None => attempt.examine(info),
     };
     let nominated = cluster
         .nomination(&pod.key)
-        .and_then(|name| cluster.node(name));
-    if let Some((node, state)) = nominated.and_then(|state| Some((state.node.as_ref()?, state)))
-        && examine(node, state).is_ok()
+        .and_then(|name| NodeInfo::named(name, cluster, cache));
+    if let Some(info) = nominated
+        && examine(&info).is_ok()
     {
         return Ok(Outcome::Placed {
-            node: node.name.clone(),
+            node: info.node.name.clone(),
             feasible: 1,
         });
     }
@@ -139,8 +140,9 @@ fn place(
         if feasible.len() == enough {
             break;
         }
-        match examine(node, state) {
-            Ok(()) => feasible.push((node, state)),
+        let info = NodeInfo::new(node, state, cache);
+        match examine(&info) {
+            Ok(()) => feasible.push(info),
             Err(rejection) => rejected.push((node.name.clone(), rejection)),
         }
     }
@@ -153,13 +155,13 @@ fn place(
     let totals = if count == 1 {
         vec![0]
     } else {
-        score::totals(&profile.scores, pod, &feasible, cluster, cache)
+        score::totals(&profile.scores, pod, &feasible, cluster)
     };
     let best = totals.iter().copied().max().unwrap_or(0);
     let equals: Vec<usize> = (0..count).filter(|index| totals[*index] == best).collect();
-    let (node, _) = feasible[equals[turn % equals.len()]];
+    let chosen = &feasible[equals[turn % equals.len()]];
     Ok(Outcome::Placed {
-        node: node.name.clone(),
+        node: chosen.node.name.clone(),
         feasible: count,
     })
 }
@@ -231,6 +233,7 @@ pub(crate) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Node;
     use crate::filter::{Filters, Plugin};
     use crate::testing::{mk_cache, mk_node, mk_pod};
     use k8s_openapi::api::core::v1::Taint;

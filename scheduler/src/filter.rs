@@ -1,6 +1,6 @@
 //! Which nodes a pod may go to, and why not to the others (scheduler.md 3 and 7.3).
 //!
-//! Pure: everything is asked of the [`Cluster`] and the topology [`Cache`] as they are. The plugins run in the order of the profile;
+//! Pure: everything is asked of the [`Cluster`] and the nodes as they are. The plugins run in the order of the profile;
 //! the first that rejects a node ends its examination.
 
 use std::borrow::Cow;
@@ -10,8 +10,9 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{NodeAffinity, TopologySpreadConstraint};
 use topology::resource::ResourceName;
 
-use crate::cache::{Cache, View, simulate};
-use crate::cluster::{Cluster, Node, NodeState};
+use crate::cache::{View, simulate};
+use crate::cluster::Cluster;
+use crate::node_info::NodeInfo;
 use crate::pod::Pod;
 
 pub mod inter_pod;
@@ -195,8 +196,9 @@ impl Rejection {
 pub struct Attempt<'a> {
     filters: &'a Filters,
     cluster: &'a Cluster,
-    cache: &'a Cache,
     pod: &'a Pod,
+    /// Amounts that every node must have left.
+    wanted: Vec<(&'a ResourceName, i64)>,
     named: Option<BTreeSet<&'a str>>,
     volumes: Option<volumes::Volumes<'a>>,
     /// Why no node will do.
@@ -208,7 +210,7 @@ pub struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     /// Prepares to examine nodes for `pod`.
-    pub fn new(filters: &'a Filters, cluster: &'a Cluster, cache: &'a Cache, pod: &'a Pod) -> Self {
+    pub fn new(filters: &'a Filters, cluster: &'a Cluster, pod: &'a Pod) -> Self {
         let named = node::named(pod);
         let mut hopeless = None;
         if filters.plugins.contains(&Plugin::NodeAffinity) {
@@ -224,8 +226,8 @@ impl<'a> Attempt<'a> {
         Self {
             filters,
             cluster,
-            cache,
             pod,
+            wanted: node::wanted(pod, |name| filters.counts(name)),
             named,
             volumes,
             hopeless,
@@ -243,31 +245,30 @@ impl<'a> Attempt<'a> {
     }
 
     /// Runs the plugins in their order on one node.
-    pub fn examine(&self, node: &Node, state: &NodeState) -> Result<(), Rejection> {
+    pub fn examine(&self, info: &NodeInfo<'_>) -> Result<(), Rejection> {
         if let Some(rejection) = &self.hopeless {
             return Err(rejection.clone());
         }
         let plugins = &self.filters.plugins;
         if plugins.contains(&Plugin::NodeAffinity) {
-            node::narrowed(self.named.as_ref(), node)?;
+            node::narrowed(self.named.as_ref(), info.node)?;
         }
         plugins
             .iter()
-            .try_for_each(|plugin| self.run(*plugin, node, state))
+            .try_for_each(|plugin| self.run(*plugin, info))
     }
 
-    fn run(&self, plugin: Plugin, node: &Node, state: &NodeState) -> Result<(), Rejection> {
+    fn run(&self, plugin: Plugin, info: &NodeInfo<'_>) -> Result<(), Rejection> {
         let pod = self.pod;
+        let NodeInfo { node, state, .. } = *info;
         match plugin {
             Plugin::NodeUnschedulable => node::unschedulable(pod, node),
             Plugin::TaintToleration => node::taints(pod, node),
             Plugin::NodeAffinity => node::affinity(pod, node, self.filters.added_affinity.as_ref()),
             Plugin::NodePorts => node::ports(pod, state, self.cluster),
-            Plugin::NodeResourcesFit => {
-                node::resources(pod, node, state, |name| self.filters.counts(name))
-            }
+            Plugin::NodeResourcesFit => node::resources(&self.wanted, node, state),
             Plugin::NodeResourceTopologyMatch => match &self.supposed {
-                None => topology_match::filter(pod, node, self.cache.view(&node.name)),
+                None => topology_match::filter(pod, node, info.view()),
                 Some(Ok(view)) => topology_match::filter(pod, node, view),
                 Some(Err(error)) => topology_match::refuse(pod, error),
             },

@@ -26,6 +26,7 @@ pub mod filter;
 pub mod images;
 pub mod limit;
 pub mod metrics;
+pub mod node_info;
 pub mod pod;
 pub mod preemption;
 pub mod profile;

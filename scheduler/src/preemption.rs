@@ -14,6 +14,7 @@ use crate::cache::Cache;
 use crate::cluster::{Budget, Cluster};
 use crate::cycle;
 use crate::filter::{Attempt, Filters, Rejection, selector};
+use crate::node_info::NodeInfo;
 use crate::pod::{Pod, PodKey};
 
 /// A node on which the pod fits once these are gone.
@@ -302,17 +303,14 @@ pub(crate) fn fits(
 ) -> Result<(), Rejection> {
     let victims: Vec<&Pod> = victims.iter().collect();
     let examine = |cluster: &Cluster, guests: &[Arc<_>]| {
-        let Some((known, state)) = cluster
-            .node(node)
-            .and_then(|state| Some((state.node.as_ref()?, state)))
-        else {
+        let Some(info) = NodeInfo::named(node, cluster, cache) else {
             return Ok(());
         };
-        let mut attempt = Attempt::new(filters, cluster, cache, pod);
+        let mut attempt = Attempt::new(filters, cluster, pod);
         if !(victims.is_empty() && guests.is_empty()) {
             attempt = attempt.supposing(cache.suppose(node, &victims, guests));
         }
-        attempt.examine(known, state)
+        attempt.examine(&info)
     };
     let guests = guests(cluster, pod, node);
     if !guests.is_empty() {

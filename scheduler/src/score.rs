@@ -2,9 +2,9 @@
 //!
 //! Each plugin gives every node 0 to 100; the weighted sum decides.
 
-use crate::cache::Cache;
-use crate::cluster::{Cluster, Node, NodeState};
+use crate::cluster::Cluster;
 use crate::filter::node::{selected_weight, soft_taints};
+use crate::node_info::NodeInfo;
 use crate::pod::Pod;
 use k8s_openapi::api::core::v1::NodeAffinity;
 use scheduler_config::args::ScoringStrategy;
@@ -70,16 +70,21 @@ pub struct Weighted {
 pub fn totals(
     plugins: &[Weighted],
     pod: &Pod,
-    nodes: &[(&Node, &NodeState)],
+    nodes: &[NodeInfo<'_>],
     cluster: &Cluster,
-    cache: &Cache,
 ) -> Vec<i64> {
+    let known = cluster.nodes().count();
+    // all plugins look at a node while it is at hand: a large cluster does not fit into the processor's caches
+    let mut raw = vec![Vec::with_capacity(nodes.len()); plugins.len()];
+    for info in nodes {
+        for (scores, weighted) in raw.iter_mut().zip(plugins) {
+            scores.extend(weighted.plugin.alone(pod, info, cluster, known));
+        }
+    }
     let mut totals = vec![0; nodes.len()];
-    for Weighted { plugin, weight } in plugins {
-        for (total, score) in totals
-            .iter_mut()
-            .zip(scores(plugin, pod, nodes, cluster, cache))
-        {
+    for (raw, Weighted { plugin, weight }) in raw.into_iter().zip(plugins) {
+        let scores = plugin.together(pod, nodes, cluster, raw);
+        for (total, score) in totals.iter_mut().zip(scores) {
             *total += score * weight;
         }
     }
@@ -87,43 +92,60 @@ pub fn totals(
 }
 
 /// What one plugin gives each of `nodes`, in their order.
-pub fn scores(
-    plugin: &Plugin,
-    pod: &Pod,
-    nodes: &[(&Node, &NodeState)],
-    cluster: &Cluster,
-    cache: &Cache,
-) -> Vec<i64> {
-    let each = |score: &dyn Fn(&Node, &NodeState) -> i64| -> Vec<i64> {
-        nodes
-            .iter()
-            .map(|(node, state)| score(node, state))
-            .collect()
-    };
-    match plugin {
-        Plugin::TaintToleration => normalise(each(&|node, _| soft_taints(pod, node)), true),
-        Plugin::NodeAffinity(added) => {
-            let weight = |node: &Node| selected_weight(pod, node, added.as_ref());
-            normalise(each(&|node, _| weight(node)), false)
-        }
-        Plugin::NodeResourcesFit(strategy) => {
-            each(&|node, state| node::fit(pod, node, state, strategy))
-        }
-        Plugin::NodeResourcesBalancedAllocation(resources) => {
-            each(&|node, state| node::balanced(pod, node, state, resources))
-        }
-        Plugin::PodTopologySpread(defaults) => {
-            spread::scores(cluster, pod, nodes, defaults).unwrap_or_else(|| vec![0; nodes.len()])
-        }
-        Plugin::InterPodAffinity(args) => {
-            inter_pod::scores(cluster, pod, nodes, *args).unwrap_or_else(|| vec![0; nodes.len()])
-        }
-        Plugin::ImageLocality => {
-            let count = cluster.nodes().count();
-            each(&|node, _| images::score(cluster, pod, node, count))
-        }
-        Plugin::NodeResourceTopologyMatch(strategy) => {
-            each(&|node, _| zones::score(pod, cache.view(&node.name), strategy))
+pub fn scores(plugin: &Plugin, pod: &Pod, nodes: &[NodeInfo<'_>], cluster: &Cluster) -> Vec<i64> {
+    let known = cluster.nodes().count();
+    let alone = |info| plugin.alone(pod, info, cluster, known);
+    let raw = nodes.iter().filter_map(alone).collect();
+    plugin.together(pod, nodes, cluster, raw)
+}
+
+impl Plugin {
+    /// What a node gets without a look at the others; nothing from plugins that compare. `known` is the number of nodes of the cluster.
+    fn alone(
+        &self,
+        pod: &Pod,
+        info: &NodeInfo<'_>,
+        cluster: &Cluster,
+        known: usize,
+    ) -> Option<i64> {
+        let NodeInfo { node, state, .. } = *info;
+        Some(match self {
+            Self::TaintToleration => soft_taints(pod, node),
+            Self::NodeAffinity(added) => selected_weight(pod, node, added.as_ref()),
+            Self::NodeResourcesFit(strategy) => node::fit(pod, node, state, strategy),
+            Self::NodeResourcesBalancedAllocation(resources) => {
+                node::balanced(pod, node, state, resources)
+            }
+            Self::ImageLocality => images::score(cluster, pod, node, known),
+            Self::NodeResourceTopologyMatch(strategy) => zones::score(pod, info.view(), strategy),
+            Self::PodTopologySpread(_) | Self::InterPodAffinity(_) => return None,
+        })
+    }
+
+    /// The scores of `nodes` from what each got alone.
+    fn together(
+        &self,
+        pod: &Pod,
+        nodes: &[NodeInfo<'_>],
+        cluster: &Cluster,
+        raw: Vec<i64>,
+    ) -> Vec<i64> {
+        let nothing = || vec![0; nodes.len()];
+        match self {
+            Self::TaintToleration => normalise(raw, true),
+            Self::NodeAffinity(_) => normalise(raw, false),
+            Self::NodeResourcesFit(_)
+            | Self::NodeResourcesBalancedAllocation(_)
+            | Self::ImageLocality
+            | Self::NodeResourceTopologyMatch(_) => raw,
+            Self::PodTopologySpread(defaults) => {
+                let states = nodes.iter().map(|info| (info.node, info.state));
+                spread::scores(cluster, pod, states, defaults).unwrap_or_else(nothing)
+            }
+            Self::InterPodAffinity(args) => {
+                let objects = nodes.iter().map(|info| info.node);
+                inter_pod::scores(cluster, pod, objects, *args).unwrap_or_else(nothing)
+            }
         }
     }
 }

@@ -12,9 +12,10 @@ use topology::request::Qos;
 use topology::resource::{ResourceName, Resources};
 
 use crate::cache::{Cache, View};
-use crate::cluster::{Cluster, Node, NodeState};
+use crate::cluster::{Cluster, Node};
 use crate::cycle;
 use crate::filter::{Attempt, Rejection, topology_match};
+use crate::node_info::NodeInfo;
 use crate::pod::Pod;
 use crate::preemption;
 use crate::profile::Profile;
@@ -277,22 +278,22 @@ impl Explanation {
         (pod, unbound): (&Pod, &Pod),
         claimed: &BTreeMap<String, Rejection>,
     ) -> (Self, Vec<(String, Rejection)>) {
-        let attempt = Attempt::new(&profile.filters, cluster, cache, unbound);
+        let attempt = Attempt::new(&profile.filters, cluster, unbound);
         let mut nodes = Vec::new();
-        let mut feasible: Vec<(&Node, &NodeState)> = Vec::new();
+        let mut feasible = Vec::new();
         let mut rejected: Vec<(String, Rejection)> = Vec::new();
-        for (node, state) in cluster.nodes() {
-            let outcome = match claimed.get(&node.name) {
+        for info in NodeInfo::all(cluster, cache) {
+            let outcome = match claimed.get(&info.node.name) {
                 Some(rejection) => Err(rejection.clone()),
-                None => attempt.examine(node, state),
+                None => attempt.examine(&info),
             };
-            nodes.push(NodeVerdict::new(pod, node, cache, outcome.as_ref().err()));
+            nodes.push(NodeVerdict::new(pod, &info, outcome.as_ref().err()));
             match outcome {
-                Ok(()) => feasible.push((node, state)),
-                Err(rejection) => rejected.push((node.name.clone(), rejection)),
+                Ok(()) => feasible.push(info),
+                Err(rejection) => rejected.push((info.node.name.clone(), rejection)),
             }
         }
-        add_scores(profile, unbound, &feasible, (cluster, cache), &mut nodes);
+        add_scores(profile, unbound, &feasible, cluster, &mut nodes);
         let highest = nodes.iter().filter_map(|node| node.total).max();
         let best = nodes
             .iter()
@@ -327,8 +328,8 @@ impl Explanation {
 fn add_scores(
     profile: &Profile,
     pod: &Pod,
-    feasible: &[(&Node, &NodeState)],
-    (cluster, cache): (&Cluster, &Cache),
+    feasible: &[NodeInfo<'_>],
+    cluster: &Cluster,
     nodes: &mut [NodeVerdict],
 ) {
     let of_plugins: Vec<(&score::Weighted, Vec<i64>)> = profile
@@ -337,7 +338,7 @@ fn add_scores(
         .map(|weighted| {
             (
                 weighted,
-                score::scores(&weighted.plugin, pod, feasible, cluster, cache),
+                score::scores(&weighted.plugin, pod, feasible, cluster),
             )
         })
         .collect();
@@ -356,9 +357,9 @@ fn add_scores(
 }
 
 impl NodeVerdict {
-    fn new(pod: &Pod, node: &Node, cache: &Cache, rejection: Option<&Rejection>) -> Self {
+    fn new(pod: &Pod, info: &NodeInfo<'_>, rejection: Option<&Rejection>) -> Self {
         Self {
-            name: node.name.clone(),
+            name: info.node.name.clone(),
             feasible: rejection.is_none(),
             rejected_by: rejection.map(|rejection| rejection.plugin.name()),
             reasons: rejection
@@ -368,7 +369,7 @@ impl NodeVerdict {
                 })
                 .unwrap_or_default(),
             detail: rejection.and_then(|rejection| rejection.detail.clone()),
-            topology: Topology::new(pod, node, cache.view(&node.name)),
+            topology: Topology::new(pod, info.node, info.view()),
             scores: Vec::new(),
             total: None,
         }

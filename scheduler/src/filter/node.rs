@@ -210,12 +210,19 @@ pub fn ports(pod: &Pod, state: &NodeState, cluster: &Cluster) -> Result<(), Reje
     }
 }
 
-/// Enough of everything that counts left on the node as a whole.
+/// What a pod asks of a node as a whole, of the resources that count: the same for every node.
+pub fn wanted(pod: &Pod, counts: impl Fn(&ResourceName) -> bool) -> Vec<(&ResourceName, i64)> {
+    pod.node_request
+        .iter()
+        .filter(|(name, wanted)| *wanted > 0 && counts(name))
+        .collect()
+}
+
+/// Enough of everything that is [`wanted`] left on the node as a whole.
 pub fn resources(
-    pod: &Pod,
+    wanted: &[(&ResourceName, i64)],
     node: &Node,
     state: &NodeState,
-    counts: impl Fn(&ResourceName) -> bool,
 ) -> Result<(), Rejection> {
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
     let mut details = Vec::new();
@@ -224,11 +231,7 @@ pub fn resources(
     if state.pods.len() as i64 >= node.allocatable.amount("pods") {
         reasons.push("Too many pods".into());
     }
-    for (name, wanted) in pod
-        .node_request
-        .iter()
-        .filter(|(name, wanted)| *wanted > 0 && counts(name))
-    {
+    for (name, wanted) in wanted.iter().copied() {
         let (total, used) = (
             node.allocatable.amount(name.as_str()),
             state.used.amount(name.as_str()),
@@ -360,7 +363,12 @@ mod tests {
         });
         let (node, state) = cluster.nodes().next().expect("one node");
         assert_eq!(
-            reason(resources(&mk_pod("p", requests), node, state, counts)).as_deref(),
+            reason(resources(
+                &wanted(&mk_pod("p", requests), counts),
+                node,
+                state
+            ))
+            .as_deref(),
             expected
         );
     }
@@ -375,7 +383,7 @@ mod tests {
         });
         let (node, state) = cluster.nodes().next().expect("one node");
         assert_eq!(
-            reason(resources(&mk_pod("p", ""), node, state, counts)).as_deref(),
+            reason(resources(&[], node, state)).as_deref(),
             Some("Too many pods")
         );
     }
@@ -444,7 +452,11 @@ mod tests {
         let (node, state) = cluster.nodes().next().expect("one node");
         let judge = |requests| {
             let pod = mk_pod("p", requests);
-            reason(resources(&pod, node, state, |name| filters.counts(name)))
+            reason(resources(
+                &wanted(&pod, |name| filters.counts(name)),
+                node,
+                state,
+            ))
         };
         assert_eq!(judge("v/nic=1"), None);
         assert_eq!(judge("w/nic=1").as_deref(), Some("Insufficient w/nic"));

@@ -39,12 +39,11 @@ fn mk_preemptor(requests: &str) -> Pod {
 fn run(cluster: &mut Cluster, cache: &Cache, pod: &Pod) -> Result<Candidate, Refusal> {
     let filters = Filters::from(FILTERS);
     let rejected: Vec<(String, Rejection)> = {
-        let attempt = Attempt::new(&filters, cluster, cache, pod);
-        cluster
-            .nodes()
-            .filter_map(|(node, state)| {
-                let rejection = attempt.examine(node, state).err()?;
-                Some((node.name.clone(), rejection))
+        let attempt = Attempt::new(&filters, cluster, pod);
+        NodeInfo::all(cluster, cache)
+            .filter_map(|info| {
+                let rejection = attempt.examine(&info).err()?;
+                Some((info.node.name.clone(), rejection))
             })
             .collect()
     };

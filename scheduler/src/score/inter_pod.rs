@@ -6,15 +6,15 @@ use k8s_openapi::api::core::v1::PodAffinityTerm;
 use scheduler_config::default_plugins::InterPodAffinityArgs;
 
 use super::MAX;
-use crate::cluster::{Cluster, Node, NodeState};
+use crate::cluster::{Cluster, Node};
 use crate::filter::inter_pod::{self, selects};
 use crate::pod::{Phase, Pod};
 
 /// What each of `nodes` gets; nothing if no preference says anything.
-pub fn scores(
+pub fn scores<'a>(
     cluster: &Cluster,
     pod: &Pod,
-    nodes: &[(&Node, &NodeState)],
+    nodes: impl Iterator<Item = &'a Node>,
     args: InterPodAffinityArgs,
 ) -> Option<Vec<i64>> {
     let own = pod.wishes.preferences.as_deref();
@@ -67,7 +67,7 @@ pub fn scores(
     if places.is_empty() {
         return None;
     }
-    let raw = nodes.iter().map(|(node, _)| {
+    let raw = nodes.map(|node| {
         let places = places.iter();
         let here = places
             .filter(|((key, value), _)| node.labels.get(*key).is_some_and(|label| label == value));
@@ -137,8 +137,8 @@ mod tests {
     }
 
     fn judge(cluster: &Cluster, pod: &Pod, args: InterPodAffinityArgs) -> Option<Vec<i64>> {
-        let nodes: Vec<_> = cluster.nodes().collect();
-        scores(cluster, pod, &nodes, args)
+        let nodes = cluster.nodes().map(|(node, _)| node);
+        scores(cluster, pod, nodes, args)
     }
 
     #[test]

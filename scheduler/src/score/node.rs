@@ -96,16 +96,16 @@ fn amounts(
     name: &str,
     rounded_up: bool,
 ) -> Option<(i64, i64)> {
-    let total = node.allocatable.amount(name);
-    let exact = state.used.amount(name) + pod.node_request.amount(name);
+    let exact = || state.used.amount(name) + pod.node_request.amount(name);
     let used = match name {
         "cpu" if rounded_up => state.scored.0 + pod.scored.0,
         "memory" if rounded_up => state.scored.1 + pod.scored.1,
-        "cpu" | "memory" | "ephemeral-storage" => exact,
+        "cpu" | "memory" | "ephemeral-storage" => exact(),
         _ if pod.node_request.amount(name) == 0 => return None,
         _ if !crate::filter::node::counts(&ResourceName::from(name)) => return None,
-        _ => exact,
+        _ => exact(),
     };
+    let total = node.allocatable.amount(name);
     (total > 0).then_some((total, used))
 }
 

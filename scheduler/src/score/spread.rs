@@ -22,10 +22,10 @@ pub struct Defaults {
 }
 
 /// What each of `nodes` gets; nothing if the pod has no soft constraints.
-pub fn scores(
+pub fn scores<'a>(
     cluster: &Cluster,
     pod: &Pod,
-    nodes: &[(&Node, &NodeState)],
+    nodes: impl Iterator<Item = (&'a Node, &'a NodeState)> + Clone,
     defaults: &Defaults,
 ) -> Option<Vec<i64>> {
     let constraints = constraints(cluster, pod, &defaults.constraints, "ScheduleAnyway");
@@ -34,12 +34,12 @@ pub fn scores(
     }
     let needs_all = !pod.wishes.spread.is_empty() || !defaults.are_system;
     let is_left_out = |node: &Node| needs_all && !has_all_keys(node, &constraints);
-    let scored = nodes.iter().filter(|(node, _)| !is_left_out(node)).count();
+    let scored = nodes.clone().filter(|(node, _)| !is_left_out(node)).count();
     let mut rules: Vec<Rule> = Vec::new();
     for constraint in &constraints {
         let mut domains = BTreeMap::new();
         if constraint.topology_key != HOST {
-            let considered = nodes.iter().filter(|(node, _)| !is_left_out(node));
+            let considered = nodes.clone().filter(|(node, _)| !is_left_out(node));
             domains.extend(considered.map(|(node, _)| (domain(node, constraint), 0)));
             for (node, state) in cluster.nodes() {
                 if is_left_out(node) || !counts(pod, constraint, node) {
@@ -61,7 +61,7 @@ pub fn scores(
             domains,
         });
     }
-    let raw = nodes.iter().map(|(node, state)| {
+    let raw = nodes.map(|(node, state)| {
         let sum: f64 = rules
             .iter()
             .filter_map(|rule| rule.score(cluster, pod, node, state))
@@ -162,8 +162,7 @@ mod tests {
     }
 
     fn judge(cluster: &Cluster, pod: &Pod, defaults: &Defaults) -> Option<Vec<i64>> {
-        let nodes: Vec<_> = cluster.nodes().collect();
-        scores(cluster, pod, &nodes, defaults)
+        scores(cluster, pod, cluster.nodes(), defaults)
     }
 
     #[test]

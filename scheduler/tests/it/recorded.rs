@@ -13,6 +13,7 @@ use rstest::rstest;
 use scheduler::cache::{Cache, Settings};
 use scheduler::cluster::{Cluster, GroupKind, Node, labelled};
 use scheduler::filter::{Attempt, Filters, Plugin};
+use scheduler::node_info::NodeInfo;
 use scheduler::pod::{Pod, PodKey};
 use scheduler::profile::Profile;
 use scheduler::score;
@@ -53,9 +54,8 @@ impl Recorded {
         let pod = read(&self.pod);
         let plugins = [&self.pinned_by, plugin].map(|name| Plugin::from_name(name).unwrap());
         let filters = Filters::from(&plugins[..]);
-        let state = cluster.node(&self.node).unwrap();
-        let attempt = Attempt::new(&filters, &cluster, &cache, &pod);
-        match attempt.examine(state.node.as_ref().unwrap(), state) {
+        let info = NodeInfo::named(&self.node, &cluster, &cache).unwrap();
+        match Attempt::new(&filters, &cluster, &pod).examine(&info) {
             Ok(()) => Vec::new(),
             Err(rejection) => {
                 let reasons = rejection.reasons.into_iter();
@@ -123,20 +123,13 @@ impl Scored {
         let plugins = profile.scores.iter().map(|weighted| &weighted.plugin);
         let mut plugins = plugins.filter(|plugin| plugin.name() == self.plugin);
         let cluster = self.cluster();
-        let nodes: Vec<_> = cluster
-            .nodes()
-            .filter(|(node, _)| self.scores.contains_key(&node.name))
-            .collect();
         let args = NodeResourceTopologyMatchArgs::default();
         let cache = Cache::new(Settings::new(&args, [].into()));
-        let scores = score::scores(
-            plugins.next().unwrap(),
-            &read(&self.pod),
-            &nodes,
-            &cluster,
-            &cache,
-        );
-        let names = nodes.iter().map(|(node, _)| node.name.clone());
+        let nodes: Vec<_> = NodeInfo::all(&cluster, &cache)
+            .filter(|info| self.scores.contains_key(&info.node.name))
+            .collect();
+        let scores = score::scores(plugins.next().unwrap(), &read(&self.pod), &nodes, &cluster);
+        let names = nodes.iter().map(|info| info.node.name.clone());
         names.zip(scores).collect()
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::filter::{Attempt, Filters};
+use crate::node_info::NodeInfo;
 use crate::preemption::preempt;
 use crate::storage::{self, Kind, Reservation, Stored};
 use crate::testing::{mk_cache, mk_node};
@@ -81,9 +82,8 @@ fn mk_pod(name: &str, node: Option<&str>, claims: &[&str]) -> Pod {
 fn reasons(cluster: &Cluster, plugins: &[Plugin], pod: &Pod, node: &str) -> Vec<String> {
     let filters = Filters::from(plugins);
     let cache = mk_cache(true);
-    let state = cluster.node(node).expect("node");
-    let attempt = Attempt::new(&filters, cluster, &cache, pod);
-    match attempt.examine(state.node.as_ref().expect("known"), state) {
+    let info = NodeInfo::named(node, cluster, &cache).expect("known");
+    match Attempt::new(&filters, cluster, pod).examine(&info) {
         Ok(()) => Vec::new(),
         Err(rejection) => {
             let reasons = rejection.reasons.into_iter();
