@@ -32,6 +32,7 @@ use topology::resource::{ResourceName, Resources};
 use topology::zone::Zone;
 
 use crate::pod::{Phase, Pod, PodKey};
+use crate::touched::Touched;
 use charge::{Charge, Unadmitted, is_zoned, unlisted, whole};
 use search::{Candidate, fingerprint_of, search};
 use simulate::Zones;
@@ -166,6 +167,7 @@ pub struct Cache {
     received: u64,
     checks: Vec<Check>,
     next_expiry: Option<Instant>,
+    touched: Touched,
 }
 
 #[derive(Debug, Default)]
@@ -229,6 +231,7 @@ impl Cache {
             received: 0,
             checks: Vec::new(),
             next_expiry: None,
+            touched: Touched::default(),
         }
     }
 
@@ -238,6 +241,11 @@ impl Cache {
             .get(node)
             .and_then(|entry| entry.view.as_ref())
             .unwrap_or(&View::Absent)
+    }
+
+    /// Nodes whose view changed since the last call.
+    pub fn take_touched(&mut self) -> Touched {
+        self.touched.take()
     }
 
     /// Whether the newest NRT of a node is the one in use. Nodes without NRT have nothing to wait for.
@@ -390,6 +398,9 @@ impl Cache {
         let view = entry.compute(&self.settings);
         let changed = entry.view.as_ref().unwrap_or(&View::Absent) != &view;
         entry.view = Some(view);
+        if changed {
+            self.touched.note(node);
+        }
         if entry.latest.is_none()
             && entry.pods.is_empty()
             && entry.reserved.is_empty()

@@ -14,6 +14,7 @@ use crate::filter::selector;
 use crate::images::{ImageId, Images};
 use crate::pod::{Phase, Pod, PodKey, resources};
 use crate::storage::Storage;
+use crate::touched::Touched;
 
 /// A node as its object tells it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -102,6 +103,7 @@ pub struct Cluster {
     storage: Storage,
     /// How many pods with a node use a claim that they name themselves.
     claim_users: BTreeMap<PodKey, usize>,
+    touched: Touched,
 }
 
 /// What makes pods one group.
@@ -181,6 +183,11 @@ impl Cluster {
     /// A cluster without anything.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Nodes that changed since the last call, they themselves or their pods.
+    pub fn take_touched(&mut self) -> Touched {
+        self.touched.take()
     }
 
     /// Volumes and claims.
@@ -376,6 +383,15 @@ impl Cluster {
         let is_alike = before
             .as_ref()
             .is_some_and(|before| before.filters_alike(&node));
+        if before
+            .as_ref()
+            .is_some_and(|before| before.images == node.images)
+        {
+            self.touched.note(&node.name);
+        } else {
+            // how many nodes there are, and have an image, matters to the others
+            self.touched.note_all();
+        }
         for image in node.images.ids() {
             *self.images.entry(image).or_default() += 1;
         }
@@ -399,6 +415,7 @@ impl Cluster {
     pub fn delete_node(&mut self, name: &str) {
         if let Some(state) = self.nodes.get_mut(name) {
             let node = state.node.take();
+            self.touched.note_all();
             if state.pods.is_empty() {
                 self.nodes.remove(name);
             }
@@ -502,6 +519,7 @@ impl Cluster {
         let Some(name) = &pod.node else { return };
         let state = self.nodes.entry(name.clone()).or_default();
         if state.pods.insert(pod.key.clone()) {
+            self.touched.note(name);
             state.used.add(&pod.node_request);
             state.scored.0 += pod.scored.0;
             state.scored.1 += pod.scored.1;
@@ -521,6 +539,7 @@ impl Cluster {
             return;
         };
         if state.pods.remove(key) {
+            self.touched.note(name);
             state.used.subtract_listed(&pod.node_request);
             state.scored.0 -= pod.scored.0;
             state.scored.1 -= pod.scored.1;

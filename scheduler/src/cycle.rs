@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cache::Cache;
 use crate::cluster::Cluster;
 use crate::filter::{Attempt, Plugins, Rejection};
+use crate::memo::Memo;
 use crate::node_info::NodeInfo;
 use crate::pod::Pod;
 use crate::preemption::{self, Candidate};
 use crate::profile::Profile;
-use crate::score;
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,15 +59,16 @@ impl Verdict {
 }
 
 /// Looks for a node, or for pods that can give way. In a large cluster the search ends when enough nodes are possible ([`Profile::enough`]).
-/// `turn` decides where it begins and between nodes of equal score, so that they are used in turn. The cluster is afterwards as it was.
+/// `turn` decides where it begins and between nodes of equal score, so that they are used in turn. The cluster is afterwards as it was;
+/// the memo makes it quicker and changes nothing else.
 pub fn attempt(
     profile: &Profile,
-    cluster: &mut Cluster,
-    cache: &Cache,
+    (cluster, cache): (&mut Cluster, &mut Cache),
+    memo: &mut Memo,
     pod: &Pod,
     turn: usize,
 ) -> Outcome {
-    match place(profile, cluster, cache, pod, turn) {
+    match place(profile, (&mut *cluster, &mut *cache), memo, pod, turn) {
         Ok(placed) => placed,
         Err(rejected) => post_filter(profile, cluster, cache, pod, rejected, turn),
     }
@@ -103,13 +104,14 @@ fn post_filter(
 /// The chosen node, or why each node was ruled out.
 fn place(
     profile: &Profile,
-    cluster: &mut Cluster,
-    cache: &Cache,
+    (cluster, cache): (&mut Cluster, &mut Cache),
+    memo: &mut Memo,
     pod: &Pod,
     turn: usize,
 ) -> Result<Outcome, Vec<(String, Rejection)>> {
     let claimed = claimed(profile, cluster, cache, pod);
-    let cluster = &*cluster;
+    memo.update(cluster, cache);
+    let (cluster, cache) = (&*cluster, &*cache);
     let attempt = Attempt::new(&profile.filters, cluster, pod);
     let examine = |info: &NodeInfo<'_>| match claimed.get(&info.node.name) {
         Some(rejection) => Err(rejection.clone()),
@@ -126,42 +128,51 @@ fn place(
             feasible: 1,
         });
     }
-    let mut feasible = Vec::new();
-    let mut rejected = Vec::new();
-    let nodes: Vec<_> = cluster.nodes().collect();
-    let enough = profile.enough(nodes.len());
-    let begin = if enough < nodes.len() {
-        turn.wrapping_mul(enough) % nodes.len()
+    let is_particular = !claimed.is_empty() || attempt.is_particular();
+    let nodes: Vec<_> = if memo.turn_to(profile, pod, is_particular) {
+        Vec::new()
+    } else {
+        // every node has to be looked at: one walk is quicker than a search for each
+        cluster.nodes().collect()
+    };
+    let len = memo.len();
+    let enough = profile.enough(len);
+    let begin = if enough < len {
+        turn.wrapping_mul(enough) % len
     } else {
         0
     };
-    let (behind, ahead) = nodes.split_at(begin);
-    for (node, state) in ahead.iter().chain(behind).copied() {
+    let mut feasible = Vec::new();
+    for index in (begin..len).chain(0..begin) {
         if feasible.len() == enough {
             break;
         }
-        let info = NodeInfo::new(node, state, cache);
-        match examine(&info) {
-            Ok(()) => feasible.push(info),
-            Err(rejection) => rejected.push((node.name.clone(), rejection)),
+        let look = |name: &str| match nodes.get(index) {
+            Some((node, state)) => Some(NodeInfo::new(node, state, cache)),
+            None => NodeInfo::named(name, cluster, cache),
+        };
+        let score = |plugin: usize, info: &NodeInfo<'_>| {
+            let plugin = &profile.scores[plugin].plugin;
+            plugin.alone(pod, info, cluster, len)
+        };
+        if memo.is_feasible(index, look, examine, score) {
+            feasible.push(index);
         }
     }
     let count = feasible.len();
     if count == 0 {
-        // whatever the search began with, those who read the verdict see one order
-        rejected.rotate_right(begin);
-        return Err(rejected);
+        return Err(memo.rejections());
     }
     let totals = if count == 1 {
         vec![0]
     } else {
-        score::totals(&profile.scores, pod, &feasible, cluster)
+        memo.totals(profile, pod, &feasible, cluster)
     };
     let best = totals.iter().copied().max().unwrap_or(0);
     let equals: Vec<usize> = (0..count).filter(|index| totals[*index] == best).collect();
-    let chosen = &feasible[equals[turn % equals.len()]];
+    let chosen = feasible[equals[turn % equals.len()]];
     Ok(Outcome::Placed {
-        node: chosen.node.name.clone(),
+        node: memo.name(chosen).to_owned(),
         feasible: count,
     })
 }
@@ -235,14 +246,11 @@ mod tests {
     use super::*;
     use crate::cluster::Node;
     use crate::filter::{Filters, Plugin};
-    use crate::testing::{mk_cache, mk_node, mk_pod};
+    use crate::score;
+    use crate::testing::{mk_cache, mk_node, mk_nrt, mk_pod};
     use k8s_openapi::api::core::v1::Taint;
-    use nrt::decode::NodeTopology;
     use scheduler_config::args::NodeResourceTopologyMatchArgs;
     use scheduler_config::default_plugins::ScoringStrategy;
-    use topology::mask::ZoneId;
-    use topology::policy::{ManagerConfig, Policy};
-    use topology::zone::{Amounts, Zone};
 
     fn mk_profile() -> Profile {
         Profile {
@@ -275,32 +283,14 @@ mod tests {
         }
     }
 
-    fn mk_nrt(zones: &[&str]) -> NodeTopology {
-        let zone = |(id, left): (usize, &&str)| Zone {
-            resources: crate::testing::mk_resources(left)
-                .iter()
-                .map(|(name, available)| {
-                    (
-                        name.clone(),
-                        Amounts {
-                            capacity: available,
-                            allocatable: available,
-                            available,
-                        },
-                    )
-                })
-                .collect(),
-            ..Zone::new(ZoneId::new(id as u64).expect("small"))
-        };
-        NodeTopology {
-            zones: zones.iter().enumerate().map(zone).collect(),
-            config: ManagerConfig {
-                policy: Policy::SingleNumaNode,
-                ..ManagerConfig::default()
-            },
-            fingerprint: None,
-            placement: None,
-        }
+    fn try_once(cluster: &mut Cluster, cache: &mut Cache, pod: &Pod) -> Outcome {
+        attempt(
+            &mk_profile(),
+            (cluster, cache),
+            &mut Memo::default(),
+            pod,
+            0,
+        )
     }
 
     #[test]
@@ -314,7 +304,7 @@ mod tests {
         cache.apply_nrt("b", mk_nrt(&["cpu=6 memory=4Gi", "cpu=2 memory=4Gi"]));
         cache.apply_nrt("c", mk_nrt(&[split, split]));
         let pod = mk_pod("p", "cpu=5 memory=1Gi");
-        let outcome = attempt(&mk_profile(), &mut cluster, &cache, &pod, 0);
+        let outcome = try_once(&mut cluster, &mut cache, &pod);
         assert_eq!(
             outcome,
             Outcome::Placed {
@@ -345,8 +335,7 @@ mod tests {
             cluster.apply_node(mk_node(&format!("worker-{index}"), "cpu=2 memory=1Gi"));
         }
         let pod = mk_pod("p", "cpu=5 memory=1Gi");
-        let Outcome::Rejected(verdict) = attempt(&mk_profile(), &mut cluster, &cache, &pod, 0)
-        else {
+        let Outcome::Rejected(verdict) = try_once(&mut cluster, &mut cache, &pod) else {
             panic!("no node fits");
         };
         assert_eq!(
@@ -379,7 +368,7 @@ mod tests {
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]},
             }))
             .ok();
-            match attempt(&mk_profile(), &mut cluster, &mk_cache(true), &pod, 0) {
+            match try_once(&mut cluster, &mut mk_cache(true), &pod) {
                 Outcome::Rejected(verdict) => verdict.message,
                 other => panic!("{other:?}"),
             }
@@ -396,13 +385,9 @@ mod tests {
 
     #[test]
     fn an_empty_cluster_has_its_own_message() {
-        let Outcome::Rejected(verdict) = attempt(
-            &mk_profile(),
-            &mut Cluster::new(),
-            &mk_cache(true),
-            &mk_pod("p", ""),
-            0,
-        ) else {
+        let Outcome::Rejected(verdict) =
+            try_once(&mut Cluster::new(), &mut mk_cache(true), &mk_pod("p", ""))
+        else {
             panic!("no node");
         };
         assert_eq!(verdict.message, "no nodes available to schedule pods");
@@ -410,7 +395,8 @@ mod tests {
 
     #[test]
     fn equal_nodes_are_used_in_turn() {
-        let (mut cluster, cache) = (Cluster::new(), mk_cache(true));
+        let (mut cluster, mut cache) = (Cluster::new(), mk_cache(true));
+        let mut memo = Memo::default();
         for name in ["a", "b"] {
             cluster.apply_node(mk_node(name, "cpu=8 memory=8Gi"));
         }
@@ -418,8 +404,8 @@ mod tests {
             .map(|turn| {
                 attempt(
                     &mk_profile(),
-                    &mut cluster,
-                    &cache,
+                    (&mut cluster, &mut cache),
+                    &mut memo,
                     &mk_pod("p", "cpu=1 memory=1Gi"),
                     turn,
                 )
@@ -434,7 +420,8 @@ mod tests {
 
     #[test]
     fn the_emptier_node_is_preferred() {
-        let (mut cluster, cache) = (Cluster::new(), mk_cache(true));
+        let (mut cluster, mut cache) = (Cluster::new(), mk_cache(true));
+        let mut memo = Memo::default();
         for name in ["a", "b"] {
             cluster.apply_node(mk_node(name, "cpu=8 memory=8Gi"));
         }
@@ -445,8 +432,8 @@ mod tests {
         for turn in 0..2 {
             let outcome = attempt(
                 &mk_profile(),
-                &mut cluster,
-                &cache,
+                (&mut cluster, &mut cache),
+                &mut memo,
                 &mk_pod("p", "cpu=1 memory=1Gi"),
                 turn,
             );
@@ -462,7 +449,8 @@ mod tests {
 
     #[test]
     fn a_large_cluster_is_searched_in_parts_that_follow_each_other() {
-        let (mut cluster, cache) = (Cluster::new(), mk_cache(true));
+        let (mut cluster, mut cache) = (Cluster::new(), mk_cache(true));
+        let mut memo = Memo::default();
         let name = |number: usize| format!("n{number:04}");
         for number in 0..500 {
             cluster.apply_node(mk_node(&name(number), "cpu=8 memory=8Gi"));
@@ -478,7 +466,13 @@ mod tests {
                 feasible: 230,
             };
             assert_eq!(
-                attempt(&mk_profile(), &mut cluster, &cache, &pod, turn),
+                attempt(
+                    &mk_profile(),
+                    (&mut cluster, &mut cache),
+                    &mut memo,
+                    &pod,
+                    turn
+                ),
                 expected
             );
         }
@@ -486,7 +480,8 @@ mod tests {
 
     #[test]
     fn the_only_node_of_a_large_cluster_is_found_from_wherever_the_search_begins() {
-        let (mut cluster, cache) = (Cluster::new(), mk_cache(true));
+        let (mut cluster, mut cache) = (Cluster::new(), mk_cache(true));
+        let mut memo = Memo::default();
         for number in 0..300 {
             let cpu = if number == 7 { 8 } else { 1 };
             cluster.apply_node(mk_node(
@@ -501,7 +496,13 @@ mod tests {
                 feasible: 1,
             };
             assert_eq!(
-                attempt(&mk_profile(), &mut cluster, &cache, &pod, turn),
+                attempt(
+                    &mk_profile(),
+                    (&mut cluster, &mut cache),
+                    &mut memo,
+                    &pod,
+                    turn
+                ),
                 expected
             );
         }

@@ -24,6 +24,7 @@ use crate::cluster::{Budget, Cluster, GroupKind, Node};
 use crate::cycle::{Outcome, Verdict, attempt};
 use crate::evict;
 use crate::filter::{Plugin, Plugins, volumes};
+use crate::memo::Memo;
 use crate::metrics::{AttemptResult, Metrics};
 use crate::pod::{Phase, Pod, PodKey};
 use crate::preemption::{self, Candidate};
@@ -122,6 +123,7 @@ pub struct Engine {
     profiles: Vec<Profile>,
     cluster: Cluster,
     cache: Cache,
+    memo: Memo,
     queue: Queue,
     /// How many kinds must be known before anything is placed.
     kinds: usize,
@@ -162,6 +164,7 @@ impl Engine {
             profiles,
             cluster: Cluster::new(),
             cache,
+            memo: Memo::default(),
             queue,
             kinds: KINDS,
             synced: BTreeSet::new(),
@@ -568,7 +571,13 @@ impl Engine {
         }
         tracing::debug!(pod = %pod.key, attempt = popped.attempts, "Attempting to schedule pod");
         self.turn = self.turn.wrapping_add(1);
-        let outcome = attempt(profile, &mut self.cluster, &self.cache, &pod, self.turn);
+        let outcome = attempt(
+            profile,
+            (&mut self.cluster, &mut self.cache),
+            &mut self.memo,
+            &pod,
+            self.turn,
+        );
         self.metrics.algorithm(started.elapsed());
         let volume_timeout = profile
             .filters

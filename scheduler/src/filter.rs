@@ -244,6 +244,16 @@ impl<'a> Attempt<'a> {
         self
     }
 
+    /// Whether the outcome depends on more than the node, its zones and what the pod asks of them: on other nodes, on volumes, on where
+    /// other pods are.
+    pub fn is_particular(&self) -> bool {
+        self.hopeless.is_some()
+            || self.supposed.is_some()
+            || self.volumes.is_some()
+            || !self.spread.is_empty()
+            || !self.inter_pod.is_empty()
+    }
+
     /// Runs the plugins in their order on one node.
     pub fn examine(&self, info: &NodeInfo<'_>) -> Result<(), Rejection> {
         if let Some(rejection) = &self.hopeless {

@@ -25,6 +25,7 @@ pub mod explain;
 pub mod filter;
 pub mod images;
 pub mod limit;
+pub mod memo;
 pub mod metrics;
 pub mod node_info;
 pub mod pod;
@@ -37,6 +38,7 @@ pub mod run;
 pub mod score;
 pub mod status_dump;
 pub mod storage;
+pub mod touched;
 pub mod volume_bind;
 pub mod watch;
 

@@ -2,7 +2,7 @@
 //!
 //! Each plugin gives every node 0 to 100; the weighted sum decides.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::node::{selected_weight, soft_taints};
 use crate::node_info::NodeInfo;
 use crate::pod::Pod;
@@ -66,50 +66,21 @@ pub struct Weighted {
     pub weight: i64,
 }
 
-/// The total of each of `nodes`, in their order.
-pub fn totals(
-    plugins: &[Weighted],
-    pod: &Pod,
-    nodes: &[NodeInfo<'_>],
-    cluster: &Cluster,
-) -> Vec<i64> {
-    let known = cluster.nodes().count();
-    // all plugins look at a node while it is at hand: a large cluster does not fit into the processor's caches
-    let mut raw = vec![Vec::with_capacity(nodes.len()); plugins.len()];
-    for info in nodes {
-        for (scores, weighted) in raw.iter_mut().zip(plugins) {
-            scores.extend(weighted.plugin.alone(pod, info, cluster, known));
-        }
-    }
-    let mut totals = vec![0; nodes.len()];
-    for (raw, Weighted { plugin, weight }) in raw.into_iter().zip(plugins) {
-        let scores = plugin.together(pod, nodes, cluster, raw);
-        for (total, score) in totals.iter_mut().zip(scores) {
-            *total += score * weight;
-        }
-    }
-    totals
-}
-
 /// What one plugin gives each of `nodes`, in their order.
 pub fn scores(plugin: &Plugin, pod: &Pod, nodes: &[NodeInfo<'_>], cluster: &Cluster) -> Vec<i64> {
     let known = cluster.nodes().count();
-    let alone = |info| plugin.alone(pod, info, cluster, known);
-    let raw = nodes.iter().filter_map(alone).collect();
-    plugin.together(pod, nodes, cluster, raw)
+    let alone = nodes
+        .iter()
+        .map(|info| plugin.alone(pod, info, cluster, known));
+    let pairs = nodes.iter().map(|info| (info.node, info.state));
+    plugin.together(pod, pairs, cluster, alone.collect())
 }
 
 impl Plugin {
-    /// What a node gets without a look at the others; nothing from plugins that compare. `known` is the number of nodes of the cluster.
-    fn alone(
-        &self,
-        pod: &Pod,
-        info: &NodeInfo<'_>,
-        cluster: &Cluster,
-        known: usize,
-    ) -> Option<i64> {
+    /// What a node gets without a look at the others; 0 from plugins that only compare. `known` is the number of nodes of the cluster.
+    pub fn alone(&self, pod: &Pod, info: &NodeInfo<'_>, cluster: &Cluster, known: usize) -> i64 {
         let NodeInfo { node, state, .. } = *info;
-        Some(match self {
+        match self {
             Self::TaintToleration => soft_taints(pod, node),
             Self::NodeAffinity(added) => selected_weight(pod, node, added.as_ref()),
             Self::NodeResourcesFit(strategy) => node::fit(pod, node, state, strategy),
@@ -118,33 +89,31 @@ impl Plugin {
             }
             Self::ImageLocality => images::score(cluster, pod, node, known),
             Self::NodeResourceTopologyMatch(strategy) => zones::score(pod, info.view(), strategy),
-            Self::PodTopologySpread(_) | Self::InterPodAffinity(_) => return None,
-        })
+            Self::PodTopologySpread(_) | Self::InterPodAffinity(_) => 0,
+        }
     }
 
-    /// The scores of `nodes` from what each got alone.
-    fn together(
+    /// The scores of `nodes` from what each got alone, in their order.
+    pub fn together<'a>(
         &self,
         pod: &Pod,
-        nodes: &[NodeInfo<'_>],
+        nodes: impl Iterator<Item = (&'a Node, &'a NodeState)> + Clone,
         cluster: &Cluster,
-        raw: Vec<i64>,
+        alone: Vec<i64>,
     ) -> Vec<i64> {
-        let nothing = || vec![0; nodes.len()];
         match self {
-            Self::TaintToleration => normalise(raw, true),
-            Self::NodeAffinity(_) => normalise(raw, false),
+            Self::TaintToleration => normalise(alone, true),
+            Self::NodeAffinity(_) => normalise(alone, false),
             Self::NodeResourcesFit(_)
             | Self::NodeResourcesBalancedAllocation(_)
             | Self::ImageLocality
-            | Self::NodeResourceTopologyMatch(_) => raw,
+            | Self::NodeResourceTopologyMatch(_) => alone,
             Self::PodTopologySpread(defaults) => {
-                let states = nodes.iter().map(|info| (info.node, info.state));
-                spread::scores(cluster, pod, states, defaults).unwrap_or_else(nothing)
+                spread::scores(cluster, pod, nodes, defaults).unwrap_or(alone)
             }
             Self::InterPodAffinity(args) => {
-                let objects = nodes.iter().map(|info| info.node);
-                inter_pod::scores(cluster, pod, objects, *args).unwrap_or_else(nothing)
+                let objects = nodes.map(|(node, _)| node);
+                inter_pod::scores(cluster, pod, objects, *args).unwrap_or(alone)
             }
         }
     }

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use nrt::decode::NodeTopology;
 use scheduler_config::args::{ForeignPodsDetect, ResyncMethod};
+use topology::mask::ZoneId;
+use topology::policy::{ManagerConfig, Policy};
 use topology::request::{Container, ContainerKind, Pod as Request};
 use topology::resource::{ResourceName, Resources};
+use topology::zone::{Amounts, Zone};
 
 use crate::cache::{Cache, Mode, Settings};
 use crate::cluster::Node;
@@ -109,5 +113,34 @@ pub(crate) fn mk_node(name: &str, allocatable: &str) -> Node {
         labels: [("kubernetes.io/hostname".to_owned(), name.to_owned())].into(),
         allocatable,
         ..Node::default()
+    }
+}
+
+/// What an exporter tells of a strict kubelet whose zones have this left.
+pub(crate) fn mk_nrt(zones: &[&str]) -> NodeTopology {
+    let zone = |(id, left): (usize, &&str)| Zone {
+        resources: mk_resources(left)
+            .iter()
+            .map(|(name, available)| {
+                (
+                    name.clone(),
+                    Amounts {
+                        capacity: available,
+                        allocatable: available,
+                        available,
+                    },
+                )
+            })
+            .collect(),
+        ..Zone::new(ZoneId::new(id as u64).expect("small"))
+    };
+    NodeTopology {
+        zones: zones.iter().enumerate().map(zone).collect(),
+        config: ManagerConfig {
+            policy: Policy::SingleNumaNode,
+            ..ManagerConfig::default()
+        },
+        fingerprint: None,
+        placement: None,
     }
 }

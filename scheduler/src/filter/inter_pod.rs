@@ -79,6 +79,11 @@ impl Neighbours {
         found
     }
 
+    /// Whether every node will do.
+    pub fn is_empty(&self) -> bool {
+        self.wanted_keys.is_empty() && self.avoided.is_empty() && self.unwelcome.is_empty()
+    }
+
     /// Whether the pod may be on the node.
     pub fn filter(&self, node: &Node) -> Result<(), Rejection> {
         let reject = |reason| Err(Rejection::new(Plugin::InterPodAffinity, reason));

@@ -48,6 +48,11 @@ impl Counts {
         )
     }
 
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether the node's domains may take one more.
     pub fn filter(&self, node: &Node) -> Result<(), Rejection> {
         for constraint in &self.0 {

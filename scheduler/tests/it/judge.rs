@@ -17,6 +17,7 @@ use rte::sysinfo;
 use scheduler::cache::{Cache, Settings};
 use scheduler::cluster::{Cluster, Node};
 use scheduler::cycle::{Outcome, attempt};
+use scheduler::memo::Memo;
 use scheduler::pod::Pod;
 use scheduler::profile::Profile;
 use serde_json::json;
@@ -166,8 +167,8 @@ impl Place {
         cache.apply_nrt(NODE, topology);
         attempt(
             profile,
-            &mut cluster,
-            &cache,
+            (&mut cluster, &mut cache),
+            &mut Memo::default(),
             &Pod::read(pod.clone()).unwrap(),
             0,
         )

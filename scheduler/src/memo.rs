@@ -1,0 +1,239 @@
+//! What was found out about each node for one pod, as long as it holds for the next.
+//!
+//! Pods come in numbers of one shape: the replicas of a workload. Between two of them hardly any node changes, but looking at a node costs
+//! more than anything else that placing a pod takes in a large cluster. So the verdicts of filters, and the scores that need no
+//! comparison, are kept until the node, its zones or the shape change. What depends on other pods than those of the node is never kept
+//! ([`is_particular`](crate::filter::Attempt::is_particular)). kube-scheduler does the same with less (KEP-5598, opportunistic batching).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{NodeAffinity, Toleration};
+use topology::request::Pod as Request;
+use topology::resource::Resources;
+
+use crate::cache::Cache;
+use crate::cluster::{Cluster, Node, NodeState};
+use crate::filter::Rejection;
+use crate::images::ImageId;
+use crate::node_info::NodeInfo;
+use crate::pod::{HostPort, Pod, Wishes};
+use crate::profile::Profile;
+
+/// What is known of the nodes. It belongs to one [`Cluster`] and one [`Cache`], and nobody else may take their changes.
+#[derive(Debug, Default)]
+pub struct Memo {
+    is_built: bool,
+    /// Nodes whose object is known, by name.
+    names: Vec<String>,
+    /// The pods that it holds for; none if for a single one.
+    shape: Option<Shape>,
+    /// What the filters say of each node, where it is known.
+    verdicts: Vec<Option<Result<(), Box<Rejection>>>>,
+    /// What each score plugin says of each node alone, where the filters let the pod.
+    scores: Vec<Vec<i64>>,
+}
+
+impl Memo {
+    /// Forgets what changed since the last call.
+    pub fn update(&mut self, cluster: &mut Cluster, cache: &mut Cache) {
+        let (nodes, zones) = (cluster.take_touched(), cache.take_touched());
+        if !self.is_built || nodes.is_everything() {
+            self.is_built = true;
+            self.names.clear();
+            let names = cluster.nodes().map(|(node, _)| node.name.clone());
+            self.names.extend(names);
+            self.verdicts.clear();
+            self.verdicts.resize(self.names.len(), None);
+            for scores in &mut self.scores {
+                scores.resize(self.names.len(), 0);
+            }
+        } else if zones.is_everything() {
+            self.verdicts.fill(None);
+        } else {
+            for name in nodes.names().chain(zones.names()) {
+                let found = self
+                    .names
+                    .binary_search_by(|known| known.as_str().cmp(name));
+                if let Ok(index) = found {
+                    self.verdicts[index] = None;
+                }
+            }
+        }
+    }
+
+    /// Turns to a pod. What is known stays if it holds for that pod, too; `particular` ones are on their own. Whether it stayed.
+    pub fn turn_to(&mut self, profile: &Profile, pod: &Pod, particular: bool) -> bool {
+        let holds = |shape: &Shape| shape.is_of(profile, pod);
+        if !particular && self.shape.as_ref().is_some_and(holds) {
+            return true;
+        }
+        self.shape = (!particular).then(|| Shape::new(profile, pod));
+        self.verdicts.fill(None);
+        self.scores.resize_with(profile.scores.len(), Vec::default);
+        for scores in &mut self.scores {
+            scores.resize(self.names.len(), 0);
+        }
+        false
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The name of a node.
+    pub fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+
+    /// Whether the filters let the pod onto a node, which is looked at only if it is not known.
+    pub fn is_feasible<'a>(
+        &mut self,
+        index: usize,
+        look: impl FnOnce(&str) -> Option<NodeInfo<'a>>,
+        examine: impl FnOnce(&NodeInfo<'a>) -> Result<(), Rejection>,
+        score: impl Fn(usize, &NodeInfo<'a>) -> i64,
+    ) -> bool {
+        if let Some(verdict) = &self.verdicts[index] {
+            return verdict.is_ok();
+        }
+        let Some(info) = look(&self.names[index]) else {
+            return false;
+        };
+        let verdict = examine(&info).map_err(Box::new);
+        let feasible = verdict.is_ok();
+        if feasible {
+            for (plugin, scores) in self.scores.iter_mut().enumerate() {
+                scores[index] = score(plugin, &info);
+            }
+        }
+        self.verdicts[index] = Some(verdict);
+        feasible
+    }
+
+    /// The total of each of these nodes, in their order.
+    pub fn totals(
+        &self,
+        profile: &Profile,
+        pod: &Pod,
+        feasible: &[usize],
+        cluster: &Cluster,
+    ) -> Vec<i64> {
+        let look = |index: &usize| -> Option<(&Node, &NodeState)> {
+            let state = cluster.node(&self.names[*index])?;
+            Some((state.node.as_ref()?, state))
+        };
+        let mut totals = vec![0; feasible.len()];
+        for (known, weighted) in self.scores.iter().zip(&profile.scores) {
+            let alone = feasible.iter().map(|index| known[*index]).collect();
+            let nodes = feasible.iter().filter_map(look);
+            let scores = weighted.plugin.together(pod, nodes, cluster, alone);
+            for (total, score) in totals.iter_mut().zip(scores) {
+                *total += score * weighted.weight;
+            }
+        }
+        totals
+    }
+
+    /// Every node that is known to be ruled out, by name.
+    pub fn rejections(&self) -> Vec<(String, Rejection)> {
+        let nodes = self.names.iter().zip(&self.verdicts);
+        nodes
+            .filter_map(|(name, verdict)| match verdict {
+                Some(Err(rejection)) => Some((name.clone(), (**rejection).clone())),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// All that the filters and scores look at in a pod, but for what [`is_particular`](crate::filter::Attempt::is_particular) tells and for the scores that compare.
+#[derive(Debug)]
+struct Shape {
+    profile: String,
+    request: Arc<Request>,
+    node_request: Arc<Resources>,
+    scored: (i64, i64),
+    host_ports: Vec<HostPort>,
+    node_selector: BTreeMap<String, String>,
+    node_affinity: Option<NodeAffinity>,
+    tolerations: Vec<Toleration>,
+    images: Vec<ImageId>,
+}
+
+impl Shape {
+    fn new(profile: &Profile, pod: &Pod) -> Self {
+        Self {
+            profile: profile.name.clone(),
+            request: Arc::clone(&pod.request),
+            node_request: Arc::clone(&pod.node_request),
+            scored: pod.scored,
+            host_ports: pod.host_ports.clone(),
+            node_selector: pod.wishes.node_selector.clone(),
+            node_affinity: pod.wishes.node_affinity.clone(),
+            tolerations: pod.wishes.tolerations.clone(),
+            images: pod.wishes.images.clone(),
+        }
+    }
+
+    fn is_of(&self, profile: &Profile, pod: &Pod) -> bool {
+        // every field is named, so that a new one has to be thought of
+        let Pod {
+            // whom it is, and what became of it
+            key: _,
+            uid: _,
+            resource_version: _,
+            scheduler: _,
+            node: _,
+            phase: _,
+            deleting: _,
+            nominated: _,
+            started: _,
+            gives_way: _,
+            created: _,
+            hash: _,
+            // whom it displaces
+            priority: _,
+            preempts: _,
+            // volumes make it particular, and so do other pods unless they are only compared
+            volumes: _,
+            labels: _,
+            anti_affinity: _,
+            request,
+            node_request,
+            scored,
+            host_ports,
+            wishes,
+        } = pod;
+        let Wishes {
+            gates: _,
+            condition: _,
+            affinity: _,
+            preferences: _,
+            spread: _,
+            controller: _,
+            node_selector,
+            node_affinity,
+            tolerations,
+            images,
+        } = wishes;
+        self.profile == profile.name
+            && self.request == *request
+            && self.node_request == *node_request
+            && self.scored == *scored
+            && self.host_ports == *host_ports
+            && self.node_selector == *node_selector
+            && self.node_affinity == *node_affinity
+            && self.tolerations == *tolerations
+            && self.images == *images
+    }
+}
+
+#[cfg(test)]
+mod tests;
