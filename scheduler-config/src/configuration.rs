@@ -11,6 +11,8 @@ use crate::default_plugins::{self, DefaultPluginArgs, DefaultPreemptionArgs, Plu
 use crate::duration;
 use crate::plugins::{self, Plugin, Plugins, Point};
 
+mod document;
+
 /// API group of the configuration.
 const GROUP: &str = "kubescheduler.config.k8s.io";
 /// Kind of the configuration.

@@ -110,7 +110,7 @@ fn unsupported<T>(
 }
 
 /// How many nodes DefaultPreemption tries.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DefaultPreemptionArgs {
     /// Candidates in percent of the nodes, at least.
@@ -155,7 +155,7 @@ impl PluginArgs for DefaultPreemptionArgs {
 }
 
 /// What InterPodAffinity makes of the terms of other pods.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InterPodAffinityArgs {
     /// How much it counts that a running pod requires to be near pods like this one.
@@ -190,7 +190,7 @@ impl PluginArgs for InterPodAffinityArgs {
 }
 
 /// Rules about nodes that every pod of the profile has beside its own.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeAffinityArgs {
     /// The rules.
@@ -271,7 +271,7 @@ fn validate_term(path: &str, term: &NodeSelectorTerm) -> Result<(), (String, Str
 }
 
 /// A resource with what it counts for.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceSpec {
     /// Name of the resource.
@@ -312,7 +312,7 @@ fn some_resources<'de, D: serde::Deserializer<'de>>(
 }
 
 /// What NodeResourcesFit looks at, and how it compares nodes.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeResourcesFitArgs {
     /// Extended resources that the filter does not look at.
@@ -324,7 +324,7 @@ pub struct NodeResourcesFitArgs {
 }
 
 /// How NodeResourcesFit compares nodes.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScoringStrategy {
     /// The formula: `LeastAllocated`, `MostAllocated` or `RequestedToCapacityRatio`.
@@ -339,7 +339,7 @@ pub struct ScoringStrategy {
 }
 
 /// Scores by utilization.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequestedToCapacityRatio {
     /// Points of a broken line, by growing utilization.
@@ -347,7 +347,7 @@ pub struct RequestedToCapacityRatio {
 }
 
 /// A point of a broken line.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShapePoint {
     /// 0 to 100.
@@ -464,7 +464,7 @@ fn validate_shape(path: &str, shape: &[ShapePoint]) -> Result<(), (String, Strin
 }
 
 /// The resources that should be used evenly.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeResourcesBalancedAllocationArgs {
     /// The resources; their weights are 1.
@@ -505,7 +505,7 @@ impl PluginArgs for NodeResourcesBalancedAllocationArgs {
 }
 
 /// How pods without spread constraints of their own are spread.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PodTopologySpreadArgs {
     /// Constraints of a list, without selectors: those follow from the services and controllers of a pod.
@@ -615,7 +615,7 @@ impl PluginArgs for PodTopologySpreadArgs {
 }
 
 /// Settings of volume binding.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct VolumeBindingArgs {
     /// Seconds that binding may take.

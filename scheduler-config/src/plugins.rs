@@ -1,6 +1,6 @@
 //! Which plugin runs at which extension point: defaults, merging, expansion of `multiPoint` (scheduler.md 1.3 and 7.2).
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// An extension point of the scheduling framework.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -101,7 +101,7 @@ fn known(name: &str) -> Option<&'static Known> {
 }
 
 /// A plugin at a point, with the weight of its score.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plugin {
     /// Name.

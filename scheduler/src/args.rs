@@ -16,6 +16,9 @@ pub struct Args {
     /// File with a KubeSchedulerConfiguration
     #[arg(long)]
     pub config: Option<PathBuf>,
+    /// File to write the configuration in effect to, every default filled in, instead of placing pods
+    #[arg(long, value_name = "FILE")]
+    pub write_config_to: Option<PathBuf>,
     /// Kubeconfig to use when the configuration names none; in a pod neither is needed
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,

@@ -29,7 +29,7 @@ use crate::metrics::{AttemptResult, Metrics};
 use crate::pod::{Phase, Pod, PodKey};
 use crate::preemption::{self, Candidate};
 use crate::profile::Profile;
-use crate::queue::{Popped, Queue};
+use crate::queue::{Cause, Popped, Queue};
 use crate::report::{Happening, Nomination, Reporter};
 use crate::status_dump::{self, StatusDump};
 use crate::storage::{Kind, Object, Progress, Reservation, Storage};
@@ -272,7 +272,7 @@ impl Engine {
             }
             while self.bindings.try_join_next().is_some() {}
             let expired = self.cache.expire(Instant::now());
-            self.wake_if(expired, Plugin::NodeResourceTopologyMatch);
+            self.wake_if(expired, Plugin::NodeResourceTopologyMatch, Cause::PodGone);
             self.check_volumes(Instant::now());
             self.dump_checks();
             if Instant::now() >= sizes_due {
@@ -305,7 +305,22 @@ impl Engine {
         self.synced.len() == self.kinds
     }
 
-    fn publish_sizes(&self) {
+    fn publish_sizes(&mut self) {
+        for ((part, cause), count) in self.queue.take_moves() {
+            self.metrics.moves(part, cause, count);
+        }
+        let mut rejected = BTreeMap::new();
+        for (key, plugins) in self.queue.rejected() {
+            let Some(pod) = self.cluster.pod(key) else {
+                continue;
+            };
+            for plugin in plugins.iter() {
+                *rejected
+                    .entry((plugin, pod.scheduler.as_str()))
+                    .or_default() += 1;
+            }
+        }
+        self.metrics.unschedulable(&rejected);
         self.metrics.sizes(
             self.queue.lengths(),
             self.cluster.nodes().count(),
@@ -336,8 +351,13 @@ impl Engine {
             },
             Message::Node(change) => match change {
                 Change::Apply(node) => {
+                    let known = self.cluster.node(&node.name);
+                    let cause = match known.and_then(|state| state.node.as_ref()) {
+                        Some(_) => Cause::NodeUpdated,
+                        None => Cause::NodeAdded,
+                    };
                     if self.cluster.apply_node(node) {
-                        self.queue.wake_rejected_by(Plugins::ALL);
+                        self.queue.wake_rejected_by(Plugins::ALL, cause);
                     }
                 }
                 Change::Delete(name) => self.cluster.delete_node(&name),
@@ -359,7 +379,11 @@ impl Engine {
                     self.metrics.topology_update();
                     let changed = self.cache.apply_nrt(&name, topology);
                     self.topologies.insert(name);
-                    self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
+                    self.wake_if(
+                        changed,
+                        Plugin::NodeResourceTopologyMatch,
+                        Cause::TopologyUpdated,
+                    );
                 }
                 Change::Delete(name) => self.delete_topology(&name),
                 Change::Synced(names) => {
@@ -429,7 +453,7 @@ impl Engine {
                 let Preemption { pod, rejected_by } = *preemption;
                 self.queue.failed(&pod, rejected_by, Instant::now());
                 // What went meanwhile woke nobody.
-                self.queue.wake(&pod);
+                self.queue.wake(&pod, Cause::PodGone);
             }
         }
     }
@@ -456,13 +480,17 @@ impl Engine {
 
     fn wake_for_volumes(&mut self) {
         self.queue
-            .wake_rejected_by(volumes::PLUGINS.into_iter().collect());
+            .wake_rejected_by(volumes::PLUGINS.into_iter().collect(), Cause::VolumeUpdated);
     }
 
     fn delete_topology(&mut self, name: &str) {
         self.topologies.remove(name);
         let changed = self.cache.delete_nrt(name);
-        self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
+        self.wake_if(
+            changed,
+            Plugin::NodeResourceTopologyMatch,
+            Cause::TopologyUpdated,
+        );
     }
 
     fn apply_pod(&mut self, pod: Pod) {
@@ -498,17 +526,22 @@ impl Engine {
             self.queue
                 .upsert(&key, &pod.uid, pod.priority, gated, Instant::now());
             if changed_itself {
-                self.queue.wake(&key);
+                self.queue.wake(&key, Cause::PodUpdated);
             }
         } else if !self.cluster.is_assumed(&key) {
             self.queue.remove(&key);
         }
-        self.wake_if(topology_changed, Plugin::NodeResourceTopologyMatch);
+        let cause = if effect.placed {
+            Cause::PodPlaced
+        } else {
+            Cause::PodGone
+        };
+        self.wake_if(topology_changed, Plugin::NodeResourceTopologyMatch, cause);
         if effect.freed {
             self.freed();
         } else if effect.placed {
-            self.wake_if(true, Plugin::InterPodAffinity);
-            self.wake_if(true, Plugin::PodTopologySpread);
+            self.wake_if(true, Plugin::InterPodAffinity, cause);
+            self.wake_if(true, Plugin::PodTopologySpread, cause);
         }
     }
 
@@ -522,7 +555,7 @@ impl Engine {
         }
         let Some(node) = &pod.node else { return };
         let changed = self.cache.delete_pod(node, key, Instant::now());
-        self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
+        self.wake_if(changed, Plugin::NodeResourceTopologyMatch, Cause::PodGone);
         self.freed();
     }
 
@@ -536,12 +569,14 @@ impl Engine {
             Plugin::PodTopologySpread,
             Plugin::InterPodAffinity,
         ];
-        self.queue.wake_rejected_by(plugins.into_iter().collect());
+        self.queue
+            .wake_rejected_by(plugins.into_iter().collect(), Cause::PodGone);
     }
 
-    fn wake_if(&mut self, changed: bool, plugin: Plugin) {
+    fn wake_if(&mut self, changed: bool, plugin: Plugin, cause: Cause) {
         if changed {
-            self.queue.wake_rejected_by([plugin].into_iter().collect());
+            self.queue
+                .wake_rejected_by([plugin].into_iter().collect(), cause);
         }
     }
 
@@ -800,7 +835,7 @@ impl Engine {
     /// Whoever waited for a volume that a pod would have got may have it.
     fn release_volumes(&mut self, pod: &Pod) {
         let released = self.cluster.storage_mut().release(&pod.uid);
-        self.wake_if(released, Plugin::VolumeBinding);
+        self.wake_if(released, Plugin::VolumeBinding, Cause::PodGone);
     }
 
     fn reject(
@@ -869,7 +904,7 @@ impl Engine {
                 self.metrics
                     .scheduled(popped.since.elapsed(), popped.attempts);
                 let changed = self.cache.bound(&node, &pod.key);
-                self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
+                self.wake_if(changed, Plugin::NodeResourceTopologyMatch, Cause::PodPlaced);
                 self.queue.remove(&pod.key);
                 let happening = Happening::Scheduled { node };
                 self.reporter.event(&pod, happening, String::new());
@@ -882,7 +917,7 @@ impl Engine {
                 // False if the pod is gone, replaced, or was seen to be bound after all.
                 if self.cluster.forget(&pod.key, &pod.uid) {
                     let changed = self.cache.unreserve(&node, &pod.key);
-                    self.wake_if(changed, Plugin::NodeResourceTopologyMatch);
+                    self.wake_if(changed, Plugin::NodeResourceTopologyMatch, Cause::PodGone);
                     self.freed();
                     let keep = Nomination::Keep;
                     self.not_scheduled(&pod, "SchedulerError", &error, String::new(), keep);

@@ -41,6 +41,22 @@ pub enum Plugin {
 }
 
 impl Plugin {
+    /// Every plugin.
+    pub const ALL: [Self; 12] = [
+        Self::NodeUnschedulable,
+        Self::TaintToleration,
+        Self::NodeAffinity,
+        Self::NodePorts,
+        Self::NodeResourcesFit,
+        Self::NodeResourceTopologyMatch,
+        Self::VolumeRestrictions,
+        Self::NodeVolumeLimits,
+        Self::VolumeBinding,
+        Self::VolumeZone,
+        Self::PodTopologySpread,
+        Self::InterPodAffinity,
+    ];
+
     /// The plugin of that name. Some names stand for nothing to do: `NodeName`, because pods with a node are never queued;
     /// `KNIDebug`, which only logs; `DynamicResources`, which the shipped profile disables.
     pub fn from_name(name: &str) -> Option<Self> {
@@ -97,6 +113,18 @@ impl Plugins {
     /// Adds one.
     pub fn insert(&mut self, plugin: Plugin) {
         self.0 |= 1 << plugin as u16;
+    }
+
+    /// Those that are in it. Where [`Plugins::ALL`] stands for no particular one there are none.
+    pub fn iter(self) -> impl Iterator<Item = Plugin> {
+        let some = if self == Self::ALL {
+            Self::default()
+        } else {
+            self
+        };
+        Plugin::ALL
+            .into_iter()
+            .filter(move |plugin| some.0 & (1 << *plugin as u16) != 0)
     }
 
     /// Whether any plugin is in both.

@@ -1,5 +1,6 @@
 //! Metrics, with the names of kube-scheduler where it has them (scheduler.md 7.9).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -12,8 +13,8 @@ use prometheus_client::registry::Registry;
 use topology::resource::{MEMORY, ResourceName};
 
 use crate::cache::Stats;
-use crate::filter::Rejection;
-use crate::queue::Lengths;
+use crate::filter::{Plugin, Rejection};
+use crate::queue::{Cause, Lengths, Part};
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -50,6 +51,18 @@ struct WriteLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct QueueLabel {
     queue: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MoveLabels {
+    queue: &'static str,
+    event: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UnschedulableLabels {
+    plugin: &'static str,
+    profile: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -96,6 +109,8 @@ pub struct Metrics {
     preemption_attempts: Counter,
     preemption_victims: Histogram,
     pending: Family<QueueLabel, Gauge>,
+    moves: Family<MoveLabels, Counter>,
+    unschedulable: Family<UnschedulableLabels, Gauge>,
     cache_size: Family<TypeLabel, Gauge>,
     topology_nodes: Family<StateLabel, Gauge>,
     topology_charged: Gauge,
@@ -118,6 +133,8 @@ impl Metrics {
             preemption_attempts: Counter::default(),
             preemption_victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             pending: Family::default(),
+            moves: Family::default(),
+            unschedulable: Family::default(),
             cache_size: Family::default(),
             topology_nodes: Family::default(),
             topology_charged: Gauge::default(),
@@ -166,6 +183,16 @@ impl Metrics {
             "pending_pods",
             "Pending pods, by queue",
             metrics.pending.clone(),
+        );
+        registry.register(
+            "queue_incoming_pods",
+            "Pods that came to a queue, by queue and event",
+            metrics.moves.clone(),
+        );
+        registry.register(
+            "unschedulable_pods",
+            "Waiting pods for which a plugin ruled out nodes, by plugin and profile; a pod counts for each of its plugins",
+            metrics.unschedulable.clone(),
         );
         registry.register(
             "cache_size",
@@ -255,6 +282,27 @@ impl Metrics {
         self.watch_errors.get_or_create(&KindLabel { kind }).inc();
     }
 
+    /// So many pods came to a part of the queue.
+    pub fn moves(&self, part: Part, cause: Cause, count: u64) {
+        let labels = MoveLabels {
+            queue: part.label(),
+            event: cause.label(),
+        };
+        self.moves.get_or_create(&labels).inc_by(count);
+    }
+
+    /// How many waiting pods each plugin ruled out nodes for now, by plugin and profile.
+    pub fn unschedulable(&self, pods: &BTreeMap<(Plugin, &str), i64>) {
+        self.unschedulable.clear();
+        for ((plugin, profile), count) in pods {
+            let labels = UnschedulableLabels {
+                plugin: plugin.name(),
+                profile: (*profile).to_owned(),
+            };
+            self.unschedulable.get_or_create(&labels).set(*count);
+        }
+    }
+
     /// An NRT was received.
     pub fn topology_update(&self) {
         self.topology_updates.inc();
@@ -301,7 +349,6 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Plugin;
 
     #[test]
     fn names_and_labels_are_those_of_kube_scheduler() {
@@ -322,6 +369,10 @@ mod tests {
             1,
             Stats::default(),
         );
+        metrics.moves(Part::Backoff, Cause::PodGone, 2);
+        metrics.moves(Part::Backoff, Cause::PodGone, 1);
+        metrics.unschedulable(&[((Plugin::NodeResourcesFit, "topo"), 7)].into());
+        metrics.unschedulable(&[((Plugin::NodePorts, "topo"), 4)].into());
         for resource in ["cpu", "vendor.io/one", "vendor.io/two"] {
             metrics.rejection(&Rejection {
                 lacks: Some(resource.into()),
@@ -333,11 +384,14 @@ mod tests {
         for line in [
             r#"scheduler_schedule_attempts_total{result="unschedulable",profile="topo"} 1"#,
             r#"scheduler_pending_pods{queue="active"} 2"#,
+            r#"scheduler_queue_incoming_pods_total{queue="backoff",event="AssignedPodDelete"} 3"#,
+            r#"scheduler_unschedulable_pods{plugin="NodePorts",profile="topo"} 4"#,
             r#"scheduler_cache_size{type="nodes"} 3"#,
             r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="cpu"} 1"#,
             r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="device"} 2"#,
         ] {
             assert!(text.contains(line), "{line} not in\n{text}");
         }
+        assert!(!text.contains("NodeResourcesFit"), "no longer so:\n{text}");
     }
 }

@@ -5,7 +5,7 @@
 //! attempt itself is synchronous, so no event can be lost between it and going to sleep.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -82,6 +82,71 @@ pub struct Lengths {
     pub gated: usize,
 }
 
+/// A part of the queue that pods come to, as in [`Lengths`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "see `Lengths`")]
+pub enum Part {
+    Active,
+    Backoff,
+    Unschedulable,
+    Gated,
+}
+
+impl Part {
+    /// kube-scheduler's label value.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Backoff => "backoff",
+            Self::Unschedulable => "unschedulable",
+            Self::Gated => "gated",
+        }
+    }
+}
+
+/// What moved a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// It is new.
+    PodAdded,
+    /// It changed.
+    PodUpdated,
+    /// No node would do, or the binding failed.
+    AttemptFailed,
+    /// It slept long enough.
+    BackoffEnded,
+    /// A node came.
+    NodeAdded,
+    /// A node changed.
+    NodeUpdated,
+    /// Another pod was placed.
+    PodPlaced,
+    /// Another pod went, or gave back what it would have got.
+    PodGone,
+    /// The zones of a node changed.
+    TopologyUpdated,
+    /// A volume, a claim or what they depend on changed.
+    VolumeUpdated,
+}
+
+impl Cause {
+    /// kube-scheduler's label value where it knows that event, by its rule of resource and action where not.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::PodAdded => "UnschedulablePodAdd",
+            Self::PodUpdated => "UnschedulablePodUpdate",
+            Self::AttemptFailed => "ScheduleAttemptFailure",
+            Self::BackoffEnded => "BackoffComplete",
+            Self::NodeAdded => "NodeAdd",
+            Self::NodeUpdated => "NodeUpdate",
+            Self::PodPlaced => "AssignedPodAdd",
+            Self::PodGone => "AssignedPodDelete",
+            Self::TopologyUpdated => "noderesourcetopologies.v1alpha2.topology.node.k8s.ioUpdate",
+            Self::VolumeUpdated => "VolumeUpdate",
+        }
+    }
+}
+
 /// The queue.
 #[derive(Debug)]
 pub struct Queue {
@@ -91,6 +156,8 @@ pub struct Queue {
     asleep: BTreeSet<(Instant, PodKey)>,
     eager: BTreeSet<(Instant, PodKey)>,
     orders: u64,
+    /// How many pods came to which part for which cause, since that was last asked.
+    moves: BTreeMap<(Part, Cause), u64>,
 }
 
 impl Queue {
@@ -103,6 +170,7 @@ impl Queue {
             asleep: BTreeSet::new(),
             eager: BTreeSet::new(),
             orders: 0,
+            moves: BTreeMap::new(),
         }
     }
 
@@ -123,8 +191,10 @@ impl Queue {
                 item.priority = priority;
                 if gated {
                     item.state = State::Gated;
+                    self.note(Part::Gated, Cause::PodUpdated);
                 } else if was_gated {
                     self.list_ready(key);
+                    self.note(Part::Active, Cause::PodUpdated);
                 } else {
                     self.relist(key);
                 }
@@ -142,8 +212,11 @@ impl Queue {
                     since: now,
                 };
                 self.items.insert(key.clone(), item);
-                if !gated {
+                if gated {
+                    self.note(Part::Gated, Cause::PodAdded);
+                } else {
                     self.list_ready(key);
+                    self.note(Part::Active, Cause::PodAdded);
                 }
             }
         }
@@ -155,19 +228,19 @@ impl Queue {
         self.items.remove(key).is_some()
     }
 
-    /// The pod changed in a way that may make it fit: no reason to wait for its backoff alone.
-    pub fn wake(&mut self, key: &PodKey) {
+    /// Something changed that may make the pod fit: no reason to wait for its backoff alone.
+    pub fn wake(&mut self, key: &PodKey, cause: Cause) {
         if self
             .items
             .get(key)
             .is_some_and(|item| matches!(item.state, State::Asleep { .. }))
         {
-            self.make_eager(key);
+            self.make_eager(key, cause);
         }
     }
 
     /// Something changed that those rejected by `plugins` wait for.
-    pub fn wake_rejected_by(&mut self, plugins: Plugins) {
+    pub fn wake_rejected_by(&mut self, plugins: Plugins, cause: Cause) {
         let woken: Vec<PodKey> = self
             .asleep
             .iter()
@@ -180,7 +253,7 @@ impl Queue {
             .cloned()
             .collect();
         for key in &woken {
-            self.make_eager(key);
+            self.make_eager(key, cause);
         }
     }
 
@@ -192,6 +265,7 @@ impl Queue {
             }
             self.unlist(&key);
             self.list_ready(&key);
+            self.note(Part::Active, Cause::BackoffEnded);
         }
         let ready = self.ready.first().map(|(_, _, key)| key.clone());
         let key = ready.or_else(|| self.eager.first().map(|(_, key)| key.clone()))?;
@@ -218,6 +292,7 @@ impl Queue {
         item.wake = now + self.backoff.after(item.failures);
         item.state = State::Asleep { rejected_by };
         self.asleep.insert((item.wake, key.clone()));
+        self.note(Part::Unschedulable, Cause::AttemptFailed);
     }
 
     /// Whether [`Queue::pop`] has a pod already, without waiting for a sleeper.
@@ -245,7 +320,26 @@ impl Queue {
         }
     }
 
-    fn make_eager(&mut self, key: &PodKey) {
+    /// How many pods came to which part for which cause since the last call.
+    pub fn take_moves(&mut self) -> BTreeMap<(Part, Cause), u64> {
+        std::mem::take(&mut self.moves)
+    }
+
+    /// Sleeping pods with what ruled out nodes for them.
+    pub fn rejected(&self) -> impl Iterator<Item = (&PodKey, Plugins)> {
+        self.asleep
+            .iter()
+            .filter_map(|(_, key)| match self.items.get(key)?.state {
+                State::Asleep { rejected_by } => Some((key, rejected_by)),
+                _ => None,
+            })
+    }
+
+    fn note(&mut self, part: Part, cause: Cause) {
+        *self.moves.entry((part, cause)).or_default() += 1;
+    }
+
+    fn make_eager(&mut self, key: &PodKey, cause: Cause) {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
@@ -253,6 +347,7 @@ impl Queue {
         // What failed before says nothing about the new situation.
         item.failures = 0;
         self.eager.insert((item.wake, key.clone()));
+        self.note(Part::Backoff, cause);
     }
 
     fn list_ready(&mut self, key: &PodKey) {
@@ -370,7 +465,10 @@ mod tests {
             queue.failed(&mk_key(name), rejected_by(plugin), now);
         }
         assert_eq!(pop(&mut queue, now), None);
-        queue.wake_rejected_by(rejected_by(Plugin::NodeResourceTopologyMatch));
+        queue.wake_rejected_by(
+            rejected_by(Plugin::NodeResourceTopologyMatch),
+            Cause::TopologyUpdated,
+        );
         assert_eq!(
             queue.lengths(),
             Lengths {
@@ -397,7 +495,7 @@ mod tests {
         add(&mut queue, "old", 9, now);
         queue.pop(now);
         queue.failed(&mk_key("old"), Plugins::ALL, now);
-        queue.wake(&mk_key("old"));
+        queue.wake(&mk_key("old"), Cause::PodUpdated);
         add(&mut queue, "new", 0, now);
         assert_eq!(pop(&mut queue, now).as_deref(), Some("new"));
         assert_eq!(pop(&mut queue, now).as_deref(), Some("old"));
@@ -455,9 +553,35 @@ mod tests {
                 gated: 0
             }
         );
-        queue.wake(&mk_key("b"));
+        queue.wake(&mk_key("b"), Cause::PodUpdated);
         add(&mut queue, "b", 3, now);
         assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
         assert_eq!(pop(&mut queue, now).as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn every_move_is_counted_with_its_cause() {
+        let (mut queue, now) = mk_queue();
+        queue.upsert(&mk_key("gated"), "gated", 0, true, now);
+        add(&mut queue, "a", 0, now);
+        queue.pop(now);
+        queue.failed(&mk_key("a"), rejected_by(Plugin::NodeResourcesFit), now);
+        let rejected: Vec<_> = queue.rejected().map(|(key, _)| key.name.clone()).collect();
+        assert_eq!(rejected, ["a"]);
+        queue.wake_rejected_by(rejected_by(Plugin::NodeResourcesFit), Cause::PodGone);
+        assert_eq!(queue.rejected().count(), 0);
+        queue.pop(now + SECOND);
+        let moves: Vec<_> = queue.take_moves().into_keys().collect();
+        assert_eq!(
+            moves,
+            [
+                (Part::Active, Cause::PodAdded),
+                (Part::Active, Cause::BackoffEnded),
+                (Part::Backoff, Cause::PodGone),
+                (Part::Unschedulable, Cause::AttemptFailed),
+                (Part::Gated, Cause::PodAdded),
+            ]
+        );
+        assert_eq!(queue.take_moves().len(), 0);
     }
 }

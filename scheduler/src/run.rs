@@ -52,6 +52,8 @@ const CHANGES: usize = 4096;
 /// How long reports and bindings that are under way may take after the loop ended.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// The name of the configuration at `/configz`, as kube-scheduler has it.
+const CONFIGZ: &str = "componentconfig";
 /// The configuration when no file is given: as kube-scheduler's own.
 const DEFAULT_CONFIG: &str =
     "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration}";
@@ -100,6 +102,16 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
 async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = daemon::shutdown::token().context("cannot listen to signals")?;
     let config = read_config(&args)?;
+    let in_effect = Configuration {
+        leader_election: args.leader_election(&config.leader_election),
+        ..config.clone()
+    };
+    let in_effect = in_effect.document();
+    if let Some(path) = &args.write_config_to {
+        let text = serde_yaml::to_string(&in_effect).context("cannot write the configuration")?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let mut checks = Checks::new();
@@ -129,7 +141,8 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(endpoint) = endpoint {
         let router = checks
             .router()
-            .merge(daemon::metrics::router(Arc::new(registry)));
+            .merge(daemon::metrics::router(Arc::new(registry)))
+            .merge(daemon::configz::router(CONFIGZ, &in_effect));
         let (router, stop) = (guard.before(router), stop.clone());
         tasks.spawn(async move {
             let Endpoint { listener, tls } = endpoint;

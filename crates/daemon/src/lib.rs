@@ -8,6 +8,7 @@
 //! - [`admin`]: `/healthz`, `/livez` and `/readyz` over named checks.
 //! - [`guard`]: who may read an endpoint, as the API server says.
 //! - [`metrics`]: a Prometheus registry served as text.
+//! - [`configz`]: the configuration in effect.
 //! - [`serve`]: one listener, plain or TLS, until the token is cancelled.
 //! - [`lease`]: leader election on a `coordination.k8s.io` Lease.
 //!
@@ -15,6 +16,7 @@
 
 pub mod admin;
 pub mod client;
+pub mod configz;
 pub mod guard;
 pub mod lease;
 pub mod log;

@@ -233,3 +233,98 @@ fn a_wrong_configuration_is_refused_with_the_reason(#[case] body: &str, #[case] 
 fn another_type_is_refused(#[case] text: &str) {
     assert!(message(text).starts_with("no kind"), "{}", message(text));
 }
+
+/// Something else than the default nearly everywhere.
+const ELABORATE: &str = "
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+parallelism: 3
+percentageOfNodesToScore: 40
+podInitialBackoffSeconds: 2
+podMaxBackoffSeconds: 20
+clientConnection:
+  kubeconfig: /etc/kubeconfig
+  qps: -1
+  burst: 7
+leaderElection:
+  leaseDuration: 1m0.5s
+  resourceName: lock
+profiles:
+- schedulerName: one
+  percentageOfNodesToScore: 5
+  plugins:
+    multiPoint:
+      enabled:
+      - name: NodeResourceTopologyMatch
+        weight: 5
+      disabled:
+      - name: ImageLocality
+    score:
+      enabled:
+      - name: NodeAffinity
+        weight: 9
+  pluginConfig:
+  - name: NodeResourceTopologyMatch
+    args:
+      cacheResyncPeriodSeconds: 7
+      discardReservedNodes: true
+      preemptionMode: Enabled
+      scoringStrategy:
+        type: LeastNUMANodes
+        resources:
+        - name: vendor.io/nic
+          weight: 3
+      cache:
+        informerMode: Shared
+        resyncScope: OnlyResources
+        resyncMethod: All
+        foreignPodsDetect: None
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - matchExpressions:
+            - key: a
+              operator: Exists
+  - name: NodeResourcesFit
+    args:
+      ignoredResources: [vendor.io/x]
+      scoringStrategy:
+        type: RequestedToCapacityRatio
+        resources:
+        - name: cpu
+          weight: 2
+        requestedToCapacityRatio:
+          shape:
+          - utilization: 0
+            score: 0
+          - utilization: 100
+            score: 10
+  - name: PodTopologySpread
+    args:
+      defaultingType: List
+      defaultConstraints:
+      - maxSkew: 1
+        topologyKey: zone
+        whenUnsatisfiable: ScheduleAnyway
+  - name: DefaultPreemption
+    args:
+      minCandidateNodesAbsolute: 9
+- schedulerName: two
+  plugins:
+    postFilter:
+      disabled:
+      - name: '*'
+";
+
+#[rstest]
+#[case::default(HEAD)]
+#[case::operators(OPERATORS)]
+#[case::deployers(DEPLOYERS)]
+#[case::elaborate(ELABORATE)]
+fn what_is_written_out_says_the_same(#[case] text: &str) {
+    let configuration = parse(text).unwrap();
+    let document = configuration.document();
+    assert_eq!(parse(&document.to_string()).unwrap(), configuration);
+}

@@ -36,6 +36,20 @@ fn an_unknown_flag_is_a_usage_error() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--no-such-flag"));
 }
 
+#[test]
+fn the_configuration_in_effect_is_written_out_and_reads_as_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("effective.yaml");
+    let target = format!("--write-config-to={}", path.display());
+    let config = format!("{HEADER}profiles: [{{schedulerName: one}}]\n");
+    let output = run_with(&config, &["--leader-elect=false", &target]);
+    assert_eq!(output.status.code(), Some(0));
+    let written = scheduler_config::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let given = scheduler_config::parse(&config).unwrap();
+    assert!(!written.leader_election.enabled, "the flag decides");
+    assert_eq!(written.profiles, given.profiles);
+}
+
 #[rstest]
 #[case::missing_file(None, "cannot read /nowhere/config.yaml")]
 #[case::unknown_field(Some("colour: red\n"), "colour")]

@@ -180,7 +180,7 @@ impl Cluster {
         Scheduler { process, port, log }
     }
 
-    /// A token of a new account that may read `/metrics` of whoever asks the API server about that, or may not.
+    /// A token of a new account that may read `/metrics` and `/configz` of whoever asks the API server about that, or may not.
     pub(crate) async fn token(&self, account: &str, may_read: bool) -> String {
         let applier = Applier::new(self.client.clone());
         let metadata = json!({"name": account, "namespace": "default"});
@@ -190,7 +190,7 @@ impl Cluster {
             let group = "rbac.authorization.k8s.io";
             objects.push(json!({
                 "apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": account},
-                "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+                "rules": [{"nonResourceURLs": ["/metrics", "/configz"], "verbs": ["get"]}],
             }));
             objects.push(json!({
                 "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": account},

@@ -1,6 +1,6 @@
 //! What the scheduler serves, and to whom.
 
-use crate::cluster::{Cluster, Scheduler};
+use crate::cluster::{Cluster, PROFILE, Scheduler};
 
 /// What it answers to somebody with this token, or to nobody; the status where that is no success.
 async fn ask(scheduler: &Scheduler, path: &str, token: Option<&str>) -> Result<String, String> {
@@ -32,5 +32,10 @@ async fn health_is_for_everybody_and_metrics_for_those_who_may_read_them() {
     );
     let metrics = ask(&scheduler, "/metrics", Some(&reader)).await.unwrap();
     assert!(metrics.contains("scheduler_pending_pods"), "{metrics}");
+    assert_eq!(ask(&scheduler, "/configz", None).await, refused("403"));
+    let config = ask(&scheduler, "/configz", Some(&reader)).await.unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let profile = &config["componentconfig"]["profiles"][0];
+    assert_eq!(profile["schedulerName"], PROFILE, "{config:#}");
     assert_eq!(scheduler.stop(), Some(0));
 }
