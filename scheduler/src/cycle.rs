@@ -1,6 +1,7 @@
 //! One attempt to place a pod: filter, score, choose. Pure; what follows from it is done by the caller.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use crate::cache::Cache;
 use crate::cluster::Cluster;
@@ -58,6 +59,26 @@ impl Verdict {
     }
 }
 
+/// An attempt with what it took.
+#[derive(Clone, Debug)]
+pub struct Attempted {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The time that its parts took.
+    pub took: Took,
+}
+
+/// The time that the parts of an attempt took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Took {
+    /// Filters, and what the score plugins say of each node alone.
+    pub filter: Duration,
+    /// Comparing the nodes that are possible.
+    pub score: Duration,
+    /// Looking for pods that can give way, if that was done.
+    pub post_filter: Option<Duration>,
+}
+
 /// Looks for a node, or for pods that can give way. In a large cluster the search ends when enough nodes are possible ([`Profile::enough`]).
 /// `turn` decides where it begins and between nodes of equal score, so that they are used in turn. The cluster is afterwards as it was;
 /// the memo makes it quicker and changes nothing else.
@@ -67,11 +88,19 @@ pub fn attempt(
     memo: &mut Memo,
     pod: &Pod,
     turn: usize,
-) -> Outcome {
-    match place(profile, (&mut *cluster, &mut *cache), memo, pod, turn) {
+) -> Attempted {
+    let mut took = Took::default();
+    let among = (&mut *cluster, &mut *cache);
+    let outcome = match place(profile, among, memo, pod, turn, &mut took) {
         Ok(placed) => placed,
-        Err(rejected) => post_filter(profile, cluster, cache, pod, rejected, turn),
-    }
+        Err(rejected) => {
+            let started = Instant::now();
+            let outcome = post_filter(profile, cluster, cache, pod, rejected, turn);
+            took.post_filter = Some(started.elapsed());
+            outcome
+        }
+    };
+    Attempted { outcome, took }
 }
 
 fn post_filter(
@@ -108,7 +137,9 @@ fn place(
     memo: &mut Memo,
     pod: &Pod,
     turn: usize,
+    took: &mut Took,
 ) -> Result<Outcome, Vec<(String, Rejection)>> {
+    let started = Instant::now();
     let claimed = claimed(profile, cluster, cache, pod);
     memo.update(cluster, cache);
     let (cluster, cache) = (&*cluster, &*cache);
@@ -123,6 +154,7 @@ fn place(
     if let Some(info) = nominated
         && examine(&info).is_ok()
     {
+        took.filter = started.elapsed();
         return Ok(Outcome::Placed {
             node: info.node.name.clone(),
             feasible: 1,
@@ -159,6 +191,7 @@ fn place(
             feasible.push(index);
         }
     }
+    took.filter = started.elapsed();
     let count = feasible.len();
     if count == 0 {
         return Err(memo.rejections());
@@ -171,6 +204,7 @@ fn place(
     let best = totals.iter().copied().max().unwrap_or(0);
     let equals: Vec<usize> = (0..count).filter(|index| totals[*index] == best).collect();
     let chosen = feasible[equals[turn % equals.len()]];
+    took.score = started.elapsed().saturating_sub(took.filter);
     Ok(Outcome::Placed {
         node: memo.name(chosen).to_owned(),
         feasible: count,
@@ -409,6 +443,7 @@ mod tests {
                     &mk_pod("p", "cpu=1 memory=1Gi"),
                     turn,
                 )
+                .outcome
             })
             .map(|outcome| match outcome {
                 Outcome::Placed { node, .. } => node,
@@ -436,7 +471,8 @@ mod tests {
                 &mut memo,
                 &mk_pod("p", "cpu=1 memory=1Gi"),
                 turn,
-            );
+            )
+            .outcome;
             assert_eq!(
                 outcome,
                 Outcome::Placed {
@@ -472,7 +508,8 @@ mod tests {
                     &mut memo,
                     &pod,
                     turn
-                ),
+                )
+                .outcome,
                 expected
             );
         }
@@ -502,7 +539,8 @@ mod tests {
                     &mut memo,
                     &pod,
                     turn
-                ),
+                )
+                .outcome,
                 expected
             );
         }

@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 use crate::bind;
 use crate::cache::Cache;
 use crate::cluster::{Budget, Cluster, GroupKind, Node};
-use crate::cycle::{Outcome, Verdict, attempt};
+use crate::cycle::{Attempted, Outcome, Verdict, attempt};
 use crate::evict;
 use crate::filter::{Plugin, Plugins, volumes};
 use crate::memo::Memo;
-use crate::metrics::{AttemptResult, Metrics};
+use crate::metrics::{AttemptResult, Metrics, Point, Status};
 use crate::pod::{Phase, Pod, PodKey};
 use crate::preemption::{self, Candidate};
 use crate::profile::Profile;
@@ -606,7 +606,7 @@ impl Engine {
         }
         tracing::debug!(pod = %pod.key, attempt = popped.attempts, "Attempting to schedule pod");
         self.turn = self.turn.wrapping_add(1);
-        let outcome = attempt(
+        let Attempted { outcome, took } = attempt(
             profile,
             (&mut self.cluster, &mut self.cache),
             &mut self.memo,
@@ -614,6 +614,20 @@ impl Engine {
             self.turn,
         );
         self.metrics.algorithm(started.elapsed());
+        let profile_name = &profile.name;
+        let (filtered, preempts) = match outcome {
+            Outcome::Placed { .. } => (Status::Success, Status::Success),
+            Outcome::Rejected(_) => (Status::Unschedulable, Status::Unschedulable),
+            Outcome::Preempting { .. } => (Status::Unschedulable, Status::Success),
+        };
+        let metrics = &self.metrics;
+        metrics.point(Point::Filter, filtered, profile_name, took.filter);
+        if filtered == Status::Success {
+            metrics.point(Point::Score, Status::Success, profile_name, took.score);
+        }
+        if let Some(took) = took.post_filter {
+            metrics.point(Point::PostFilter, preempts, profile_name, took);
+        }
         let volume_timeout = profile
             .filters
             .plugins
@@ -718,11 +732,19 @@ impl Engine {
     fn bind(&mut self, placement: Placement) {
         let (client, channel) = (self.client.clone(), self.channel.clone());
         let connections = Arc::clone(&self.connections);
+        let metrics = self.metrics.clone();
         self.bindings.spawn(async move {
             // an error says that it was closed, and nobody closes it
             let permit = connections.acquire().await;
             let Placement { pod, node, .. } = &placement;
+            let started = Instant::now();
             let result = bind::bind(client, &pod.key, &pod.uid, node).await;
+            let status = if result.is_ok() {
+                Status::Success
+            } else {
+                Status::Error
+            };
+            metrics.point(Point::Bind, status, &pod.scheduler, started.elapsed());
             drop(permit);
             let binding = Binding { placement, result };
             // The loop is gone only when the process ends.

@@ -20,18 +20,47 @@ use crate::node_info::NodeInfo;
 use crate::pod::{HostPort, Pod, Wishes};
 use crate::profile::Profile;
 
+/// Most shapes that are remembered: workloads that grow at the same time.
+const SHAPES: usize = 4;
+
 /// What is known of the nodes. It belongs to one [`Cluster`] and one [`Cache`], and nobody else may take their changes.
 #[derive(Debug, Default)]
 pub struct Memo {
     is_built: bool,
     /// Nodes whose object is known, by name.
     names: Vec<String>,
-    /// The pods that it holds for; none if for a single one.
+    /// What is known for the pod at hand.
+    known: Known,
+    /// What is known for other shapes, the latest last.
+    others: Vec<Known>,
+}
+
+/// What is known for pods of a shape.
+#[derive(Debug, Default)]
+struct Known {
+    /// None if for a single pod.
     shape: Option<Shape>,
     /// What the filters say of each node, where it is known.
     verdicts: Vec<Option<Result<(), Box<Rejection>>>>,
     /// What each score plugin says of each node alone, where the filters let the pod.
     scores: Vec<Vec<i64>>,
+}
+
+impl Known {
+    fn is_of(&self, profile: &Profile, pod: &Pod) -> bool {
+        let shape = self.shape.as_ref();
+        shape.is_some_and(|shape| shape.is_of(profile, pod))
+    }
+
+    /// Knows nothing any more, of so many nodes and score plugins.
+    fn clear(&mut self, nodes: usize, plugins: usize) {
+        self.verdicts.clear();
+        self.verdicts.resize(nodes, None);
+        self.scores.resize_with(plugins, Vec::default);
+        for scores in &mut self.scores {
+            scores.resize(nodes, 0);
+        }
+    }
 }
 
 impl Memo {
@@ -43,38 +72,53 @@ impl Memo {
             self.names.clear();
             let names = cluster.nodes().map(|(node, _)| node.name.clone());
             self.names.extend(names);
-            self.verdicts.clear();
-            self.verdicts.resize(self.names.len(), None);
-            for scores in &mut self.scores {
-                scores.resize(self.names.len(), 0);
+            self.others.clear();
+            let plugins = self.known.scores.len();
+            self.known.clear(self.names.len(), plugins);
+            return;
+        }
+        for known in self.others.iter_mut().chain([&mut self.known]) {
+            if zones.is_everything() {
+                known.verdicts.fill(None);
+                continue;
             }
-        } else if zones.is_everything() {
-            self.verdicts.fill(None);
-        } else {
             for name in nodes.names().chain(zones.names()) {
                 let found = self
                     .names
                     .binary_search_by(|known| known.as_str().cmp(name));
                 if let Ok(index) = found {
-                    self.verdicts[index] = None;
+                    known.verdicts[index] = None;
                 }
             }
         }
     }
 
-    /// Turns to a pod. What is known stays if it holds for that pod, too; `particular` ones are on their own. Whether it stayed.
+    /// Turns to a pod; `particular` ones are on their own. Whether anything may be known already.
     pub fn turn_to(&mut self, profile: &Profile, pod: &Pod, particular: bool) -> bool {
-        let holds = |shape: &Shape| shape.is_of(profile, pod);
-        if !particular && self.shape.as_ref().is_some_and(holds) {
+        if !particular && self.known.is_of(profile, pod) {
             return true;
         }
-        self.shape = (!particular).then(|| Shape::new(profile, pod));
-        self.verdicts.fill(None);
-        self.scores.resize_with(profile.scores.len(), Vec::default);
-        for scores in &mut self.scores {
-            scores.resize(self.names.len(), 0);
+        let remembered = if particular {
+            None
+        } else {
+            let mut others = self.others.iter();
+            others.position(|known| known.is_of(profile, pod))
+        };
+        let next = match remembered {
+            Some(index) => self.others.remove(index),
+            None if self.known.shape.is_none() => std::mem::take(&mut self.known),
+            None if self.others.len() + 1 < SHAPES => Known::default(),
+            None => self.others.remove(0),
+        };
+        let before = std::mem::replace(&mut self.known, next);
+        if before.shape.is_some() {
+            self.others.push(before);
         }
-        false
+        if remembered.is_none() {
+            self.known.shape = (!particular).then(|| Shape::new(profile, pod));
+            self.known.clear(self.names.len(), profile.scores.len());
+        }
+        remembered.is_some()
     }
 
     /// Number of nodes.
@@ -100,7 +144,10 @@ impl Memo {
         examine: impl FnOnce(&NodeInfo<'a>) -> Result<(), Rejection>,
         score: impl Fn(usize, &NodeInfo<'a>) -> i64,
     ) -> bool {
-        if let Some(verdict) = &self.verdicts[index] {
+        let Known {
+            verdicts, scores, ..
+        } = &mut self.known;
+        if let Some(verdict) = &verdicts[index] {
             return verdict.is_ok();
         }
         let Some(info) = look(&self.names[index]) else {
@@ -109,11 +156,11 @@ impl Memo {
         let verdict = examine(&info).map_err(Box::new);
         let feasible = verdict.is_ok();
         if feasible {
-            for (plugin, scores) in self.scores.iter_mut().enumerate() {
+            for (plugin, scores) in scores.iter_mut().enumerate() {
                 scores[index] = score(plugin, &info);
             }
         }
-        self.verdicts[index] = Some(verdict);
+        verdicts[index] = Some(verdict);
         feasible
     }
 
@@ -130,8 +177,8 @@ impl Memo {
             Some((state.node.as_ref()?, state))
         };
         let mut totals = vec![0; feasible.len()];
-        for (known, weighted) in self.scores.iter().zip(&profile.scores) {
-            let alone = feasible.iter().map(|index| known[*index]).collect();
+        for (scores, weighted) in self.known.scores.iter().zip(&profile.scores) {
+            let alone = feasible.iter().map(|index| scores[*index]).collect();
             let nodes = feasible.iter().filter_map(look);
             let scores = weighted.plugin.together(pod, nodes, cluster, alone);
             for (total, score) in totals.iter_mut().zip(scores) {
@@ -143,7 +190,7 @@ impl Memo {
 
     /// Every node that is known to be ruled out, by name.
     pub fn rejections(&self) -> Vec<(String, Rejection)> {
-        let nodes = self.names.iter().zip(&self.verdicts);
+        let nodes = self.names.iter().zip(&self.known.verdicts);
         nodes
             .filter_map(|(name, verdict)| match verdict {
                 Some(Err(rejection)) => Some((name.clone(), (**rejection).clone())),

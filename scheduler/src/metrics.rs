@@ -34,6 +34,32 @@ struct AttemptLabels {
     profile: String,
 }
 
+/// An extension point whose time is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum Point {
+    Filter,
+    PostFilter,
+    Score,
+    Bind,
+}
+
+/// How an extension point ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[expect(missing_docs, reason = "the names are Kubernetes' own")]
+pub enum Status {
+    Success,
+    Unschedulable,
+    Error,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PointLabels {
+    extension_point: Point,
+    status: Status,
+    profile: String,
+}
+
 /// What was written to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -104,6 +130,7 @@ pub struct Metrics {
     attempts: Family<AttemptLabels, Counter>,
     attempt_seconds: Histogram,
     algorithm_seconds: Histogram,
+    point_seconds: Family<PointLabels, Histogram>,
     sli_seconds: Histogram,
     attempts_a_pod: Histogram,
     preemption_attempts: Counter,
@@ -128,6 +155,9 @@ impl Metrics {
             attempts: Family::default(),
             attempt_seconds: seconds(),
             algorithm_seconds: Histogram::new(exponential_buckets(0.000_01, 2.0, 16)),
+            point_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.000_1, 2.0, 12))
+            }),
             sli_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 20)),
             attempts_a_pod: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
             preemption_attempts: Counter::default(),
@@ -158,6 +188,11 @@ impl Metrics {
             "scheduling_algorithm_duration_seconds",
             "Scheduling algorithm latency",
             metrics.algorithm_seconds.clone(),
+        );
+        registry.register(
+            "framework_extension_point_duration_seconds",
+            "Time of all plugins of an extension point; Filter includes what score plugins say of a node alone",
+            metrics.point_seconds.clone(),
         );
         registry.register(
             "pod_scheduling_sli_duration_seconds",
@@ -261,6 +296,18 @@ impl Metrics {
     /// Filtering and scoring took so long.
     pub fn algorithm(&self, took: Duration) {
         self.algorithm_seconds.observe(took.as_secs_f64());
+    }
+
+    /// An extension point took so long.
+    pub fn point(&self, point: Point, status: Status, profile: &str, took: Duration) {
+        let labels = PointLabels {
+            extension_point: point,
+            status,
+            profile: profile.to_owned(),
+        };
+        self.point_seconds
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
     }
 
     /// A pod was bound, so long after it was queued, after so many attempts.
@@ -369,6 +416,7 @@ mod tests {
             1,
             Stats::default(),
         );
+        metrics.point(Point::Bind, Status::Success, "topo", Duration::ZERO);
         metrics.moves(Part::Backoff, Cause::PodGone, 2);
         metrics.moves(Part::Backoff, Cause::PodGone, 1);
         metrics.unschedulable(&[((Plugin::NodeResourcesFit, "topo"), 7)].into());
@@ -386,6 +434,7 @@ mod tests {
             r#"scheduler_pending_pods{queue="active"} 2"#,
             r#"scheduler_queue_incoming_pods_total{queue="backoff",event="AssignedPodDelete"} 3"#,
             r#"scheduler_unschedulable_pods{plugin="NodePorts",profile="topo"} 4"#,
+            r#"scheduler_framework_extension_point_duration_seconds_count{extension_point="Bind",status="Success",profile="topo"} 1"#,
             r#"scheduler_cache_size{type="nodes"} 3"#,
             r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="cpu"} 1"#,
             r#"scheduler_node_rejections_total{plugin="NodeResourceTopologyMatch",resource="device"} 2"#,

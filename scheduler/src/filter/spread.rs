@@ -190,7 +190,8 @@ fn count(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{mk_node, mk_pod};
+    use crate::cluster::GroupKind;
+    use crate::testing::{mk_key, mk_node, mk_pod};
 
     fn mk_spread(pod: Pod, max_skew: i32, min_domains: Option<i32>) -> Pod {
         let mut pod = pod;
@@ -222,7 +223,15 @@ mod tests {
     }
 
     fn allowed(cluster: &Cluster, pod: &Pod) -> Vec<String> {
-        let counts = Counts::new(cluster, pod, &[]);
+        allowed_by(cluster, pod, &[])
+    }
+
+    fn allowed_by(
+        cluster: &Cluster,
+        pod: &Pod,
+        defaults: &[TopologySpreadConstraint],
+    ) -> Vec<String> {
+        let counts = Counts::new(cluster, pod, defaults);
         let nodes = cluster
             .nodes()
             .filter(|(node, _)| counts.filter(node).is_ok());
@@ -263,6 +272,30 @@ mod tests {
         pod.wishes.node_selector = [("kubernetes.io/hostname".to_owned(), "a".to_owned())].into();
         assert_eq!(Counts::new(&cluster, &pod, &[]).0[0].domains.len(), 1);
         assert!(allowed(&cluster, &pod).contains(&"a".to_owned()));
+    }
+
+    #[test]
+    fn hard_defaults_keep_apart_what_belongs_to_one_service_and_has_no_rules_of_its_own() {
+        let mut cluster = mk_cluster();
+        let mut pod = mk_spread(mk_pod("p", ""), 1, None);
+        let mut default = std::mem::take(&mut pod.wishes.spread).remove(0);
+        let selector = default.label_selector.take().expect("selector");
+        let soft = TopologySpreadConstraint {
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            ..default.clone()
+        };
+        let hard = [default];
+        assert_eq!(allowed_by(&cluster, &pod, &hard), ["a", "b"], "no service");
+        let service = mk_key("ns", "web");
+        cluster.apply_group(GroupKind::Service, service, selector);
+        assert_eq!(allowed_by(&cluster, &pod, &hard), ["b"]);
+        assert_eq!(
+            allowed_by(&cluster, &pod, &[soft]),
+            ["a", "b"],
+            "only scored"
+        );
+        let looser = mk_spread(pod, 2, None);
+        assert_eq!(allowed_by(&cluster, &looser, &hard), ["a", "b"], "its own");
     }
 
     #[test]

@@ -232,7 +232,7 @@ proptest! {
             let pod = mk_shaped(&pod.to_string(), shape);
             cluster.apply_pod(pod.clone());
             let mut ask = |memo: &mut Memo| {
-                attempt(&profile, (&mut cluster, &mut cache), memo, &pod, turn)
+                attempt(&profile, (&mut cluster, &mut cache), memo, &pod, turn).outcome
             };
             let kept = ask(&mut memo);
             prop_assert_eq!(&kept, &ask(&mut Memo::default()), "step {}", turn);

@@ -172,6 +172,7 @@ impl Place {
             &Pod::read(pod.clone()).unwrap(),
             0,
         )
+        .outcome
     }
 
     /// The kubelet gets the pod.
