@@ -325,6 +325,7 @@ mod tests {
             pod,
             0,
         )
+        .outcome
     }
 
     #[test]

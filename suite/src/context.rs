@@ -244,6 +244,12 @@ impl Context {
         label_node(&self.recorder, &self.client(), node, key, value).await
     }
 
+    /// Takes a label of a node away that [`Context::label_node`] set.
+    pub async fn unlabel_node(&self, node: &str, key: &str) -> Result<(), Stop> {
+        self.patch_node(node, &json!({"metadata": {"labels": {key: null}}}))
+            .await
+    }
+
     /// Takes a node out of use; it is back at the end.
     pub async fn cordon_node(&self, node: &str) -> Result<(), Stop> {
         self.recorder.plan(

@@ -1,6 +1,7 @@
 //! The scenarios of the catalogue, one module an area, ids and labels as there (scenarios-serial.md 8 and 9).
 
 mod byres;
+mod cache;
 mod config;
 mod fault;
 mod fundamentals;
@@ -8,13 +9,14 @@ mod hostlevel;
 mod install;
 mod introspection;
 mod netpol;
-mod openshift;
+mod nodelabel;
 mod preempt;
 mod resacct;
 mod rte;
 mod rtetols;
 mod sched;
 mod schedrst;
+mod stall;
 mod taint;
 mod tls;
 mod tmpol;
@@ -31,6 +33,7 @@ pub fn all() -> Vec<Scenario> {
     all.extend(byres::scenarios());
     all.extend(hostlevel::scenarios());
     all.extend(taint::scenarios());
+    all.extend(nodelabel::scenarios());
     all.extend(unsched::scenarios());
     all.extend(resacct::scenarios());
     all.extend(fundamentals::scenarios());
@@ -42,7 +45,8 @@ pub fn all() -> Vec<Scenario> {
     all.extend(schedrst::scenarios());
     all.extend(preempt::scenarios());
     all.extend(fault::scenarios());
-    all.extend(openshift::scenarios());
+    all.extend(cache::scenarios());
+    all.extend(stall::scenarios());
     all.extend(tls::scenarios());
     all.extend(install::scenarios());
     all

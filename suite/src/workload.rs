@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
-    Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements, Toleration,
+    Container, NodeAffinity, Pod, PodSpec, PodTemplateSpec, ResourceRequirements, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
@@ -51,6 +51,8 @@ impl Asks {
 pub struct PodPlan {
     name: String,
     containers: Vec<(String, Asks)>,
+    /// How long the program of each container sleeps; those without one never end.
+    sleeps: Vec<String>,
     init_containers: Vec<Asks>,
     labels: BTreeMap<String, String>,
     spec: PodSpec,
@@ -74,6 +76,7 @@ impl PodPlan {
         Self {
             name: name.to_owned(),
             containers,
+            sleeps: Vec::new(),
             init_containers: Vec::new(),
             labels: BTreeMap::new(),
             spec,
@@ -84,6 +87,20 @@ impl PodPlan {
     #[must_use]
     pub fn with_init_containers(mut self, containers: impl IntoIterator<Item = Asks>) -> Self {
         self.init_containers = containers.into_iter().collect();
+        self
+    }
+
+    /// Containers, in their order, whose programs end after so long, in the words of `sleep`: `1s`, `42d`.
+    #[must_use]
+    pub fn sleeping(mut self, sleeps: &[&str]) -> Self {
+        self.sleeps = sleeps.iter().map(|&time| time.to_owned()).collect();
+        self
+    }
+
+    /// What ended stays so.
+    #[must_use]
+    pub fn never_restarted(mut self) -> Self {
+        self.spec.restart_policy = Some("Never".to_owned());
         self
     }
 
@@ -101,6 +118,14 @@ impl PodPlan {
             .node_selector
             .get_or_insert_default()
             .insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// With rules about nodes, hard or soft.
+    #[must_use]
+    pub fn with_node_affinity(mut self, affinity: NodeAffinity) -> Self {
+        let all = self.spec.affinity.get_or_insert_default();
+        all.node_affinity = Some(affinity);
         self
     }
 
@@ -243,7 +268,11 @@ impl PodPlan {
         let containers = self
             .containers
             .iter()
-            .map(|(name, asks)| container(name.clone(), &["/pause"], asks))
+            .enumerate()
+            .map(|(index, (name, asks))| match self.sleeps.get(index) {
+                Some(time) => container(name.clone(), &["/bin/sleep", time], asks),
+                None => container(name.clone(), &["/pause"], asks),
+            })
             .collect();
         let init: Vec<_> = self
             .init_containers

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::arena::Fit;
+use crate::arena::{Arena, Fit};
 use crate::context::Context;
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Need, Scenario, Stop, body};
@@ -25,11 +25,11 @@ struct Row {
     text: &'static str,
 }
 
-fn guaranteed() -> Asks {
+pub(super) fn guaranteed() -> Asks {
     Asks::Limits(Resources::literal("2c 64Mi"))
 }
 
-fn burstable() -> Asks {
+pub(super) fn burstable() -> Asks {
     Asks::Requests(Resources::literal("2c 64Mi"))
 }
 
@@ -137,6 +137,17 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         )
         .await?;
     ctx.step("the cluster is settled", ctx.settle()).await?;
+    burst(ctx, &arena, "testpod", row.ask, row.one_node).await
+}
+
+/// So many small pods at once that they need the room of several zones; all run within the time that the cache has to follow.
+pub(super) async fn burst(
+    ctx: &Context,
+    arena: &Arena,
+    name: &str,
+    ask: fn() -> Asks,
+    one_node: bool,
+) -> Result<(), Stop> {
     let zone_cpus = arena
         .target()
         .zones
@@ -144,8 +155,8 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         .map(|zone| zone.allocatable().units(CPU))
         .max()
         .unwrap_or_default();
-    let count = count(zone_cpus, arena.nodes().len(), row.one_node);
-    let names: Vec<String> = (0..count).map(|index| format!("testpod-{index}")).collect();
+    let count = count(zone_cpus, arena.nodes().len(), one_node);
+    let names: Vec<String> = (0..count).map(|index| format!("{name}-{index}")).collect();
     let limit = ctx.facts().cache_resync.unwrap_or_default() * PERIODS;
     let pods = ctx
         .step(
@@ -155,9 +166,8 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
             ),
             async {
                 for name in &names {
-                    let mut plan =
-                        arena.confine(PodPlan::new(name, ctx.scheduler(), [(row.ask)()]));
-                    if row.one_node {
+                    let mut plan = arena.confine(PodPlan::new(name, ctx.scheduler(), [ask()]));
+                    if one_node {
                         plan = plan.on_nodes_with(api::labels::HOSTNAME, &arena.target().node);
                     }
                     ctx.create(plan.pod()).await?;
@@ -166,18 +176,18 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
             },
         )
         .await?;
-    ctx.step(
-        "the scheduler under test placed each of them",
-        all_scheduled(ctx, &pods),
-    )
-    .await
+    all_scheduled(ctx, &pods).await
 }
 
-async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
-    for pod in pods {
-        ctx.scheduled_by_us(pod).await?;
-    }
-    Ok(())
+/// The scheduler under test placed each of these pods.
+pub(super) async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
+    ctx.step("the scheduler under test placed each of them", async {
+        for pod in pods {
+            ctx.scheduled_by_us(pod).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[cfg(test)]

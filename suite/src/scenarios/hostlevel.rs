@@ -1,6 +1,7 @@
 //! Resources that no NUMA zone has (scenarios-serial.md 8.9).
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
 
 use crate::arena::Fit;
 use crate::context::Context;
@@ -108,7 +109,142 @@ static ROWS: &[Row] = &[
     },
 ];
 
+const PENDING: &str = "[serial][hostlevel] numaresources host-level resources [unsched] a pod with multi containers should be \
+    pending due to unavailable host-level resources";
+
+/// A pod that the scratch space of no node is enough for.
+struct PendingRow {
+    id: &'static str,
+    test_id: u32,
+    labels: &'static str,
+    qos: Qos,
+    containers: &'static str,
+    device: bool,
+}
+
+static PENDING_ROWS: &[PendingRow] = &[
+    PendingRow {
+        id: "hostlevel/pend-gu",
+        test_id: 74253,
+        labels: "tier2 qos:gu unsched",
+        qos: Qos::Guaranteed,
+        containers: "2c 16Mi eph=256Mi; 1500m 16Mi eph=128Mi",
+        device: false,
+    },
+    PendingRow {
+        id: "hostlevel/pend-bu",
+        test_id: 74254,
+        labels: "tier2 qos:bu unsched",
+        qos: Qos::Burstable,
+        containers: "2500m eph=256Mi; 2c 64Mi eph=16Mi",
+        device: false,
+    },
+    PendingRow {
+        id: "hostlevel/pend-be",
+        test_id: 74255,
+        labels: "tier3 qos:be unsched",
+        qos: Qos::BestEffort,
+        containers: "eph=256Mi; eph=32Mi; d1=2",
+        device: true,
+    },
+];
+
 pub(super) fn scenarios() -> Vec<Scenario> {
+    let mut scenarios = placed();
+    scenarios.extend(PENDING_ROWS.iter().map(|row| {
+        let nodes = Need::Nodes {
+            count: 1,
+            scope: None,
+        };
+        let device = row.device.then_some(Need::Device("d1"));
+        Scenario {
+            id: row.id,
+            test_id: Some(row.test_id),
+            title: title(PENDING, Some(row.test_id), "", MULTI),
+            labels: labels(
+                &[
+                    "hostlevel",
+                    "feature:hostlevel",
+                    "failalign",
+                    "feature:unsched",
+                ],
+                row.labels,
+            ),
+            needs: [nodes].into_iter().chain(device).collect(),
+            body: body(move |ctx| Box::pin(pending(ctx, row))),
+        }
+    }));
+    scenarios
+}
+
+async fn pending(ctx: &Context, row: &PendingRow) -> Result<(), Stop> {
+    const SCRATCH: &str = "ephemeral-storage";
+    let devices = &ctx.facts().devices;
+    let containers: Vec<Resources> = lists(row.containers)
+        .iter()
+        .map(|list| list.with_devices(devices))
+        .collect();
+    let arena = ctx
+        .step(
+            "nodes with two zones are there",
+            ctx.arena(None, 1, &Fit::Anything),
+        )
+        .await?;
+    ctx.step("the cluster is settled", ctx.settle()).await?;
+    let wanted = Resources::sum(&containers).units(SCRATCH);
+    let title = "all but a little less scratch space than the pod wants is taken on each node";
+    ctx.step(title, async {
+        let mut names = Vec::new();
+        for topology in arena.nodes() {
+            let node = Api::<Node>::all(ctx.client()).get(&topology.node).await?;
+            let allocatable = node.status.and_then(|status| status.allocatable);
+            let allocatable = Resources::from_quantities(&allocatable.unwrap_or_default())
+                .map_err(|error| Stop::fail(format!("{}: {error}", topology.node)))?;
+            let mut take = Resources::new();
+            let left = wanted - (1 << 20);
+            take.set(SCRATCH, (allocatable.units(SCRATCH) - left) * 1000);
+            let name = format!("padpod-{}", topology.node);
+            let plan = PodPlan::new(&name, "", [Asks::Limits(take)]).bound_to(&topology.node);
+            ctx.create(plan.pod()).await?;
+            names.push(name);
+        }
+        ctx.pods_running(&names).await.map(drop)
+    })
+    .await?;
+    let asks = |list| match row.qos {
+        Qos::Burstable => Asks::Requests(list),
+        Qos::Guaranteed | Qos::BestEffort => Asks::Limits(list),
+    };
+    let plan = arena.confine(PodPlan::new(
+        "testpod",
+        ctx.scheduler(),
+        containers.into_iter().map(asks),
+    ));
+    let reason = format!("{} Insufficient ephemeral-storage", arena.nodes().len());
+    ctx.step(format!("the pod stays pending: {reason}"), async {
+        ctx.create(plan.pod()).await?;
+        ctx.stay_pending(&[plan.name().to_owned()], &reason).await
+    })
+    .await?;
+    let pod = ctx.pod(plan.name()).await?;
+    ctx.step(format!("the pod is {}", row.qos.as_str()), async {
+        has_class(&pod, row.qos)
+    })
+    .await
+}
+
+fn has_class(pod: &Pod, qos: Qos) -> Result<(), Stop> {
+    let status = pod.status.as_ref();
+    let seen = status.and_then(|status| status.qos_class.clone());
+    let seen = seen.unwrap_or_default();
+    if seen == qos.as_str() {
+        Ok(())
+    } else {
+        Err(Stop::mismatch("wrong class of the pod", qos.as_str(), seen))
+    }
+}
+
+fn placed() -> Vec<Scenario> {
     ROWS.iter()
         .map(|row| Scenario {
             id: row.id,
@@ -151,20 +287,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
         .await?
         .remove(0);
     ctx.step(format!("the pod is {}", row.qos.as_str()), async {
-        let seen = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.qos_class.clone())
-            .unwrap_or_default();
-        if seen == row.qos.as_str() {
-            Ok(())
-        } else {
-            Err(Stop::mismatch(
-                "wrong class of the pod",
-                row.qos.as_str(),
-                seen,
-            ))
-        }
+        has_class(&pod, row.qos)
     })
     .await?;
     ctx.step(

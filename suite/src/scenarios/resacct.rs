@@ -1,6 +1,7 @@
 //! What is accounted, and what is not (scenarios-serial.md 8.8).
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 
 use crate::arena::{Arena, Fit};
 use crate::context::Context;
@@ -48,6 +49,34 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "tier1",
             "should properly schedule a burstable pod with no changes in NRTs",
             body(|ctx| Box::pin(not_accounted(ctx, true))),
+        ),
+        scenario(
+            "resacct/burstable-dp",
+            47618,
+            "tier2",
+            "should properly schedule deployment with burstable pod with no changes in NRTs",
+            body(|ctx| Box::pin(burstable_deployment(ctx))),
+        ),
+        scenario(
+            "resacct/burstable-mixed",
+            85768,
+            "tier2",
+            "should properly schedule a burstable pod when one of the containers is asking for requests=limits, with no changes in NRTs",
+            body(|ctx| Box::pin(burstable_mixed(ctx))),
+        ),
+        scenario(
+            "resacct/burstable-then-guaranteed",
+            47620,
+            "tier2",
+            "should properly schedule a burstable pod with no changes in NRTs followed by a guaranteed pod that stays pending till burstable pod is deleted",
+            body(|ctx| Box::pin(burstable_then_guaranteed(ctx))),
+        ),
+        scenario(
+            "resacct/burstable-ds",
+            49071,
+            "tier2",
+            "should properly schedule daemonset with burstable pod with no changes in NRTs",
+            body(|ctx| Box::pin(burstable_daemon_set(ctx))),
         ),
     ]
 }
@@ -152,71 +181,224 @@ async fn hold_zones(
     Ok(last)
 }
 
+/// A node with room, for pods that no zone accounts for, and all others full.
+struct Ground {
+    arena: Arena,
+    scope: Scope,
+    /// Base load of the target.
+    base: Resources,
+    /// The zones of every node.
+    reference: Vec<NodeTopology>,
+}
+
+impl Ground {
+    async fn new(ctx: &Context) -> Result<Self, Stop> {
+        let title = "two nodes with two zones are there";
+        let (arena, scope) = one_scope(ctx, title, &Fit::Anything).await?;
+        let base = ctx.base_load(&arena.target().node).await?.core();
+        let reference = ctx
+            .step("all nodes but the target are full", async {
+                let nothing = Resources::literal("0c 0Gi");
+                let mut pads = Vec::new();
+                for node in arena.others() {
+                    pads.extend(
+                        ctx.pad(node, &[nothing.clone(), nothing.clone()], "full")
+                            .await?,
+                    );
+                }
+                ctx.padded(&pads).await
+            })
+            .await?;
+        Ok(Self {
+            arena,
+            scope,
+            base,
+            reference,
+        })
+    }
+
+    fn target(&self) -> &str {
+        &self.arena.target().node
+    }
+
+    /// CPU and memory that the whole target has left.
+    fn all(&self) -> Resources {
+        let core = |name: &str, _| name == CPU || name == MEMORY;
+        self.arena
+            .target()
+            .available()
+            .filtered(core)
+            .minus(&self.base)
+    }
+
+    /// CPU and memory that a zone of the target has left.
+    fn zone(&self, index: usize) -> Resources {
+        let core = |name: &str, _| name == CPU || name == MEMORY;
+        let zone = self.arena.target().zones.get(index);
+        zone.map_or_else(Resources::new, |zone| zone.available().filtered(core))
+    }
+
+    fn plan(&self, ctx: &Context, name: &str, asks: impl IntoIterator<Item = Asks>) -> PodPlan {
+        self.arena
+            .confine(PodPlan::new(name, ctx.scheduler(), asks))
+    }
+
+    async fn placed(&self, ctx: &Context, pod: &Pod, on_target: bool) -> Result<(), Stop> {
+        if on_target {
+            ctx.step("the pod is on the target", async {
+                ctx.on_node(pod, self.target())
+            })
+            .await?;
+        }
+        ctx.step(
+            "the scheduler under test placed it",
+            ctx.scheduled_by_us(pod),
+        )
+        .await
+    }
+
+    async fn unchanged(&self, ctx: &Context, node: &str) -> Result<(), Stop> {
+        ctx.step(
+            "the exporter has seen the pod and no zone of any node changed",
+            async {
+                let mut nodes = self.reference.iter();
+                let Some(node) = nodes.find(|topology| topology.node == node) else {
+                    return Err(Stop::fail(format!("node {node} has no NRT")));
+                };
+                let nodes = ctx.barrier(node).await?;
+                match difference(&self.reference, &nodes) {
+                    None => Ok(()),
+                    Some(seen) => Err(Stop::mismatch("an NRT changed", "no change", seen)),
+                }
+            },
+        )
+        .await
+    }
+}
+
 /// A pod that is not Guaranteed runs on the target, whose zones do not change.
 async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), Stop> {
-    let (arena, _) = one_scope(ctx, "two nodes with two zones are there", &Fit::Anything).await?;
-    let target = arena.target().clone();
-    let base = ctx.base_load(&target.node).await?.core();
-    let request = target
-        .available()
-        .filtered(|name, _| name == CPU || name == MEMORY)
-        .minus(&base);
-    let reference = ctx
-        .step("all nodes but the target are full", async {
-            let nothing = Resources::literal("0c 0Gi");
-            let mut pads = Vec::new();
-            for node in arena.others() {
-                pads.extend(
-                    ctx.pad(node, &[nothing.clone(), nothing.clone()], "full")
-                        .await?,
-                );
-            }
-            ctx.padded(&pads).await
+    let ground = Ground::new(ctx).await?;
+    let request = ground.all();
+    let (asks, title) = if burstable {
+        let title = format!("a pod that requests {request} runs");
+        (Asks::Requests(request), title)
+    } else {
+        (Asks::Nothing, "a best-effort pod runs".to_owned())
+    };
+    let pod = run_pod(ctx, title, &ground.plan(ctx, "testpod", [asks])).await?;
+    ground.placed(ctx, &pod, burstable).await?;
+    let node = crate::checks::node_of(&pod).unwrap_or_default();
+    ground.unchanged(ctx, node).await
+}
+
+async fn run_pod(ctx: &Context, title: String, plan: &PodPlan) -> Result<Pod, Stop> {
+    let pods = ctx.step(title, async {
+        ctx.create(plan.pod()).await?;
+        ctx.pods_running(&[plan.name().to_owned()]).await
+    });
+    Ok(pods.await?.remove(0))
+}
+
+async fn burstable_deployment(ctx: &Context) -> Result<(), Stop> {
+    let ground = Ground::new(ctx).await?;
+    let plan = ground.plan(ctx, "test-dp", [Asks::Requests(ground.all())]);
+    let title = format!(
+        "a deployment of a pod that requests {} is complete",
+        ground.all()
+    );
+    let pods = ctx
+        .step(title, async {
+            ctx.create(plan.deployment(1)).await?;
+            ctx.deployment_complete(plan.name(), &plan.selector_labels())
+                .await
         })
         .await?;
-    let asks = if burstable {
-        Asks::Requests(request.clone())
-    } else {
-        Asks::Nothing
-    };
-    let plan = arena.confine(PodPlan::new("testpod", ctx.scheduler(), [asks]));
-    let title = if burstable {
-        format!("a pod that requests {request} runs")
-    } else {
-        "a best-effort pod runs".to_owned()
-    };
-    let pod = ctx
+    for pod in &pods {
+        ground.placed(ctx, pod, true).await?;
+    }
+    ground.unchanged(ctx, ground.target()).await
+}
+
+async fn burstable_daemon_set(ctx: &Context) -> Result<(), Stop> {
+    let ground = Ground::new(ctx).await?;
+    let plan = ground
+        .plan(ctx, "test-ds", [Asks::Requests(ground.all())])
+        .on_nodes_with(api::labels::HOSTNAME, ground.target());
+    let title = format!(
+        "a daemon set for the target, whose pod requests {}, runs",
+        ground.all()
+    );
+    let pods = ctx
         .step(title, async {
-            ctx.create(plan.pod()).await?;
-            ctx.pods_running(&[plan.name().to_owned()]).await
+            ctx.create(plan.daemon_set()).await?;
+            ctx.daemon_set_desired(plan.name(), 1).await?;
+            let pods = ctx.pods_created(&plan.selector_labels(), 1).await?;
+            let names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
+            ctx.pods_running(&names).await
+        })
+        .await?;
+    for pod in &pods {
+        ground.placed(ctx, pod, true).await?;
+    }
+    ground.unchanged(ctx, ground.target()).await
+}
+
+/// A container with limits that a zone could hold beside one that only requests: the pod as a whole is Burstable.
+async fn burstable_mixed(ctx: &Context) -> Result<(), Stop> {
+    let ground = Ground::new(ctx).await?;
+    let limits = ground.zone(0).minus(&ground.base);
+    let requests = match ground.scope {
+        Scope::Container => ground.zone(1).minus(&ground.base),
+        Scope::Pod => Resources::literal("5Mi"),
+    };
+    let title =
+        format!("a pod whose containers have limits of {limits} and request {requests} runs");
+    let asks = [Asks::Limits(limits), Asks::Requests(requests)];
+    let pod = run_pod(ctx, title, &ground.plan(ctx, "testpod", asks)).await?;
+    ground.placed(ctx, &pod, true).await?;
+    ground.unchanged(ctx, ground.target()).await
+}
+
+/// A Burstable pod takes the room of a Guaranteed one although no zone says so.
+async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), Stop> {
+    let ground = Ground::new(ctx).await?;
+    let first = ground.plan(ctx, "testpod-first-bu", [Asks::Requests(ground.all())]);
+    let title = format!("a pod that requests {} runs", ground.all());
+    let pod = run_pod(ctx, title, &first).await?;
+    ground.placed(ctx, &pod, true).await?;
+    ground.unchanged(ctx, ground.target()).await?;
+    let whole = ground.zone(0);
+    let second = ground.plan(ctx, "testpod-second-gu", [Asks::Limits(whole.clone())]);
+    ctx.step(
+        format!("a pod with limits of {whole} stays pending"),
+        async {
+            ctx.create(second.pod()).await?;
+            ctx.stay_pending(&[second.name().to_owned()], "Insufficient")
+                .await
+        },
+    )
+    .await?;
+    ground.unchanged(ctx, ground.target()).await?;
+    let running = ctx
+        .step("it runs when the other one is deleted", async {
+            ctx.delete::<Pod>(first.name()).await?;
+            ctx.pods_running(&[second.name().to_owned()]).await
         })
         .await?
         .remove(0);
-    if burstable {
-        ctx.step("the pod is on the target", async {
-            ctx.on_node(&pod, &target.node)
-        })
-        .await?;
-    }
+    ground.placed(ctx, &running, true).await?;
+    let before = ground.arena.target();
     ctx.step(
-        "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        format!("the target accounts for {whole}"),
+        ctx.accounted(before, &whole, true, ground.scope),
     )
     .await?;
-    ctx.step(
-        "the exporter has seen the pod and no zone of any node changed",
-        async {
-            let node = crate::checks::node_of(&pod).unwrap_or_default().to_owned();
-            let Some(node) = reference.iter().find(|topology| topology.node == node) else {
-                return Err(Stop::fail(format!("node {node} has no NRT")));
-            };
-            let nodes = ctx.barrier(node).await?;
-            match difference(&reference, &nodes) {
-                None => Ok(()),
-                Some(seen) => Err(Stop::mismatch("an NRT changed", "no change", seen)),
-            }
-        },
-    )
+    ctx.step("after its deletion the zones are as before", async {
+        ctx.delete::<Pod>(second.name()).await?;
+        ctx.settle().await?;
+        ctx.restored(before).await
+    })
     .await
 }
 

@@ -1,13 +1,16 @@
 //! Workloads that fit nodes but no zone (scenarios-serial.md 8.10).
 
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
 
 use crate::arena::{Arena, Fit};
-use crate::checks::node_of;
+use crate::checks::{describe, node_of, phase};
 use crate::context::Context;
 use crate::observed::NodeTopology;
+use crate::recorder::Look;
 use crate::resources::Resources;
 use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
 use crate::scenarios::{labels, title};
@@ -65,6 +68,54 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "tier2 unsched failalign",
             "a daemonset with a guaranteed pod resources available on one node/one single numa zone but not in any other node",
             body(|ctx| Box::pin(daemon_set_one_node_fits(ctx))),
+        ),
+        scenario(
+            "unsched/dp-default-sched-tae",
+            47619,
+            "tier3 unsched default-scheduler",
+            "a deployment with a guaranteed pod resources available on one node but not on a single numa; scheduled by default scheduler",
+            body(|ctx| Box::pin(refused_of_the_default_scheduler(ctx))),
+        ),
+        Scenario {
+            needs: vec![Need::Nodes {
+                count: 1,
+                scope: Some(Scope::Pod),
+            }],
+            ..scenario(
+                "unsched/two-cnt-pod-scope",
+                47616,
+                "tier2 tmscope:pod failalign",
+                "pod with two containers each on one numa zone can NOT be scheduled",
+                body(|ctx| Box::pin(two_containers_of_one_pod(ctx))),
+            )
+        },
+        scenario(
+            "unsched/dp-partially-fits",
+            47615,
+            "tier2 unsched",
+            "a deployment with multiple guaranteed pods resources that doesn't fit at the NUMA level",
+            body(|ctx| Box::pin(deployment_partially_fits(ctx))),
+        ),
+        scenario(
+            "unsched/allocatable-pod",
+            47614,
+            "tier3 unsched pod",
+            "workload requests guaranteed pod resources available on one node but not on a single numa",
+            body(|ctx| Box::pin(allocatable(ctx, Kind::Pod))),
+        ),
+        scenario(
+            "unsched/allocatable-dp",
+            47614,
+            "tier3 unsched deployment",
+            "a deployment with a guaranteed pod resources available on one node but not on a single numa",
+            body(|ctx| Box::pin(allocatable(ctx, Kind::Deployment))),
+        ),
+        scenario(
+            "unsched/allocatable-ds",
+            47614,
+            "tier3 unsched daemonset",
+            "a daemonset with a guaranteed pod resources available on one node but not on a single numa",
+            body(|ctx| Box::pin(allocatable(ctx, Kind::DaemonSet))),
         ),
     ]
 }
@@ -249,4 +300,221 @@ fn pod_for(pods: &[Pod], node: &str) -> Result<String, Stop> {
 async fn all_pending(ctx: &Context, pods: &[Pod], scope: Scope) -> Result<(), Stop> {
     let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
     ctx.stay_pending(&names, scope.alignment_failure()).await
+}
+
+/// What a scheduler that does not look at zones is good for here.
+async fn refused_of_the_default_scheduler(ctx: &Context) -> Result<(), Stop> {
+    const REASON: &str = "TopologyAffinityError";
+    let (arena, _) = arena(ctx, 2).await?;
+    pad_all(ctx, &arena).await?;
+    let asks = Asks::Limits(Resources::literal(REQUEST));
+    let plan = arena.confine(PodPlan::new("test-dp", "default-scheduler", [asks]));
+    let title = format!("a kubelet refuses a pod of the deployment: {REASON}");
+    ctx.step(title, async {
+        ctx.create(plan.deployment(1)).await?;
+        let limit = ctx.deadlines().running;
+        let what = format!("a pod failed with {REASON}");
+        let failed = ctx.until(&what, limit, async || {
+            let pods = ctx.pods_with(&plan.selector_labels()).await?;
+            let reason = |pod: &Pod| pod.status.as_ref().and_then(|status| status.reason.clone());
+            let mut reasons = pods.iter().filter_map(reason);
+            Ok(if reasons.any(|reason| reason == REASON) {
+                Look::Ready(())
+            } else {
+                let seen: Vec<_> = pods.iter().map(describe).collect();
+                Look::NotYet(seen.join(", "))
+            })
+        });
+        failed.await?;
+        // otherwise one pod after the other is made and refused
+        ctx.delete::<Deployment>(plan.name()).await
+    })
+    .await
+}
+
+async fn two_containers_of_one_pod(ctx: &Context) -> Result<(), Stop> {
+    let free = Resources::literal("6c 6Gi");
+    let title = format!("a node of scope pod has a zone with {free}");
+    let fit = Fit::Zone(free.clone());
+    let arena = ctx
+        .step(title, ctx.arena(Some(Scope::Pod), 1, &fit))
+        .await?;
+    let title = format!("the target has {free} left in each zone, all other nodes nothing");
+    let padded = ctx
+        .step(title, async {
+            let nothing = Resources::literal("0c 0Gi");
+            let mut pads = ctx
+                .pad(arena.target(), &[free.clone(), free.clone()], "target")
+                .await?;
+            for node in arena.others() {
+                pads.extend(
+                    ctx.pad(node, &[nothing.clone(), nothing.clone()], "full")
+                        .await?,
+                );
+            }
+            ctx.padded(&pads).await
+        })
+        .await?;
+    let Some(before) = padded.iter().find(|node| node.node == arena.target().node) else {
+        return Err(Stop::fail(format!(
+            "the NRT of {} is gone",
+            arena.target().node
+        )));
+    };
+    let asks = ["4c 4Gi", "5c 5Gi"].map(|list| Asks::Limits(Resources::literal(list)));
+    let plan = arena.confine(PodPlan::new("testpod", ctx.scheduler(), asks));
+    let reason = Scope::Pod.alignment_failure();
+    ctx.step(format!("the pod stays pending: {reason}"), async {
+        ctx.create(plan.pod()).await?;
+        ctx.stay_pending(&[plan.name().to_owned()], reason).await
+    })
+    .await?;
+    ctx.step(
+        "the zones of the target are as before",
+        ctx.restored(before),
+    )
+    .await
+}
+
+/// One pod a zone fits, and one pod more is wanted than there are zones.
+async fn deployment_partially_fits(ctx: &Context) -> Result<(), Stop> {
+    let [free, fits, too_large] = ["7c 7Gi", "5c 5Gi", "11c 11Gi"].map(Resources::literal);
+    let (arena, scope) = arena(ctx, 2).await?;
+    let padded = ctx
+        .step(format!("all nodes are padded to {free} a zone"), async {
+            let mut pads = Vec::new();
+            for node in arena.nodes() {
+                pads.extend(ctx.pad(node, &[free.clone(), free.clone()], "all").await?);
+            }
+            ctx.padded(&pads).await
+        })
+        .await?;
+    let zones = 2 * arena.nodes().len();
+    let replicas = i32::try_from(zones + 1).unwrap_or(i32::MAX);
+    let plan = |request: &Resources| {
+        let asks = Asks::Limits(request.clone());
+        arena.confine(PodPlan::new("test-dp-47615", ctx.scheduler(), [asks]))
+    };
+    let large = plan(&too_large);
+    let labels = large.selector_labels();
+    let title = format!("all of {replicas} pods with {too_large} stay pending");
+    ctx.step(title, async {
+        ctx.create(large.deployment(replicas)).await?;
+        let pods = ctx.pods_created(&labels, zones + 1).await?;
+        all_pending(ctx, &pods, scope).await
+    })
+    .await?;
+    ctx.step("no zone of any node changed", async {
+        for before in arena_of(&padded, &arena) {
+            ctx.restored(before).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    let deployments = ctx.api::<Deployment>();
+    let patch = async |patch: Value| -> Result<(), Stop> {
+        let params = PatchParams::default();
+        deployments
+            .patch(large.name(), &params, &Patch::Merge(&patch))
+            .await?;
+        Ok(())
+    };
+    let title = format!("with {fits} a pod runs in each zone, and one stays pending");
+    ctx.step(title, async {
+        patch(json!({"spec": {"replicas": 0}})).await?;
+        ctx.pods_created(&labels, 0).await?;
+        ctx.settle().await?;
+        let wanted = plan(&fits).deployment(replicas);
+        let template = wanted.spec.map(|spec| spec.template);
+        patch(json!({"spec": {"replicas": replicas, "template": template}})).await?;
+        let what = format!("{zones} of {replicas} pods run");
+        let limit = ctx.deadlines().running;
+        let left = ctx.until(&what, limit, async || {
+            let pods = ctx.pods_with(&labels).await?;
+            let (running, left): (Vec<_>, Vec<_>) =
+                pods.into_iter().partition(|pod| phase(pod) == "Running");
+            Ok(if running.len() == zones && left.len() == 1 {
+                Look::Ready(left)
+            } else {
+                let seen: Vec<_> = left.iter().map(describe).collect();
+                Look::NotYet(format!("{} run; {}", running.len(), seen.join(", ")))
+            })
+        });
+        let left = left.await?;
+        ctx.settle().await?;
+        all_pending(ctx, &left, scope).await
+    })
+    .await?;
+    let both = fits.plus(&fits);
+    ctx.step(
+        format!("the zones of each node account for {both}"),
+        async {
+            for before in arena_of(&padded, &arena) {
+                ctx.accounted(before, &both, true, Scope::Container).await?;
+            }
+            Ok(())
+        },
+    )
+    .await
+}
+
+/// The nodes of the arena among these.
+fn arena_of<'a>(
+    nodes: &'a [NodeTopology],
+    arena: &'a Arena,
+) -> impl Iterator<Item = &'a NodeTopology> {
+    let names = arena.names();
+    nodes.iter().filter(move |node| names.contains(&node.node))
+}
+
+/// What makes the pod.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pod,
+    Deployment,
+    DaemonSet,
+}
+
+/// All that the zones of a node may give, for one pod.
+async fn allocatable(ctx: &Context, kind: Kind) -> Result<(), Stop> {
+    let (arena, _) = arena(ctx, 2).await?;
+    let zones = arena.target().zones.iter();
+    let all: Vec<Resources> = zones.map(|zone| zone.allocatable().core()).collect();
+    let request = Resources::sum(&all);
+    ctx.step("all nodes but the target are full", async {
+        let nothing = Resources::literal("0c 0Gi");
+        let mut pads = Vec::new();
+        for node in arena.others() {
+            pads.extend(
+                ctx.pad(node, &[nothing.clone(), nothing.clone()], "full")
+                    .await?,
+            );
+        }
+        ctx.padded(&pads).await
+    })
+    .await?;
+    let plan = arena.confine(PodPlan::new(
+        "testpod",
+        ctx.scheduler(),
+        [Asks::Limits(request.clone())],
+    ));
+    ctx.step(format!("pods with {request} stay pending"), async {
+        let names = match kind {
+            Kind::Pod => {
+                ctx.create(plan.pod()).await?;
+                vec![plan.name().to_owned()]
+            }
+            Kind::Deployment => {
+                ctx.create(plan.deployment(1)).await?;
+                let pods = ctx.pods_created(&plan.selector_labels(), 1).await?;
+                pods.iter().map(ResourceExt::name_any).collect()
+            }
+            Kind::DaemonSet => {
+                let pods = create_daemon_set(ctx, &arena, &plan).await?;
+                pods.iter().map(ResourceExt::name_any).collect()
+            }
+        };
+        ctx.stay_pending(&names, "Insufficient|cannot align").await
+    })
+    .await
 }

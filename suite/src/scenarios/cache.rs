@@ -1,0 +1,370 @@
+//! Pods that fit get in although the cache charges more than they take until an NRT tells, and pods that do not fit stay out
+//! (scenarios-serial.md 9.1).
+//!
+//! The catalogue counts for two nodes; here every number grows with the nodes, so that each zone is asked for as much.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::arena::{Arena, Fit};
+use crate::checks::{node_of, phase};
+use crate::context::Context;
+use crate::recorder::Look;
+use crate::resources::{CPU, Resources};
+use crate::scenario::{Body, Need, Scenario, Stop, body};
+use crate::scenarios::fundamentals::all_scheduled;
+use crate::scenarios::{labels, title};
+use crate::workload::{Asks, PodPlan};
+
+const CONTEXT: &str = "scheduler cache";
+const INTERFERENCE: &str = "scheduler cache should keep possibly-fitting pod in pending state until overreserve is corrected by \
+    update handling interference";
+const LABELS: &[&str] = &[
+    "tier0",
+    "scheduler",
+    "cache",
+    "feature:cache",
+    "periodic_update",
+    "openshift",
+    "podburst",
+];
+/// Mark of the pods that another scheduler places.
+const INTERFERES: &str = "e2e.test.openshift-kni.io/scheduler-interference";
+/// The scheduler that comes with Kubernetes.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+/// Limit of the catalogue for pods that the cache may keep waiting.
+const CORRECTED: Duration = Duration::from_mins(3);
+/// The same where another scheduler interferes.
+const INTERFERED: Duration = Duration::from_mins(5);
+/// Memory of each pod.
+const MEMORY: &str = "8Gi";
+
+/// Pods on a full machine.
+struct Load {
+    pods_per_zone: i64,
+    /// One in so many is placed by the default scheduler.
+    ratio: usize,
+    asks: fn(Resources) -> Asks,
+    short: &'static str,
+}
+
+static GUARANTEED: Load = Load {
+    pods_per_zone: 2,
+    ratio: 2,
+    asks: Asks::Limits,
+    short: "gu",
+};
+
+static BURSTABLE: Load = Load {
+    pods_per_zone: 4,
+    ratio: 5,
+    asks: Asks::Requests,
+    short: "bu",
+};
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let scenario = |id, test_id, own, context, text, more: Option<Need>, body: Body| Scenario {
+        id,
+        test_id: Some(test_id),
+        title: title(context, Some(test_id), "", text),
+        labels: labels(LABELS, own),
+        needs: [
+            Need::Nodes {
+                count: 2,
+                scope: None,
+            },
+            Need::CacheResync,
+        ]
+        .into_iter()
+        .chain(more)
+        .collect(),
+        body,
+    };
+    let d3 = || Some(Need::Device("d3"));
+    vec![
+        scenario(
+            "cache/overreserve-corrected",
+            85786,
+            "",
+            CONTEXT,
+            "should keep possibly-fitting pod in pending state until overreserve is corrected by update",
+            None,
+            body(|ctx| Box::pin(overreserve_corrected(ctx))),
+        ),
+        scenario(
+            "cache/interference-gu",
+            85787,
+            "qos:gu",
+            INTERFERENCE,
+            "from GU pods, low",
+            None,
+            body(|ctx| Box::pin(interference(ctx, &GUARANTEED))),
+        ),
+        scenario(
+            "cache/interference-bu",
+            85788,
+            "qos:bu",
+            INTERFERENCE,
+            "from BU pods, moderate",
+            None,
+            body(|ctx| Box::pin(interference(ctx, &BURSTABLE))),
+        ),
+        scenario(
+            "cache/non-fitting-stays-pending",
+            85789,
+            "",
+            CONTEXT,
+            "should keep non-fitting pod in pending state forever",
+            d3(),
+            body(|ctx| Box::pin(non_fitting_stays_pending(ctx))),
+        ),
+        scenario(
+            "cache/unblocked-on-delete",
+            85790,
+            "",
+            CONTEXT,
+            "should unblock non-fitting pod in pending state when resources are freed (pod deleted)",
+            d3(),
+            body(|ctx| Box::pin(unblocked_on_delete(ctx))),
+        ),
+    ]
+}
+
+/// Whole CPUs that the fullest zone of any node has left.
+fn zone_cpus(arena: &Arena) -> i64 {
+    let zones = arena.nodes().iter().flat_map(|node| &node.zones);
+    let left = zones.map(|zone| zone.available().units(CPU));
+    left.min().unwrap_or_default()
+}
+
+async fn arena(ctx: &Context) -> Result<Arena, Stop> {
+    let title = format!("two nodes have a zone with {MEMORY}");
+    let fit = Fit::Zone(Resources::literal(&format!("1c {MEMORY}")));
+    let arena = ctx.step(title, ctx.arena(None, 2, &fit)).await?;
+    ctx.step("the cluster is settled", ctx.settle()).await?;
+    Ok(arena)
+}
+
+async fn all_run(ctx: &Context, plans: &[PodPlan], limit: Duration) -> Result<Vec<Pod>, Stop> {
+    let names: Vec<String> = plans.iter().map(|plan| plan.name().to_owned()).collect();
+    let title = format!(
+        "all of {} pods, created at once, run within {} s",
+        names.len(),
+        limit.as_secs()
+    );
+    ctx.step(title, async {
+        for plan in plans {
+            ctx.create(plan.pod()).await?;
+        }
+        ctx.pods_running_within(&names, limit).await
+    })
+    .await
+}
+
+async fn overreserve_corrected(ctx: &Context) -> Result<(), Stop> {
+    let arena = arena(ctx).await?;
+    one_for_each_zone(ctx, &arena, "ovrfix-pod").await
+}
+
+/// As many pods as zones, each of which has room for one.
+pub(super) async fn one_for_each_zone(
+    ctx: &Context,
+    arena: &Arena,
+    name: &str,
+) -> Result<(), Stop> {
+    let request = Resources::literal(&format!("{}c {MEMORY}", zone_cpus(arena) * 6 / 10));
+    let plans: Vec<PodPlan> = (0..2 * arena.nodes().len())
+        .map(|index| {
+            let asks = Asks::Limits(request.clone());
+            arena.confine(PodPlan::new(
+                &format!("{name}-{index}"),
+                ctx.scheduler(),
+                [asks],
+            ))
+        })
+        .collect();
+    let pods = all_run(ctx, &plans, CORRECTED).await?;
+    all_scheduled(ctx, &pods).await
+}
+
+/// CPUs of each pod: whole cores, 6 tenths of what the pods of a zone share. Divisions as in the catalogue.
+fn cpus(zone_cpus: i64, pods_per_zone: i64) -> i64 {
+    const THREADS: i64 = 2;
+    zone_cpus / THREADS / pods_per_zone * 6 / 10 * THREADS
+}
+
+async fn interference(ctx: &Context, load: &Load) -> Result<(), Stop> {
+    let arena = arena(ctx).await?;
+    let cpus = cpus(zone_cpus(&arena), load.pods_per_zone);
+    let request = Resources::literal(&format!("{cpus}c {MEMORY}"));
+    let count = 2 * arena.nodes().len() * usize::try_from(load.pods_per_zone).unwrap_or_default();
+    let mut names = Vec::new();
+    let mut ours = BTreeSet::new();
+    let title = format!(
+        "{count} pods are created, one in {} for {DEFAULT_SCHEDULER}",
+        load.ratio
+    );
+    ctx.step(title, async {
+        for index in 0..count {
+            let name = format!("ovrfix-pod-{}-{index}", load.short);
+            let interferes = index.is_multiple_of(load.ratio);
+            let (scheduler, asks) = if interferes {
+                (DEFAULT_SCHEDULER, (load.asks)(request.clone()))
+            } else {
+                ours.insert(name.clone());
+                (ctx.scheduler(), Asks::Limits(request.clone()))
+            };
+            let mut pod = arena.confine(PodPlan::new(&name, scheduler, [asks])).pod();
+            if interferes {
+                let marks = pod.metadata.annotations.get_or_insert_default();
+                marks.insert(INTERFERES.to_owned(), "true".to_owned());
+            }
+            ctx.create(pod).await?;
+            names.push(name);
+        }
+        Ok(())
+    })
+    .await?;
+    let title = format!("all of them run within {} s", INTERFERED.as_secs());
+    let mut pods = ctx
+        .step(title, ctx.pods_running_within(&names, INTERFERED))
+        .await?;
+    pods.retain(|pod| {
+        pod.metadata
+            .name
+            .as_ref()
+            .is_some_and(|name| ours.contains(name))
+    });
+    all_scheduled(ctx, &pods).await
+}
+
+/// A pod more than nodes, each of which has room for one: devices for it are in one zone only, and most of the CPUs of that zone are its.
+/// All of them, those that run, and the one that does not.
+async fn one_too_many(ctx: &Context, name: &str, tenths: i64) -> Result<(Vec<Pod>, String), Stop> {
+    let devices = &ctx.facts().devices;
+    let wanted = Resources::literal(&format!("d3=3 1c {MEMORY}")).with_devices(devices);
+    let arena = ctx
+        .step(format!("two nodes have one zone with {wanted}"), async {
+            let arena = ctx.arena(None, 2, &Fit::Zone(wanted.clone())).await?;
+            for node in arena.nodes() {
+                let there = |zone: &&crate::observed::Zone| wanted.fits_in(&zone.available());
+                if node.zones.iter().filter(there).count() != 1 {
+                    return Err(Stop::Skip(format!(
+                        "{} has more zones like that",
+                        node.node
+                    )));
+                }
+            }
+            Ok(arena)
+        })
+        .await?;
+    ctx.step("the cluster is settled", ctx.settle()).await?;
+    let cpus = zone_cpus(&arena) * tenths / 10;
+    let request = Resources::literal(&format!("d3=3 {cpus}c {MEMORY}")).with_devices(devices);
+    let names: Vec<String> = (0..=arena.nodes().len())
+        .map(|index| format!("{name}-{index}"))
+        .collect();
+    let title = format!(
+        "of {} pods all but one run, each on a node of its own",
+        names.len()
+    );
+    let running = ctx
+        .step(title, async {
+            for name in &names {
+                let asks = Asks::Limits(request.clone());
+                ctx.create(
+                    arena
+                        .confine(PodPlan::new(name, ctx.scheduler(), [asks]))
+                        .pod(),
+                )
+                .await?;
+            }
+            all_but_one(ctx, &names).await
+        })
+        .await?;
+    all_scheduled(ctx, &running).await?;
+    let runs: BTreeSet<_> = running
+        .iter()
+        .filter_map(|pod| pod.metadata.name.as_deref())
+        .collect();
+    let Some(left) = names.iter().find(|name| !runs.contains(name.as_str())) else {
+        return Err(Stop::fail("no pod is left"));
+    };
+    let left = left.clone();
+    ctx.step(
+        format!("{left} stays pending"),
+        ctx.stay_pending(std::slice::from_ref(&left), "Insufficient|cannot align"),
+    )
+    .await?;
+    Ok((running, left))
+}
+
+/// Waits until all of these pods but one run; gives those.
+async fn all_but_one(ctx: &Context, names: &[String]) -> Result<Vec<Pod>, Stop> {
+    let what = format!("{} of {} pods run", names.len() - 1, names.len());
+    ctx.until(&what, ctx.deadlines().running, async || {
+        let mut running = Vec::new();
+        for name in names {
+            let pod = ctx.pod(name).await?;
+            match phase(&pod) {
+                "Running" => running.push(pod),
+                "Pending" => {}
+                other => {
+                    return Err(Stop::mismatch(
+                        format!("pod {name} was refused"),
+                        "Running or Pending",
+                        other,
+                    ));
+                }
+            }
+        }
+        let nodes: BTreeSet<_> = running.iter().filter_map(node_of).collect();
+        if nodes.len() < running.len() {
+            return Err(Stop::mismatch(
+                "pods share a node that has room for one",
+                format!("{} nodes", running.len()),
+                format!("{nodes:?}"),
+            ));
+        }
+        Ok(if running.len() + 1 == names.len() {
+            Look::Ready(running)
+        } else {
+            Look::NotYet(format!("{} run", running.len()))
+        })
+    })
+    .await
+}
+
+async fn non_fitting_stays_pending(ctx: &Context) -> Result<(), Stop> {
+    one_too_many(ctx, "keep-pnd-pod", 7).await.map(drop)
+}
+
+async fn unblocked_on_delete(ctx: &Context) -> Result<(), Stop> {
+    let (running, left) = one_too_many(ctx, "cache-awk-pod", 6).await?;
+    let Some(gone) = running.first().and_then(|pod| pod.metadata.name.clone()) else {
+        return Err(Stop::fail("no pod runs"));
+    };
+    ctx.step(format!("{gone} is deleted"), ctx.delete::<Pod>(&gone))
+        .await?;
+    let pods = ctx
+        .step(
+            format!("{left} runs, too"),
+            ctx.pods_running_within(&[left], INTERFERED),
+        )
+        .await?;
+    all_scheduled(ctx, &pods).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfering_pods_are_as_large_as_in_the_catalogue() {
+        assert_eq!(cpus(22, 2), 6);
+        assert_eq!(cpus(22, 4), 2);
+        assert_eq!(cpus(80, 2), 24);
+    }
+}

@@ -1,0 +1,320 @@
+//! Pods of others that end, or never do, do not keep the cache from following (scenarios-serial.md 9.2).
+
+use k8s_openapi::api::batch::v1::Job;
+use serde_json::json;
+
+use crate::arena::{Arena, Fit};
+use crate::checks::{describe, phase};
+use crate::context::Context;
+use crate::recorder::Look;
+use crate::resources::Resources;
+use crate::scenario::{Need, Scenario, Stop, body};
+use crate::scenarios::{cache, fundamentals, labels, title};
+use crate::workload::{Asks, PodPlan};
+
+const LABELS: &[&str] = &[
+    "scheduler",
+    "cache",
+    "stall",
+    "feature:cache",
+    "feature:stall",
+    "periodic_update",
+    "openshift",
+];
+const NO_STALLS: &str = "[serial][scheduler][cache] scheduler cache stall should be able to schedule pods with no stalls";
+/// The job of others.
+const JOB: &str = "generic-pause";
+
+/// Pods of others.
+#[derive(Clone, Copy)]
+enum Noise {
+    /// Bound to the nodes, with programs that sleep this long, never started again or always.
+    Bound {
+        init: bool,
+        sleeps: &'static [&'static str],
+        restarts: bool,
+    },
+    /// A job with containers that ask for this.
+    Job(fn() -> Asks),
+}
+
+/// Pods of the scheduler under test.
+#[derive(Clone, Copy)]
+enum Ours {
+    /// Many small ones.
+    Burst(fn() -> Asks),
+    /// One for each zone.
+    Large,
+}
+
+struct Row {
+    id: &'static str,
+    test_id: u32,
+    labels: &'static str,
+    noise: Noise,
+    ours: Ours,
+    text: &'static str,
+}
+
+fn nothing() -> Asks {
+    Asks::Nothing
+}
+
+fn small_requests() -> Asks {
+    Asks::Requests(Resources::literal("100m 256Mi"))
+}
+
+fn small_limits() -> Asks {
+    Asks::Limits(Resources::literal("100m 256Mi"))
+}
+
+fn cpu_limits() -> Asks {
+    Asks::Limits(Resources::literal("1c 256Mi"))
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        id: "stall/init-short",
+        test_id: 83865,
+        labels: "generic restartPolicy tier1 nodeAll",
+        noise: Noise::Bound {
+            init: true,
+            sleeps: &["1s"],
+            restarts: false,
+        },
+        ours: Ours::Burst(fundamentals::guaranteed),
+        text: "with non-restartable pods with guaranteed init and app containers",
+    },
+    Row {
+        id: "stall/init-long",
+        test_id: 83866,
+        labels: "generic restartPolicy tier1 nodeAll",
+        noise: Noise::Bound {
+            init: true,
+            sleeps: &["42d"],
+            restarts: false,
+        },
+        ours: Ours::Burst(fundamentals::guaranteed),
+        text: "with non-restartable pods with guaranteed init and long running app containers",
+    },
+    Row {
+        id: "stall/partial-never",
+        test_id: 83867,
+        labels: "generic restartPolicy tier1 nodeAll",
+        noise: Noise::Bound {
+            init: false,
+            sleeps: &["42d", "1s"],
+            restarts: false,
+        },
+        ours: Ours::Burst(fundamentals::guaranteed),
+        text: "with non-restartable pods with guaranteed pod with partially terminated app containers",
+    },
+    Row {
+        id: "stall/partial-always",
+        test_id: 83868,
+        labels: "generic restartPolicy tier1 nodeAll",
+        noise: Noise::Bound {
+            init: false,
+            sleeps: &["42d", "1s"],
+            restarts: true,
+        },
+        ours: Ours::Burst(fundamentals::guaranteed),
+        text: "with restartable pods with guaranteed pod with partially terminated app containers",
+    },
+    Row {
+        id: "stall/job-be",
+        test_id: 85780,
+        labels: "job generic tier1",
+        noise: Noise::Job(nothing),
+        ours: Ours::Large,
+        text: "vs best-effort pods",
+    },
+    Row {
+        id: "stall/job-bu",
+        test_id: 85781,
+        labels: "job generic tier0",
+        noise: Noise::Job(small_requests),
+        ours: Ours::Large,
+        text: "vs burstable pods",
+    },
+    Row {
+        id: "stall/job-gu-mem",
+        test_id: 85782,
+        labels: "job generic tier1",
+        noise: Noise::Job(small_limits),
+        ours: Ours::Large,
+        text: "vs guaranteed pods with pinnable memory",
+    },
+    Row {
+        id: "stall/job-gu-mem-cpu",
+        test_id: 85783,
+        labels: "job generic tier0",
+        noise: Noise::Job(cpu_limits),
+        ours: Ours::Large,
+        text: "vs guaranteed pods with pinnable memory and CPU",
+    },
+    Row {
+        id: "stall/job-burst-gu",
+        test_id: 85784,
+        labels: "job generic tier0 nodeAll",
+        noise: Noise::Job(nothing),
+        ours: Ours::Burst(fundamentals::guaranteed),
+        text: "should handle a burst of qos=guaranteed pods",
+    },
+    Row {
+        id: "stall/job-burst-bu",
+        test_id: 85785,
+        labels: "job generic tier0 nodeAll",
+        noise: Noise::Job(nothing),
+        ours: Ours::Burst(fundamentals::burstable),
+        text: "should handle a burst of qos=burstable pods",
+    },
+];
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    ROWS.iter()
+        .map(|row| Scenario {
+            id: row.id,
+            test_id: Some(row.test_id),
+            title: title(NO_STALLS, Some(row.test_id), "", row.text),
+            labels: labels(LABELS, row.labels),
+            needs: vec![
+                Need::Nodes {
+                    count: 2,
+                    scope: None,
+                },
+                Need::CacheResync,
+            ],
+            body: body(move |ctx| Box::pin(run(ctx, row))),
+        })
+        .collect()
+}
+
+async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+    let arena = ctx
+        .step(
+            "two nodes with two zones are there",
+            ctx.arena(None, 2, &Fit::Anything),
+        )
+        .await?;
+    match row.noise {
+        Noise::Bound {
+            init,
+            sleeps,
+            restarts,
+        } => {
+            let plan = |name: &str, node: &str| {
+                let asks = sleeps.iter().map(|_| small_limits());
+                let mut plan = PodPlan::new(name, "", asks).bound_to(node).sleeping(sleeps);
+                if init {
+                    plan = plan.with_init_containers([small_limits()]);
+                }
+                if restarts {
+                    plan
+                } else {
+                    plan.never_restarted()
+                }
+            };
+            ctx.step(
+                "two pods of others start on each node",
+                bound(ctx, &arena, plan),
+            )
+            .await?;
+        }
+        Noise::Job(asks) => {
+            ctx.step("a job of others completes", job(ctx, &arena, &asks()))
+                .await?;
+        }
+    }
+    ctx.step("the cluster is settled", ctx.settle()).await?;
+    match row.ours {
+        Ours::Burst(asks) => {
+            fundamentals::burst(ctx, &arena, "testpod-schedstall", asks, false).await
+        }
+        Ours::Large => cache::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
+    }
+}
+
+/// Makes the pods and waits until each has started; some have ended by then.
+async fn bound(
+    ctx: &Context,
+    arena: &Arena,
+    plan: impl Fn(&str, &str) -> PodPlan,
+) -> Result<(), Stop> {
+    let mut names = Vec::new();
+    for (number, node) in arena.nodes().iter().enumerate() {
+        for index in 0..2 {
+            let name = format!("{JOB}-pod-{number}-{index}");
+            ctx.create(
+                plan(&name, &node.node)
+                    .with_label("test-pod-index", &index.to_string())
+                    .pod(),
+            )
+            .await?;
+            names.push(name);
+        }
+    }
+    let what = format!("{} pods have started", names.len());
+    ctx.until(&what, ctx.deadlines().running, async || {
+        let mut missing = Vec::new();
+        for name in &names {
+            let pod = ctx.pod(name).await?;
+            match phase(&pod) {
+                "Running" | "Succeeded" => {}
+                "Failed" => return Err(Stop::fail(describe(&pod))),
+                _ => missing.push(describe(&pod)),
+            }
+        }
+        Ok(if missing.is_empty() {
+            Look::Ready(())
+        } else {
+            Look::NotYet(missing.join(", "))
+        })
+    })
+    .await
+}
+
+/// As many short pods as there are zones, placed by the default scheduler.
+async fn job(ctx: &Context, arena: &Arena, asks: &Asks) -> Result<(), Stop> {
+    let count = 2 * arena.nodes().len();
+    let plan = arena
+        .confine(PodPlan::new(JOB, "", [asks.clone()]))
+        .sleeping(&["1s"])
+        .never_restarted()
+        .with_label("app", "idle-job-sched-stall");
+    let pod = plan.pod();
+    let mut template = json!({"metadata": {"labels": pod.metadata.labels}, "spec": pod.spec});
+    template["spec"]["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1,
+        "topologyKey": api::labels::HOSTNAME,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": pod.metadata.labels},
+        "matchLabelKeys": ["pod-template-hash"],
+    }]);
+    let job = json!({
+        "metadata": {"name": JOB},
+        "spec": {"parallelism": count, "completions": count, "template": template},
+    });
+    let job: Job =
+        serde_json::from_value(job).map_err(|error| Stop::fail(format!("no job: {error}")))?;
+    ctx.create(job).await?;
+    let jobs = ctx.api::<Job>();
+    ctx.until(
+        &format!("job {JOB} is complete"),
+        ctx.deadlines().running,
+        async || {
+            let status = jobs.get(JOB).await?.status.unwrap_or_default();
+            let succeeded =
+                usize::try_from(status.succeeded.unwrap_or_default()).unwrap_or_default();
+            Ok(if succeeded == count {
+                Look::Ready(())
+            } else {
+                Look::NotYet(format!(
+                    "{succeeded} of {count} succeeded, {} failed",
+                    status.failed.unwrap_or_default()
+                ))
+            })
+        },
+    )
+    .await
+}
