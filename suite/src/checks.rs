@@ -9,14 +9,16 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use regex::Regex;
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::observed::{NodeTopology, accounting_difference, difference, zones_difference};
 use crate::recorder::Look;
 use crate::resources::Resources;
 use crate::scenario::{Scope, Stop};
+use crate::workload::PodPlan;
 
 /// How many attempts must have failed since the last change of an NRT for "stays pending".
 const REJECTIONS: i64 = 2;
@@ -91,6 +93,28 @@ impl Context {
             .into_iter()
             .filter(|pod| pod.metadata.deletion_timestamp.is_none())
             .collect())
+    }
+
+    /// Gives a deployment other pods, and so many of them.
+    pub async fn update_deployment(&self, plan: &PodPlan, replicas: i32) -> Result<(), Stop> {
+        let template = plan.deployment(replicas).spec.map(|spec| spec.template);
+        let patch = json!({"spec": {"replicas": replicas, "template": template}});
+        self.patch_deployment(plan.name(), &patch).await
+    }
+
+    /// Changes how many pods a deployment has.
+    pub async fn scale_deployment(&self, name: &str, replicas: usize) -> Result<(), Stop> {
+        self.patch_deployment(name, &json!({"spec": {"replicas": replicas}}))
+            .await
+    }
+
+    async fn patch_deployment(&self, name: &str, patch: &Value) -> Result<(), Stop> {
+        let params = PatchParams::default();
+        let deployments = self.api::<Deployment>();
+        deployments
+            .patch(name, &params, &Patch::Merge(patch))
+            .await?;
+        Ok(())
     }
 
     /// Waits until a deployment is complete, and gives its pods. A pod that was refused by its kubelet ends the wait.

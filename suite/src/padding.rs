@@ -175,6 +175,14 @@ impl Context {
         .await
     }
 
+    /// Takes padding away again, and waits until the cluster is settled.
+    pub async fn unpad(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, Stop> {
+        for pad in pads {
+            self.delete::<Pod>(pad.plan.name()).await?;
+        }
+        self.settle().await
+    }
+
     /// Waits until all padding runs.
     ///
     /// A kubelet that has just started refuses what asks for devices until their plugins have registered again (kubelet-node.md, Device

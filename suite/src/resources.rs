@@ -147,10 +147,26 @@ impl Resources {
     /// The amounts of the other list taken off what is listed here; what is not listed here is left out.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
+        self.with(|name, milli| milli - other.milli(name))
+    }
+
+    /// The larger amount of each resource that is listed here (7.1).
+    #[must_use]
+    pub fn highest(&self, other: &Self) -> Self {
+        self.with(|name, milli| milli.max(other.milli(name)))
+    }
+
+    /// The smaller amount of each resource that is listed here.
+    #[must_use]
+    pub fn lowest(&self, other: &Self) -> Self {
+        self.with(|name, milli| milli.min(other.milli(name)))
+    }
+
+    fn with(&self, amount: impl Fn(&str, i64) -> i64) -> Self {
         Self(
             self.0
                 .iter()
-                .map(|(name, milli)| (name.clone(), milli - other.milli(name)))
+                .map(|(name, milli)| (name.clone(), amount(name, *milli)))
                 .collect(),
         )
     }

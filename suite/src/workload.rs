@@ -121,6 +121,13 @@ impl PodPlan {
         self
     }
 
+    /// Of this runtime class.
+    #[must_use]
+    pub fn of_runtime_class(mut self, class: &str) -> Self {
+        self.spec.runtime_class_name = Some(class.to_owned());
+        self
+    }
+
     /// With rules about nodes, hard or soft.
     #[must_use]
     pub fn with_node_affinity(mut self, affinity: NodeAffinity) -> Self {

@@ -3,8 +3,6 @@
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
 
 use crate::arena::{Arena, Fit};
 use crate::checks::{describe, node_of, phase};
@@ -411,22 +409,12 @@ async fn deployment_partially_fits(ctx: &Context) -> Result<(), Stop> {
         Ok(())
     })
     .await?;
-    let deployments = ctx.api::<Deployment>();
-    let patch = async |patch: Value| -> Result<(), Stop> {
-        let params = PatchParams::default();
-        deployments
-            .patch(large.name(), &params, &Patch::Merge(&patch))
-            .await?;
-        Ok(())
-    };
     let title = format!("with {fits} a pod runs in each zone, and one stays pending");
     ctx.step(title, async {
-        patch(json!({"spec": {"replicas": 0}})).await?;
+        ctx.scale_deployment(large.name(), 0).await?;
         ctx.pods_created(&labels, 0).await?;
         ctx.settle().await?;
-        let wanted = plan(&fits).deployment(replicas);
-        let template = wanted.spec.map(|spec| spec.template);
-        patch(json!({"spec": {"replicas": replicas, "template": template}})).await?;
+        ctx.update_deployment(&plan(&fits), replicas).await?;
         let what = format!("{zones} of {replicas} pods run");
         let limit = ctx.deadlines().running;
         let left = ctx.until(&what, limit, async || {

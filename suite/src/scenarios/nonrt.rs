@@ -1,0 +1,118 @@
+//! Pods while no exporter publishes (scenarios-serial.md 8.6).
+
+use api::operator::InfoRefreshPause;
+
+use crate::arena::Fit;
+use crate::checks::node_of;
+use crate::context::Context;
+use crate::observed::difference;
+use crate::resources::Resources;
+use crate::scenario::{Need, Scenario, Scope, Stop, body};
+use crate::scenarios::{labels, title};
+use crate::workload::{Asks, PodPlan};
+
+const CONTEXT: &str = "[serial] numaresources profile update";
+const LABELS: &[&str] = &["feature:wlplacement", "feature:nonrt", "no_nrt"];
+
+struct Row {
+    id: &'static str,
+    test_id: u32,
+    asks: fn() -> Asks,
+    text: &'static str,
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        id: "nonrt/best-effort",
+        test_id: 85012,
+        asks: || Asks::Nothing,
+        text: "should make a best-effort pod running",
+    },
+    Row {
+        id: "nonrt/burstable",
+        test_id: 85013,
+        asks: || Asks::Requests(Resources::literal("256Mi")),
+        text: "should make a burstable pod running",
+    },
+    Row {
+        id: "nonrt/guaranteed",
+        test_id: 47611,
+        asks: || Asks::Limits(Resources::literal(GUARANTEED)),
+        text: "should make a guaranteed pod running",
+    },
+];
+
+const GUARANTEED: &str = "4c 256Mi";
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    ROWS.iter()
+        .map(|row| Scenario {
+            id: row.id,
+            test_id: Some(row.test_id),
+            title: title(CONTEXT, Some(row.test_id), "", row.text),
+            labels: labels(LABELS, "tier2"),
+            needs: vec![Need::Nodes {
+                count: 1,
+                scope: None,
+            }],
+            body: body(move |ctx| Box::pin(run(ctx, row))),
+        })
+        .collect()
+}
+
+async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+    let before_groups = ctx.operator_resource().await?.spec.node_groups;
+    let fit = Fit::Zone(Resources::literal(GUARANTEED));
+    let title = format!("a node has a zone with {GUARANTEED}");
+    let arena = ctx.step(title, ctx.arena(None, 1, &fit)).await?;
+    ctx.step("no exporter publishes any more", async {
+        let mut groups = before_groups.clone();
+        for group in &mut groups {
+            let config = group.config.get_or_insert_default();
+            config.info_refresh_pause = Some(InfoRefreshPause::Enabled);
+        }
+        ctx.set_node_groups(&groups).await?;
+        ctx.operands_rolled_out().await
+    })
+    .await?;
+    let before = ctx.topologies().await?;
+    let asks = (row.asks)();
+    let plan = arena.confine(PodPlan::new("testpod", ctx.scheduler(), [asks.clone()]));
+    let pod = ctx
+        .step("the pod runs", async {
+            ctx.create(plan.pod()).await?;
+            ctx.pods_running(&[plan.name().to_owned()]).await
+        })
+        .await?
+        .remove(0);
+    ctx.step(
+        "the scheduler under test placed it",
+        ctx.scheduled_by_us(&pod),
+    )
+    .await?;
+    ctx.step("no NRT has changed", async {
+        match difference(&before, &ctx.topologies().await?) {
+            None => Ok(()),
+            Some(seen) => Err(Stop::mismatch("an NRT changed", "no change", seen)),
+        }
+    })
+    .await?;
+    ctx.step("exporters publish again", async {
+        ctx.set_node_groups(&before_groups).await?;
+        ctx.operands_rolled_out().await?;
+        ctx.settle().await.map(drop)
+    })
+    .await?;
+    let Asks::Limits(request) = asks else {
+        return Ok(());
+    };
+    let node = node_of(&pod).unwrap_or_default();
+    let Some(before) = before.iter().find(|topology| topology.node == node) else {
+        return Err(Stop::fail(format!("node {node} has no NRT")));
+    };
+    ctx.step(
+        format!("one zone of the pod's node accounts for {request}"),
+        ctx.accounted(before, &request, true, Scope::Pod),
+    )
+    .await
+}
