@@ -32,6 +32,7 @@ impl Touched {
     }
 
     /// What changed since the last call.
+    #[must_use]
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
     }

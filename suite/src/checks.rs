@@ -272,20 +272,10 @@ impl Context {
 
     /// Events about exactly this pod, not about an older one of the same name.
     pub async fn events(&self, pod: &Pod) -> Result<Vec<Event>, Stop> {
-        let uid = pod.uid();
-        let events = self
-            .api::<Event>()
-            .list(&ListParams::default())
-            .await?
-            .items;
-        let about = |event: &Event| {
-            event
-                .regarding
-                .as_ref()
-                .and_then(|object| object.uid.clone())
-                == uid
-        };
-        Ok(events.into_iter().filter(about).collect())
+        let about = format!("regarding.uid={}", pod.uid().unwrap_or_default());
+        let events = self.api::<Event>();
+        let list = events.list(&ListParams::default().fields(&about)).await?;
+        Ok(list.items)
     }
 
     /// The pods *stay pending*: the scheduler under test rejected each of them at least twice since the last change of an NRT, for a

@@ -161,20 +161,42 @@ impl<'a> Exporters<'a> {
                 name: first.name.clone(),
                 nodes: Vec::new(),
             };
-            let pods = found.pods().await?;
-            found.nodes = pods
-                .iter()
-                .filter_map(|pod| node_of(pod).map(str::to_owned))
-                .collect();
-            if found.nodes.is_empty() {
-                return Err(Stop::fail(format!("{} has no pods", found.name)));
-            }
-            found.ready_on(found.nodes.len()).await?;
+            found.nodes = found.settled_nodes().await?;
             ctx.recorder
                 .saw(format!("{} on {}", found.name, found.nodes.join(", ")));
             Ok(found)
         })
         .await
+    }
+
+    /// The nodes of all its pods, once no pod is on its way in or out: one of the scenario before may still be going.
+    async fn settled_nodes(&self) -> Result<Vec<String>, Stop> {
+        self.ctx
+            .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
+            .await?;
+        let what = format!("{} is ready, and none of its pods is going", self.name);
+        let limit = self.ctx.deadlines().installed;
+        self.ctx
+            .until(&what, limit, async || {
+                let Some(set) = self.sets().get_opt(&self.name).await? else {
+                    return Ok(Look::NotYet("it is not there".to_owned()));
+                };
+                let rollout = Rollout::of(&set);
+                let pods = self.pods().await?;
+                let nodes = pods
+                    .iter()
+                    .filter_map(|pod| node_of(pod).map(str::to_owned))
+                    .collect::<Vec<_>>();
+                let settled = !nodes.is_empty()
+                    && pods.len() == nodes.len()
+                    && i32::try_from(nodes.len()) == Ok(rollout.wanted);
+                Ok(if rollout.is_over() && settled {
+                    Look::Ready(nodes)
+                } else {
+                    Look::NotYet(format!("{rollout}; pods on {}", nodes.join(", ")))
+                })
+            })
+            .await
     }
 
     /// The node that is tainted.
