@@ -284,6 +284,37 @@ async fn killed_process_is_started_again_and_a_frozen_one_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pod_that_the_server_has_no_more_leaves_its_room_at_once() {
+    let place = Place::up().await;
+    let large = |name: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{
+                    "name": "c",
+                    "resources": {"requests": {"cpu": "30"}},
+                    // which keeps the container for a while
+                    "lifecycle": {"preStop": {"exec": {"command": ["/bin/sleep", "1000"]}}},
+                }],
+            },
+        })
+    };
+    let ready = |pod: &Pod| harness::condition(pod, "Ready") == "True";
+    place.create(large("first")).await;
+    place.until("first", "is ready", ready).await;
+    let deletion = place.pods().delete("first", &DeleteParams::default()).await;
+    deletion.unwrap();
+    place.gone("first").await;
+    place.create(large("second")).await;
+    let judged = |pod: &Pod| ready(pod) || harness::phase(pod) == "Failed";
+    let pod = place
+        .until("second", "was admitted or refused", judged)
+        .await;
+    assert_eq!(harness::phase(&pod), "Running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stopped_kubelet_is_silent_and_its_containers_live_on() {
     let place = Place::up().await;
     place

@@ -485,11 +485,13 @@ impl Kubelet {
         }
     }
 
+    /// The server has a pod no more: nothing is kept for it from now on, though its containers may take a while to end (`HandlePodRemoves`).
     fn gone(&self, uid: &str) {
         if let Some(known) = self.lock().get(uid) {
             // A worker that has ended needs no news.
             let _ = known.sender.send(Signal::Gone);
         }
+        self.managers.stopped(uid);
     }
 
     /// A pod is there, or changed.

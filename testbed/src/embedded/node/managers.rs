@@ -192,7 +192,7 @@ impl Managers {
                     self.lock().answers.insert(key, answer);
                 }
                 Err(status) => {
-                    self.release(&uid);
+                    self.stopped(&uid);
                     return Err(unanswered(&status));
                 }
             }
@@ -276,15 +276,8 @@ impl Managers {
         self.write(&mut model);
     }
 
-    /// All containers of a pod have stopped. What it held stays in the files until something else asks for it.
+    /// A pod is not active any more: its containers have stopped, or nobody knows it. What it held stays in the files until something else asks for it.
     pub(crate) fn stopped(&self, uid: &str) {
-        let mut model = self.lock();
-        model.node.stopped(uid);
-        model.answers.retain(|(pod, _, _), _| pod != uid);
-        self.write(&mut model);
-    }
-
-    fn release(&self, uid: &str) {
         let mut model = self.lock();
         model.node.stopped(uid);
         model.answers.retain(|(pod, _, _), _| pod != uid);
