@@ -3,6 +3,7 @@
 //! All changes happen under an exclusive lock on `ROOT/lock`. Processes are recognised by id and start time, never by
 //! name, so foreign processes are never touched. A directory without a record of ours is never removed.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,10 @@ const RECORD: &str = "cluster.json";
 const LOCK: &str = "lock";
 /// Longest time for the kernel to end all processes of a cluster.
 const END: Duration = Duration::from_secs(20);
+/// Time for what is being written while a cluster is removed.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+/// Pause before a directory is removed once more.
+const AGAIN: Duration = Duration::from_millis(20);
 /// Longest path that fits into the address of a unix socket, its end included.
 const SOCKET_PATH: usize = 108;
 
@@ -276,13 +281,28 @@ fn destroy(dir: &Path, record: &Record) -> Result<(), Error> {
             continue;
         }
         if entry.file_type()?.is_dir() {
-            fs_err::remove_dir_all(entry.path())?;
+            remove_tree(&entry.path())?;
         } else {
             fs_err::remove_file(entry.path())?;
         }
     }
-    fs_err::remove_dir_all(dir)?;
+    remove_tree(dir)?;
     Ok(())
+}
+
+/// Removes a directory. Who has just been told to end may still put a file there, so that is tried again for a while.
+fn remove_tree(dir: &Path) -> std::io::Result<()> {
+    let deadline = Instant::now() + LAST_WRITES;
+    loop {
+        match fs_err::remove_dir_all(dir) {
+            Err(error)
+                if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline =>
+            {
+                std::thread::sleep(AGAIN);
+            }
+            other => return other,
+        }
+    }
 }
 
 fn kill_holder(record: &Record) -> Result<(), Error> {
@@ -481,6 +501,25 @@ mod tests {
         assert!(dir.join("log").exists());
         claim(root.path(), "one").unwrap();
         assert!(!dir.join("log").exists());
+    }
+
+    #[test]
+    fn files_that_come_while_a_cluster_is_removed_are_removed_too() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, _) = claim(root.path(), "one").unwrap();
+        let node = dir.join("nodes/worker-0");
+        fs_err::create_dir_all(&node).unwrap();
+        let started = Instant::now();
+        let writer = std::thread::spawn(move || {
+            let mut written = 0;
+            while started.elapsed() < Duration::from_millis(200) {
+                written += u32::from(std::fs::write(node.join(written.to_string()), "x").is_ok());
+            }
+            written
+        });
+        assert!(remove(root.path(), "one").unwrap());
+        assert!(!dir.exists());
+        assert!(writer.join().unwrap() > 0);
     }
 
     #[test]
