@@ -178,10 +178,9 @@ impl<'a> Exporters<'a> {
         let limit = self.ctx.deadlines().installed;
         self.ctx
             .until(&what, limit, async || {
-                let Some(set) = self.sets().get_opt(&self.name).await? else {
+                let Some(rollout) = self.rollout().await? else {
                     return Ok(Look::NotYet("it is not there".to_owned()));
                 };
-                let rollout = Rollout::of(&set);
                 let pods = self.pods().await?;
                 let nodes = pods
                     .iter()
@@ -238,6 +237,12 @@ impl<'a> Exporters<'a> {
         Ok(pod.tolerations.unwrap_or_default())
     }
 
+    /// How far the set has come; none if it is not there.
+    async fn rollout(&self) -> Result<Option<Rollout>, Stop> {
+        let set = self.sets().get_opt(&self.name).await?;
+        Ok(set.as_ref().map(Rollout::of))
+    }
+
     /// Waits until the set wants so many pods, and all of them are ready and up to date.
     async fn ready_on(&self, count: usize) -> Result<(), Stop> {
         // before that the set may be the one of an older wish
@@ -249,10 +254,9 @@ impl<'a> Exporters<'a> {
         let limit = self.ctx.deadlines().installed;
         self.ctx
             .until(&what, limit, async || {
-                let Some(set) = self.sets().get_opt(&self.name).await? else {
+                let Some(rollout) = self.rollout().await? else {
                     return Ok(Look::NotYet("it is not there".to_owned()));
                 };
-                let rollout = Rollout::of(&set);
                 Ok(if rollout.is_over() && rollout.wanted == count {
                     Look::Ready(())
                 } else {
