@@ -179,10 +179,10 @@ struct Entry {
     pods: BTreeMap<PodKey, Tracked>,
     /// What the pods that `base` accounts for hold in which zone, if the base tells.
     held: simulate::Held,
-    /// What pods held that ended and were deleted since the base was published, by zone.
+    /// What pods held by zone that ended and were deleted, but that the base still has.
     released: Vec<Zones>,
-    /// Hashes of pods that are gone but may still be in an NRT, oldest first.
-    ghosts: Vec<u64>,
+    /// Pods that are gone but may still be in an NRT, oldest first.
+    ghosts: Vec<Ghost>,
     /// What pods held that were deleted while they were charged, and until when it is charged at most.
     lingering: Vec<(Arc<Request>, Instant)>,
     /// Pods between reservation and binding.
@@ -194,6 +194,18 @@ struct Entry {
 struct Numbered {
     topology: Arc<NodeTopology>,
     number: u64,
+}
+
+/// A pod that is gone.
+#[derive(Debug)]
+struct Ghost {
+    key: PodKey,
+    hash: u64,
+    request: Arc<Request>,
+    /// Its kubelet said that it ended, before it was deleted: what it held is free.
+    ended: bool,
+    /// The base has what it held, and nobody knows when or where it becomes free.
+    is_held: bool,
 }
 
 #[derive(Debug)]
@@ -299,14 +311,11 @@ impl Cache {
             let Some(pod) = entry.pods.remove(key) else {
                 return;
             };
-            entry.remember(pod.hash);
-            if pod.accounted && !pod.lives() {
-                entry.released.extend(entry.held.0.remove(key));
-            }
             if pod.lives() && !pod.accounted && entry.latest.is_some() {
-                entry.lingering.push((pod.request, until));
+                entry.lingering.push((Arc::clone(&pod.request), until));
                 lingers = true;
             }
+            entry.remember(key, pod);
         });
         if lingers {
             self.next_expiry = Some(self.next_expiry.map_or(until, |next| next.min(until)));
@@ -439,9 +448,9 @@ impl Entry {
             return;
         }
         if let Some(predecessor) = self.pods.remove(&pod.key) {
-            self.remember(predecessor.hash);
+            self.remember(&pod.key, predecessor);
         }
-        let namesake = self.ghosts.contains(&pod.hash);
+        let namesake = self.ghosts.iter().any(|ghost| ghost.hash == pod.hash);
         self.pods.insert(
             pod.key.clone(),
             Tracked {
@@ -458,14 +467,29 @@ impl Entry {
         );
     }
 
-    fn remember(&mut self, hash: u64) {
+    /// A pod is gone; NRTs may have it for a while.
+    fn remember(&mut self, key: &PodKey, pod: Tracked) {
         if self.latest.is_none() {
             return;
         }
+        let ended = !pod.lives();
+        let told = if pod.accounted && ended {
+            self.held.0.remove(key)
+        } else {
+            None
+        };
+        let is_held = pod.accounted && told.is_none();
+        self.released.extend(told);
         if self.ghosts.len() == GHOSTS {
             self.ghosts.remove(0);
         }
-        self.ghosts.push(hash);
+        self.ghosts.push(Ghost {
+            key: key.clone(),
+            hash: pod.hash,
+            request: pod.request,
+            ended,
+            is_held,
+        });
     }
 
     /// Takes over the newest NRT if it can be told which pods it accounts for.
@@ -510,7 +534,7 @@ impl Entry {
         if understood {
             tracing::debug!(node, published = %published.text, pods = keys.len(), "Flushing");
             self.flush(&keys, &set);
-            self.held = self.read_placement(&keys, &set);
+            self.read_placement();
         } else {
             tracing::debug!(node, published = %published.text, pods = keys.len(), "NodeTopology podset fingerprint mismatch");
             // Before the first understood one, the newest amounts are the best there are; every pod is charged on top.
@@ -538,7 +562,7 @@ impl Entry {
             .values()
             .filter(|pod| pod.not_before != 0 && pod.not_before <= *number);
         let meant: Vec<u64> = namesakes.map(|pod| pod.hash).collect();
-        self.ghosts.retain(|hash| !meant.contains(hash));
+        self.ghosts.retain(|ghost| !meant.contains(&ghost.hash));
         let (keys, mut candidates): (Vec<PodKey>, Vec<Candidate>) = self
             .pods
             .iter()
@@ -553,8 +577,8 @@ impl Entry {
                 (key.clone(), candidate)
             })
             .unzip();
-        candidates.extend(self.ghosts.iter().map(|hash| Candidate {
-            hash: *hash,
+        candidates.extend(self.ghosts.iter().map(|ghost| Candidate {
+            hash: ghost.hash,
             certain: false,
             likely: false,
             running: false,
@@ -579,6 +603,9 @@ impl Entry {
         }
         let mut kept = in_ghosts.iter().copied();
         self.ghosts.retain(|_| kept.next().unwrap_or(false));
+        for ghost in &mut self.ghosts {
+            ghost.is_held = true;
+        }
         self.lingering.clear();
         self.released.clear();
         self.base.clone_from(&self.latest);
@@ -713,36 +740,48 @@ impl Entry {
         })
     }
 
-    /// The most that each zone may have left: what the base says, or all where pods that it may contain are gone or going.
+    /// The most that each zone may have left: what the base says and what pods hold there that are about to end, or all where that is not known.
     fn bounds(&self, base: &Numbered, latest: &NodeTopology) -> Vec<(ZoneId, Resources)> {
-        let room_is_made = latest.config.managers.is_some() && self.makes_room();
+        let follows = latest.config.managers.is_some();
+        let is_blurred = follows && self.is_blurred(latest);
+        let going = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| follows && pod.accounted && pod.lives() && pod.deleting)
+            .filter_map(|(key, _)| self.held.0.get(key));
+        let going: Vec<&Zones> = going.collect();
         let zones = base.topology.zones.iter();
         zones
             .map(|zone| {
                 let most = zone.resources.iter().map(|(name, amounts)| {
-                    let most = if room_is_made {
-                        amounts.allocatable
-                    } else {
-                        amounts.available
-                    };
-                    (name.clone(), most)
+                    if is_blurred {
+                        return (name.clone(), amounts.allocatable);
+                    }
+                    let held = going.iter().filter_map(|zones| zones.get(&zone.id));
+                    let held = held.filter_map(|held| held.get(name.as_str()));
+                    let most = held.fold(amounts.available, i64::saturating_add);
+                    (
+                        name.clone(),
+                        most.min(amounts.allocatable).max(amounts.available),
+                    )
                 });
                 (zone.id, most.collect())
             })
             .collect()
     }
 
-    /// Whether a pod that the base may contain is gone or going: the zones may have more room than the base says.
-    fn makes_room(&self) -> bool {
+    /// Whether a pod that the base contains is gone or going and holds what nobody can tell where: every zone may have more room than the base
+    /// says.
+    fn is_blurred(&self, latest: &NodeTopology) -> bool {
+        let holds = |request: &Request| !whole(&latest.zones, &latest.config, request).is_zero();
         let goes = |(key, pod): (&PodKey, &Tracked)| {
             pod.accounted
-                && if pod.lives() {
-                    pod.deleting
-                } else {
-                    !self.held.0.contains_key(key)
-                }
+                && (pod.deleting || !pod.lives())
+                && !self.held.0.contains_key(key)
+                && holds(&pod.request)
         };
-        !self.understood || !self.ghosts.is_empty() || self.pods.iter().any(goes)
+        let is_held = |ghost: &Ghost| ghost.is_held && holds(&ghost.request);
+        !self.understood || self.ghosts.iter().any(is_held) || self.pods.iter().any(goes)
     }
 
     /// Whether a foreign pod that no NRT accounts for makes the amounts useless.

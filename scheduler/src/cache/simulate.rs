@@ -114,25 +114,21 @@ impl Entry {
         })
     }
 
-    /// Reads where the containers of the pods of `set` are. Empty if the NRT does not tell, or tells of others: those whose names are not
-    /// known any more count as well.
-    pub(super) fn read_placement(&self, keys: &[PodKey], set: &[bool]) -> Held {
-        let Some(topology) = self.base.as_ref().map(|base| &base.topology) else {
-            return Held::default();
+    /// Reads where the containers are of the pods that the base contains. Nothing is known if it does not tell, or tells of others.
+    pub(super) fn read_placement(&mut self) {
+        self.held = Held::default();
+        let Some(base) = &self.base else { return };
+        let topology = Arc::clone(&base.topology);
+        let Some(encoded) = &topology.placement else {
+            return;
         };
-        let (in_pods, in_ghosts) = set.split_at(keys.len());
-        let Some(encoded) = topology
-            .placement
-            .as_ref()
-            .filter(|_| !in_ghosts.contains(&true))
-        else {
-            return Held::default();
-        };
+        let zoned = |name: &_| is_zoned(&topology.zones, name);
+        let accounted = self.pods.iter().filter(|(_, pod)| pod.accounted);
+        let there = accounted.map(|(key, pod)| (key, &pod.request));
+        let gone = self.ghosts.iter().map(|ghost| (&ghost.key, &ghost.request));
         let mut parts: BTreeMap<Container<'_>, (&PodKey, Resources)> = BTreeMap::new();
-        let included = keys.iter().zip(in_pods).filter(|(_, included)| **included);
-        for (key, pod) in included.filter_map(|(key, _)| Some((key, self.pods.get(key)?))) {
-            let zoned = |name: &_| is_zoned(&topology.zones, name);
-            for (container, part) in pod.request.exclusive_containers(zoned) {
+        for (key, request) in there.chain(gone) {
+            for (container, part) in request.exclusive_containers(zoned) {
                 let container = Container {
                     namespace: &key.namespace,
                     pod: &key.name,
@@ -154,6 +150,12 @@ impl Entry {
                 }
             }
         }
-        held
+        for ghost in self.ghosts.iter_mut().filter(|ghost| ghost.ended) {
+            if let Some(zones) = held.0.remove(&ghost.key) {
+                ghost.is_held = false;
+                self.released.push(zones);
+            }
+        }
+        self.held = held;
     }
 }

@@ -195,7 +195,7 @@ fn what_an_ended_pod_held_is_free_before_an_nrt_says_so() {
     // one from before, which is late, and one from after
     let late = mk_placed_nrt(&["cpu=22", "cpu=29"], &[("a", 0), ("b", 1)]);
     cache.apply_nrt(NODE, late);
-    check(&cache, &["cpu=22", "cpu=29"]);
+    check(&cache, &["cpu=30", "cpu=29"]);
     cache.apply_nrt(NODE, mk_placed_nrt(&["cpu=30", "cpu=29"], &[("b", 1)]));
     check(&cache, &["cpu=30", "cpu=29"]);
 }
@@ -612,58 +612,210 @@ enum Step {
     Place(i64),
     /// The kubelet admits one of those that are on their way.
     Admit(prop::sample::Index),
+    /// A pod ends, which only its kubelet knows.
+    End(prop::sample::Index),
+    /// The kubelet tells how a pod is.
+    Tell(prop::sample::Index),
+    /// Somebody wants a pod to go.
+    Doom(prop::sample::Index),
+    /// A pod that was told to have ended is deleted.
+    Delete(prop::sample::Index),
+    /// The exporter looks at the node.
+    Look,
+    /// What the exporter saw arrives.
+    Publish,
 }
 
 fn mk_step() -> impl Strategy<Value = Step> {
+    let index = any::<prop::sample::Index>;
     prop_oneof![
-        2 => (1..=16_i64).prop_map(Step::Place),
-        1 => any::<prop::sample::Index>().prop_map(Step::Admit),
+        4 => (1..=16_i64).prop_map(Step::Place),
+        3 => index().prop_map(Step::Admit),
+        2 => index().prop_map(Step::End),
+        3 => index().prop_map(Step::Tell),
+        1 => index().prop_map(Step::Doom),
+        1 => index().prop_map(Step::Delete),
+        2 => Just(Step::Look),
+        2 => Just(Step::Publish),
     ]
 }
 
-proptest! {
-    /// kubelet-node.md 6: a kubelet with policy single-numa-node takes the lowest zone with room.
-    #[test]
-    fn pods_on_their_way_all_find_room_whoever_is_first(
-        zones in prop::collection::vec(0..=24_i64, 1..=4),
-        steps in prop::collection::vec(mk_step(), 1..=12),
-        rest in prop::collection::vec(any::<prop::sample::Index>(), 12),
-    ) {
-        let mut cache = mk_cache();
-        let left: Vec<String> = zones.iter().map(|cpus| format!("cpu={cpus} memory=80Gi")).collect();
-        let left: Vec<&str> = left.iter().map(String::as_str).collect();
-        let mut nrt = mk_nrt(&left, &[]);
-        nrt.config.managers = Some(MANAGERS);
-        cache.apply_nrt(NODE, nrt);
-        let mut zones = zones;
-        let mut coming: Vec<(Pod, i64)> = Vec::new();
-        let mut admit = |cache: &mut Cache, coming: &mut Vec<(Pod, i64)>, index: prop::sample::Index| {
-            if coming.is_empty() {
-                return true;
-            }
-            let (pod, cpus) = coming.remove(index.index(coming.len()));
-            let Some(zone) = zones.iter_mut().find(|zone| **zone >= cpus) else {
-                return false;
-            };
-            *zone -= cpus;
-            cache.apply_pod(NODE, &Pod { started: Some(jiff::Timestamp::UNIX_EPOCH), ..pod });
-            true
+/// A node as its kubelet knows it, and what is on the way between it and the scheduler.
+struct Model {
+    /// CPUs that are left in each zone.
+    left: Vec<i64>,
+    coming: Vec<(Pod, i64)>,
+    admitted: Vec<Admitted>,
+    looked: Option<NodeTopology>,
+    cache: Cache,
+}
+
+struct Admitted {
+    pod: Pod,
+    cpus: i64,
+    zone: usize,
+    ended: bool,
+}
+
+impl Model {
+    fn new(left: Vec<i64>) -> Self {
+        let mut model = Self {
+            left,
+            coming: Vec::new(),
+            admitted: Vec::new(),
+            looked: None,
+            cache: mk_cache(),
         };
-        for (number, step) in steps.iter().enumerate() {
-            match step {
-                Step::Place(cpus) => {
-                    let pod = mk_pod(&format!("p{number}"), &format!("cpu={cpus} memory=1Gi"));
-                    if judge(&cache, &pod).is_ok() {
-                        let pod = on_node(&pod, Phase::Pending);
-                        cache.reserve(NODE, &pod);
-                        coming.push((pod, *cpus));
-                    }
+        model.take(&Step::Look, 0);
+        model.take(&Step::Publish, 0);
+        model
+    }
+
+    /// One of the admitted pods for which this holds.
+    fn pick(
+        &mut self,
+        index: prop::sample::Index,
+        holds: impl Fn(&Admitted) -> bool,
+    ) -> Option<&mut Admitted> {
+        let mut some: Vec<_> = self.admitted.iter_mut().filter(|pod| holds(pod)).collect();
+        if some.is_empty() {
+            return None;
+        }
+        Some(some.remove(index.index(some.len())))
+    }
+
+    /// False if the kubelet has no room for a pod that it got.
+    fn take(&mut self, step: &Step, number: usize) -> bool {
+        match step {
+            Step::Place(cpus) => {
+                let pod = mk_pod(&format!("p{number}"), &format!("cpu={cpus} memory=1Gi"));
+                if judge(&self.cache, &pod).is_ok() {
+                    let pod = on_node(&pod, Phase::Pending);
+                    self.cache.reserve(NODE, &pod);
+                    self.coming.push((pod, *cpus));
                 }
-                Step::Admit(index) => prop_assert!(admit(&mut cache, &mut coming, *index)),
             }
+            Step::Admit(index) if !self.coming.is_empty() => {
+                let (pod, cpus) = self.coming.remove(index.index(self.coming.len()));
+                // kubelet-node.md 6: with policy single-numa-node it takes the lowest zone with room
+                let Some(zone) = self.left.iter().position(|left| *left >= cpus) else {
+                    return false;
+                };
+                self.left[zone] -= cpus;
+                self.admitted.push(Admitted {
+                    pod,
+                    cpus,
+                    zone,
+                    ended: false,
+                });
+            }
+            Step::Admit(_) => {}
+            Step::End(index) => {
+                if let Some(pod) = self.pick(*index, |pod| !pod.ended) {
+                    pod.ended = true;
+                    let (zone, cpus) = (pod.zone, pod.cpus);
+                    self.left[zone] += cpus;
+                }
+            }
+            Step::Tell(index) => {
+                if let Some(known) = self.pick(*index, |_| true) {
+                    known.pod.started = Some(jiff::Timestamp::UNIX_EPOCH);
+                    known.pod.phase = if known.ended {
+                        Phase::Terminal
+                    } else {
+                        Phase::Running
+                    };
+                    let pod = known.pod.clone();
+                    self.cache.apply_pod(NODE, &pod);
+                }
+            }
+            Step::Doom(index) => {
+                if let Some(known) = self.pick(*index, |_| true) {
+                    known.pod.deleting = true;
+                    let pod = known.pod.clone();
+                    self.cache.apply_pod(NODE, &pod);
+                }
+            }
+            Step::Delete(index) => {
+                let is_over = |known: &Admitted| known.pod.phase == Phase::Terminal;
+                if let Some(known) = self.pick(*index, is_over) {
+                    let key = known.pod.key.clone();
+                    self.admitted.retain(|known| known.pod.key != key);
+                    self.cache.delete_pod(NODE, &key, Instant::now());
+                }
+            }
+            Step::Look => self.looked = Some(self.look()),
+            Step::Publish => {
+                if let Some(nrt) = self.looked.take() {
+                    self.cache.apply_nrt(NODE, nrt);
+                }
+            }
+        }
+        true
+    }
+
+    fn look(&self) -> NodeTopology {
+        let there = self.admitted.iter().filter(|known| !known.ended);
+        let placed: Vec<(&str, usize)> = there
+            .map(|known| (known.pod.key.name.as_str(), known.zone))
+            .collect();
+        let left: Vec<String> = (0..self.left.len())
+            .map(|zone| {
+                let pods = placed.iter().filter(|(_, of)| *of == zone).count();
+                format!("cpu={} memory={}Gi", self.left[zone], 80 - pods)
+            })
+            .collect();
+        let left: Vec<&str> = left.iter().map(String::as_str).collect();
+        let mut nrt = mk_placed_nrt(&left, &placed);
+        nrt.config.managers = Some(MANAGERS);
+        nrt
+    }
+}
+
+proptest! {
+    #[test]
+    fn pods_on_their_way_all_find_room_whoever_is_first_and_whatever_ends(
+        zones in prop::collection::vec(0..=24_i64, 1..=4),
+        steps in prop::collection::vec(mk_step(), 1..=40),
+        rest in prop::collection::vec(any::<prop::sample::Index>(), 40),
+    ) {
+        let mut model = Model::new(zones);
+        for (number, step) in steps.iter().enumerate() {
+            prop_assert!(model.take(step, number));
         }
         for index in rest {
-            prop_assert!(admit(&mut cache, &mut coming, index));
+            prop_assert!(model.take(&Step::Admit(index), 0));
         }
     }
+}
+
+#[test]
+fn a_pod_that_goes_from_a_told_zone_leaves_no_doubt_where_others_are() {
+    let mut cache = mk_cache();
+    let old = mk_pod("old", "cpu=6 memory=1Gi");
+    let left = ["cpu=2 memory=79Gi", "cpu=10 memory=80Gi"];
+    let mut nrt = mk_placed_nrt(&left, &[("old", 0)]);
+    nrt.config.managers = Some(MANAGERS);
+    cache.apply_pod(NODE, &on_node(&old, Phase::Running));
+    cache.apply_nrt(NODE, nrt.clone());
+    // there is never so much in zone 0
+    let new = mk_pod("new", "cpu=10 memory=1Gi");
+    cache.reserve(NODE, &on_node(&new, Phase::Pending));
+    check(&cache, &["cpu=2 memory=79Gi", "cpu=0 memory=79Gi"]);
+
+    let doomed = Pod {
+        deleting: true,
+        ..on_node(&old, Phase::Running)
+    };
+    cache.apply_pod(NODE, &doomed);
+    check(&cache, &["cpu=2 memory=79Gi", "cpu=0 memory=79Gi"]);
+    cache.apply_pod(NODE, &on_node(&old, Phase::Terminal));
+    check(&cache, &["cpu=8 memory=80Gi", "cpu=0 memory=79Gi"]);
+    cache.delete_pod(NODE, &old.key, Instant::now());
+    check(&cache, &["cpu=8 memory=80Gi", "cpu=0 memory=79Gi"]);
+    // one that was made before, and says something new
+    let mut late = mk_placed_nrt(&["cpu=1 memory=79Gi", left[1]], &[("old", 0)]);
+    late.config.managers = Some(MANAGERS);
+    cache.apply_nrt(NODE, late);
+    check(&cache, &["cpu=7 memory=80Gi", "cpu=0 memory=79Gi"]);
 }
