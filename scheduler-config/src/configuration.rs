@@ -1,6 +1,6 @@
 //! The file of `--config`: KubeSchedulerConfiguration (scheduler.md 1.1 and 1.3).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -46,14 +46,8 @@ pub struct Profile {
     pub scheduler_name: String,
     /// Share of the nodes that are scored, in percent, of the profile or else of all of them; 0 adapts it to their number.
     pub percentage_of_nodes_to_score: u8,
-    /// Filter plugins in their order.
-    pub filter: Vec<Plugin>,
-    /// Score plugins with weights.
-    pub score: Vec<Plugin>,
-    /// Reserve plugins in their order.
-    pub reserve: Vec<Plugin>,
-    /// PostFilter plugins in their order.
-    pub post_filter: Vec<Plugin>,
+    /// The plugins at each extension point in their order, with the weights of their scores.
+    pub plugins: BTreeMap<Point, Vec<Plugin>>,
     /// Arguments of NodeResourceTopologyMatch, where the profile enables it anywhere.
     pub topology_match: Option<NodeResourceTopologyMatchArgs>,
     /// Arguments of DefaultPreemption, where the profile enables it.
@@ -62,6 +56,18 @@ pub struct Profile {
     pub default_args: DefaultPluginArgs,
     /// Plugins that arguments are given to and that take none.
     pub needless_args: Vec<String>,
+}
+
+impl Profile {
+    /// The plugins at a point in their order.
+    pub fn at(&self, point: Point) -> &[Plugin] {
+        self.plugins.get(&point).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the plugin of that name runs at a point.
+    pub fn runs(&self, name: &str, point: Point) -> bool {
+        self.at(point).iter().any(|plugin| plugin.name == name)
+    }
 }
 
 /// Leader election.
@@ -134,6 +140,20 @@ pub enum Error {
         /// What is wrong.
         #[source]
         source: plugins::Error,
+    },
+    /// No plugin sorts the queue.
+    #[error(
+        "only one queue sort plugin required for profile with scheduler name {profile:?}, but got 0"
+    )]
+    NoQueueSort {
+        /// Scheduler name of the profile.
+        profile: String,
+    },
+    /// No plugin binds.
+    #[error("at least one bind plugin is needed for profile with scheduler name {profile:?}")]
+    NoBind {
+        /// Scheduler name of the profile.
+        profile: String,
     },
     /// Wrong arguments of a default plugin.
     #[error("profile {profile:?}")]
@@ -458,27 +478,14 @@ fn resolve(
     plugins: &Plugins,
     config: Vec<WirePluginConfig>,
 ) -> Result<Profile, Error> {
-    let at = |point| {
-        plugins::resolve(plugins, point).map_err(|source| Error::Plugins {
+    let plugins: BTreeMap<Point, Vec<Plugin>> = Point::ALL
+        .into_iter()
+        .map(|point| Ok((point, plugins::resolve(plugins, point)?)))
+        .collect::<Result<_, _>>()
+        .map_err(|source| Error::Plugins {
             profile: name.clone(),
             source,
-        })
-    };
-    let (filter, score, reserve) = (at(Point::Filter)?, at(Point::Score)?, at(Point::Reserve)?);
-    let post_filter = at(Point::PostFilter)?;
-    // points that run nothing of ours yet still must not name what does not exist
-    for point in [
-        Point::PreEnqueue,
-        Point::QueueSort,
-        Point::PreFilter,
-        Point::PreScore,
-        Point::Permit,
-        Point::PreBind,
-        Point::Bind,
-        Point::PostBind,
-    ] {
-        at(point)?;
-    }
+        })?;
     let mut seen = BTreeSet::new();
     let mut given = None;
     let mut default_args = DefaultPluginArgs::default();
@@ -504,29 +511,42 @@ fn resolve(
             needless_args.push(entry.name);
         }
     }
-    let enabled = [&filter, &score, &reserve]
-        .iter()
-        .any(|list| list.iter().any(|plugin| plugin.name == args::PLUGIN));
     let decoded =
         NodeResourceTopologyMatchArgs::decode(given.as_ref()).map_err(|source| Error::Args {
             profile: name.clone(),
             source,
         })?;
-    let preempts = post_filter
-        .iter()
-        .any(|plugin| plugin.name == DefaultPreemptionArgs::PLUGIN);
-    Ok(Profile {
-        preemption: preempts.then_some(default_args.preemption),
+    let mut profile = Profile {
+        preemption: None,
         scheduler_name: name,
         percentage_of_nodes_to_score,
-        filter,
-        score,
-        reserve,
-        post_filter,
-        topology_match: enabled.then_some(decoded),
+        plugins,
+        topology_match: None,
         default_args,
         needless_args,
-    })
+    };
+    let profile_name = || profile.scheduler_name.clone();
+    if profile.at(Point::QueueSort).is_empty() {
+        return Err(Error::NoQueueSort {
+            profile: profile_name(),
+        });
+    }
+    if profile.at(Point::Bind).is_empty() {
+        return Err(Error::NoBind {
+            profile: profile_name(),
+        });
+    }
+    let acts_at = [Point::Filter, Point::Score, Point::Reserve];
+    if acts_at
+        .iter()
+        .any(|point| profile.runs(args::PLUGIN, *point))
+    {
+        profile.topology_match = Some(decoded);
+    }
+    if profile.runs(DefaultPreemptionArgs::PLUGIN, Point::PostFilter) {
+        profile.preemption = Some(profile.default_args.preemption);
+    }
+    Ok(profile)
 }
 
 #[cfg(test)]

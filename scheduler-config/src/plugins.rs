@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// An extension point of the scheduling framework.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Point {
     PreEnqueue,
@@ -21,11 +22,17 @@ pub enum Point {
 }
 
 use Point::{
-    Bind, Filter, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore, QueueSort,
-    Reserve, Score,
+    Bind, Filter, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
+    QueueSort, Reserve, Score,
 };
 
 impl Point {
+    /// Every point, in the order in which a pod comes by them.
+    pub const ALL: [Self; 12] = [
+        PreEnqueue, QueueSort, PreFilter, Filter, PostFilter, PreScore, Score, Reserve, Permit,
+        PreBind, Bind, PostBind,
+    ];
+
     /// Name of the plugin interface in error messages.
     fn interface(self) -> String {
         format!("{self:?}Plugin")
@@ -98,6 +105,11 @@ const KNOWN: &[Known] = &[
 
 fn known(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|plugin| plugin.name == name)
+}
+
+/// Whether a plugin of that name exists and takes part in that point.
+pub fn extends(name: &str, point: Point) -> bool {
+    known(name).is_some_and(|plugin| plugin.points.contains(&point))
 }
 
 /// A plugin at a point, with the weight of its score.
@@ -245,7 +257,7 @@ pub fn resolve(plugins: &Plugins, point: Point) -> Result<Vec<Plugin>, Error> {
     } else {
         multi_point
             .iter()
-            .filter(|plugin| known(&plugin.name).is_some_and(|found| found.points.contains(&point)))
+            .filter(|plugin| extends(&plugin.name, point))
             .collect()
     };
     let in_expanded = |plugin: &Plugin| expanded.iter().any(|other| other.name == plugin.name);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use scheduler_config::args::PLUGIN;
 use scheduler_config::default_plugins::DefaultPreemptionArgs;
+use scheduler_config::plugins::{Point, extends};
 
 use crate::filter::volumes::PLUGINS;
 use crate::filter::{self, Filters};
@@ -32,7 +33,7 @@ impl Profile {
         let args = &config.default_args;
         let mut filters = Vec::new();
         for plugin in config
-            .filter
+            .at(Point::Filter)
             .iter()
             .filter_map(|plugin| filter::Plugin::from_name(&plugin.name))
         {
@@ -40,7 +41,7 @@ impl Profile {
                 filters.push(plugin);
             }
         }
-        let scores = config.score.iter().filter_map(|plugin| {
+        let scores = config.at(Point::Score).iter().filter_map(|plugin| {
             let weight = i64::from(plugin.weight.max(1));
             Some(score::Weighted {
                 plugin: score_plugin(config, &plugin.name)?,
@@ -109,15 +110,45 @@ impl Profile {
 pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
     const NOTHING_TO_DO: &[&str] = &["NodeName", "KNIDebug"];
     const NOTHING_TO_SAY: &[&str] = &["VolumeBinding"];
-    let filters = config.filter.iter().map(|plugin| plugin.name.as_str());
+    let filters = config
+        .at(Point::Filter)
+        .iter()
+        .map(|plugin| plugin.name.as_str());
     let filters = filters
         .filter(|name| filter::Plugin::from_name(name).is_none() && !NOTHING_TO_DO.contains(name))
         .map(|name| format!("filter {name}"));
-    let scores = config.score.iter().map(|plugin| plugin.name.as_str());
+    let scores = config
+        .at(Point::Score)
+        .iter()
+        .map(|plugin| plugin.name.as_str());
     let scores = scores
         .filter(|name| score_plugin(config, name).is_none() && !NOTHING_TO_SAY.contains(name))
         .map(|name| format!("score {name}"));
     filters.chain(scores).collect()
+}
+
+/// Points where plugins act here although the profile takes them away from there: a filter and a score always work as a whole, with what they
+/// prepare, reserve and bind, and a pod with scheduling gates is never placed. kube-scheduler fails pods with such a profile, or places them
+/// where others are on their way to.
+pub fn acting_regardless(config: &scheduler_config::Profile) -> Vec<String> {
+    // it prepares what the original's preemption needs and ours does not
+    let is_idle = |name: &str, point| name == PLUGIN && point == Point::PreFilter;
+    let parts = |of: Point, parts: &'static [Point]| {
+        let leading = config.at(of).iter().map(|plugin| plugin.name.as_str());
+        leading.flat_map(move |name| parts.iter().map(move |point| (name, *point)))
+    };
+    parts(
+        Point::Filter,
+        &[Point::PreFilter, Point::Reserve, Point::PreBind],
+    )
+    .chain(parts(Point::Score, &[Point::PreScore]))
+    .chain([("SchedulingGates", Point::PreEnqueue)])
+    .filter(|(name, point)| {
+        extends(name, *point) && !config.runs(name, *point) && !is_idle(name, *point)
+    })
+    .filter(|(name, _)| *name != "DynamicResources")
+    .map(|(name, point)| format!("{name} at {point:?}"))
+    .collect()
 }
 
 /// The score plugin of that name. Dynamic resources have no opinion here, and volumes none in kube-scheduler either as long as the feature gate
@@ -217,5 +248,35 @@ profiles:
             &profile.scores[7].plugin,
             score::Plugin::NodeResourceTopologyMatch(strategy) if strategy.kind.to_string() == "MostAllocated"
         ));
+    }
+    #[test]
+    fn what_acts_where_the_profile_takes_it_away_is_told() {
+        let config = |text: &str| scheduler_config::parse(text).expect("valid").profiles;
+        assert_eq!(acting_regardless(&config(SHIPPED)[0]), [""; 0]);
+        let without = SHIPPED.replace(
+            "    filter:\n",
+            "    preEnqueue: {disabled: [{name: SchedulingGates}]}
+    preFilter: {disabled: [{name: NodeAffinity}, {name: NodeResourceTopologyMatch}]}
+    preScore: {disabled: [{name: NodeAffinity}]}
+    reserve: {disabled: [{name: NodeResourceTopologyMatch}]}
+    preBind: {disabled: [{name: '*'}]}
+    filter:\n",
+        );
+        assert_eq!(
+            acting_regardless(&config(&without)[0]),
+            [
+                "NodeAffinity at PreFilter",
+                "NodeResourceTopologyMatch at Reserve",
+                "VolumeBinding at PreBind",
+                "NodeAffinity at PreScore",
+                "SchedulingGates at PreEnqueue",
+            ]
+        );
+        let filtered = without.replace("      - name: NodeAffinity\n", "");
+        let told = acting_regardless(&config(&filtered)[0]);
+        assert!(
+            !told.contains(&"NodeAffinity at PreFilter".to_owned()),
+            "{told:?}"
+        );
     }
 }

@@ -176,6 +176,10 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         if !left_out.is_empty() {
             tracing::warn!(profile = %profile.scheduler_name, ?left_out, "Plugins are enabled that do nothing in this scheduler");
         }
+        let regardless = profile::acting_regardless(profile);
+        if !regardless.is_empty() {
+            tracing::warn!(profile = %profile.scheduler_name, ?regardless, "Plugins act where the profile takes them away");
+        }
     }
     for profile in &profiles {
         tracing::info!(profile = %profile.name, filters = ?profile.filters.plugins, "Profile ready");

@@ -1,5 +1,6 @@
 //! A configuration written out again: what is in effect, for those who ask a running scheduler.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::{ClientConnection, Configuration, GROUP, KIND, LeaderElection, Profile};
 use crate::args::{self, NodeResourceTopologyMatchArgs};
 use crate::default_plugins::PluginArgs;
-use crate::plugins::Plugin;
+use crate::plugins::{Plugin, Point};
 
 impl Configuration {
     /// A document with every default and every plugin list written out. Reading it gives this configuration again, but for
@@ -72,15 +73,15 @@ fn profile(profile: &Profile) -> Value {
     if let Some(given) = &profile.topology_match {
         config.push(json!({"name": args::PLUGIN, "args": topology_match(given)}));
     }
+    let plugins: BTreeMap<Point, Value> = profile
+        .plugins
+        .iter()
+        .map(|(point, plugins)| (*point, only(plugins)))
+        .collect();
     json!({
         "schedulerName": profile.scheduler_name,
         "percentageOfNodesToScore": profile.percentage_of_nodes_to_score,
-        "plugins": {
-            "filter": only(&profile.filter),
-            "postFilter": only(&profile.post_filter),
-            "score": only(&profile.score),
-            "reserve": only(&profile.reserve),
-        },
+        "plugins": plugins,
         "pluginConfig": config,
     })
 }

@@ -93,7 +93,7 @@ fn the_operators_configuration_is_read_as_it_is() {
     let profile = &configuration.profiles[0];
     assert_eq!(profile.scheduler_name, "topo-aware-scheduler");
     let filter: Vec<&str> = profile
-        .filter
+        .at(Point::Filter)
         .iter()
         .map(|plugin| plugin.name.as_str())
         .collect();
@@ -123,7 +123,7 @@ fn the_deployers_configuration_is_read_as_it_is() {
     let configuration = parse(DEPLOYERS).unwrap();
     let profile = &configuration.profiles[0];
     assert_eq!(
-        profile.filter.last().unwrap().name,
+        profile.at(Point::Filter).last().unwrap().name,
         "NodeResourceTopologyMatch"
     );
     assert_eq!(
@@ -215,6 +215,14 @@ fn the_client_is_limited_unless_told_otherwise(
 #[case::unknown_plugin_at_an_idle_point(
     "profiles: [{plugins: {permit: {enabled: [{name: NoSuch}]}}}]",
     "PermitPlugin \"NoSuch\" does not exist"
+)]
+#[case::unsorted(
+    "profiles: [{schedulerName: a, plugins: {queueSort: {disabled: [{name: '*'}]}}}]",
+    "only one queue sort plugin required for profile with scheduler name \"a\", but got 0"
+)]
+#[case::unbound(
+    "profiles: [{schedulerName: a, plugins: {multiPoint: {disabled: [{name: DefaultBinder}]}}}]",
+    "at least one bind plugin is needed for profile with scheduler name \"a\""
 )]
 #[case::wrong_args(
     "profiles: [{pluginConfig: [{name: NodeResourceTopologyMatch, args: {preemptionMode: On}}]}]",
