@@ -138,9 +138,31 @@ async fn init_containers_come_first_and_sidecars_end_last() {
         .until("p", "succeeded", |pod| harness::phase(pod) == "Succeeded")
         .await;
     let status = serde_json::to_value(pod.status.unwrap()).unwrap();
-    for init in status["initContainerStatuses"].as_array().unwrap() {
-        assert_eq!(init["state"]["terminated"]["exitCode"], 0, "{init}");
-    }
+    let ended = |kind: &str, index: usize| status[kind][index]["state"]["terminated"].clone();
+    let (init, sidecar) = (
+        ended("initContainerStatuses", 0),
+        ended("initContainerStatuses", 1),
+    );
+    let main = ended("containerStatuses", 0);
+    assert_eq!(init["exitCode"], 0, "{init}");
+    // 143 if it was told to end before it listened
+    assert!(
+        [0, 143].map(Value::from).contains(&sidecar["exitCode"]),
+        "{sidecar}"
+    );
+    let at = |ended: &Value, moment: &str| ended[moment].as_str().unwrap().to_owned();
+    assert!(
+        at(&init, "finishedAt") <= at(&sidecar, "startedAt"),
+        "{init} {sidecar}"
+    );
+    assert!(
+        at(&sidecar, "startedAt") <= at(&main, "startedAt"),
+        "{sidecar} {main}"
+    );
+    assert!(
+        at(&main, "finishedAt") <= at(&sidecar, "finishedAt"),
+        "{main} {sidecar}"
+    );
     assert_eq!(status["conditions"][1]["reason"], "PodCompleted");
     assert_eq!(status["conditions"][0]["status"], "False");
 }
