@@ -525,15 +525,14 @@ fn resolve(
         default_args,
         needless_args,
     };
-    let profile_name = || profile.scheduler_name.clone();
     if profile.at(Point::QueueSort).is_empty() {
         return Err(Error::NoQueueSort {
-            profile: profile_name(),
+            profile: profile.scheduler_name,
         });
     }
     if profile.at(Point::Bind).is_empty() {
         return Err(Error::NoBind {
-            profile: profile_name(),
+            profile: profile.scheduler_name,
         });
     }
     let acts_at = [Point::Filter, Point::Score, Point::Reserve];

@@ -29,7 +29,7 @@ use topology::mask::{NumaMask, ZoneId};
 use topology::policy::ManagerConfig;
 use topology::request::Pod as Request;
 use topology::resource::{ResourceName, Resources};
-use topology::zone::Zone;
+use topology::zone::{Amounts, Zone};
 
 use crate::pod::{Phase, Pod, PodKey};
 use crate::touched::Touched;
@@ -194,6 +194,26 @@ struct Entry {
 struct Numbered {
     topology: Arc<NodeTopology>,
     number: u64,
+}
+
+impl Numbered {
+    /// The same with what was held in these zones, as far as there is so much.
+    fn with_room<'a>(&self, held: impl Iterator<Item = &'a Zones>) -> Self {
+        let mut more = self.clone();
+        for (id, amounts) in held.flatten() {
+            let zones = &mut Arc::make_mut(&mut more.topology).zones;
+            let Some(zone) = zones.iter_mut().find(|zone| zone.id == *id) else {
+                continue;
+            };
+            for (name, amount) in amounts.iter() {
+                if let Some(resource) = zone.resources.get_mut(name) {
+                    let left = resource.available.saturating_add(amount);
+                    resource.available = left.min(resource.allocatable).max(resource.available);
+                }
+            }
+        }
+        more
+    }
 }
 
 /// A pod that is gone.
@@ -644,25 +664,12 @@ impl Entry {
     /// The base with what ended pods held, where the NRT told in which zone that was. A kubelet says that a pod ended when its containers have, and
     /// from then on gives to others what they held: nobody has to wait for an exporter to say so.
     fn with_released(&self, base: &Numbered) -> Numbered {
-        let mut base = base.clone();
         let ended = self
             .pods
             .iter()
             .filter(|(_, pod)| pod.accounted && !pod.lives())
             .filter_map(|(key, _)| self.held.0.get(key));
-        for (id, amounts) in ended.chain(&self.released).flatten() {
-            let zones = &mut Arc::make_mut(&mut base.topology).zones;
-            let Some(zone) = zones.iter_mut().find(|zone| zone.id == *id) else {
-                continue;
-            };
-            for (name, amount) in amounts.iter() {
-                if let Some(resource) = zone.resources.get_mut(name) {
-                    let left = resource.available.saturating_add(amount);
-                    resource.available = left.min(resource.allocatable).max(resource.available);
-                }
-            }
-        }
-        base
+        base.with_room(ended.chain(&self.released))
     }
 
     /// The view if the base were this one, and `guests` were charged as well.
@@ -709,13 +716,7 @@ impl Entry {
                 _ => NumaMask::ALL,
             })
             .collect();
-        let before = || {
-            base.topology.zones.iter().map(|zone| {
-                let amounts = zone.resources.iter();
-                let available = amounts.map(|(name, amounts)| (name.clone(), amounts.available));
-                (zone.id, available.collect::<Resources>())
-            })
-        };
+        let before = || by_zone(&base.topology, |amounts| amounts.available);
         let free = before()
             .zip(bounds)
             .map(|((id, mut available), bound)| {
@@ -749,25 +750,15 @@ impl Entry {
             .iter()
             .filter(|(_, pod)| follows && pod.accounted && pod.lives() && pod.deleting)
             .filter_map(|(key, _)| self.held.0.get(key));
-        let going: Vec<&Zones> = going.collect();
-        let zones = base.topology.zones.iter();
-        zones
-            .map(|zone| {
-                let most = zone.resources.iter().map(|(name, amounts)| {
-                    if is_blurred {
-                        return (name.clone(), amounts.allocatable);
-                    }
-                    let held = going.iter().filter_map(|zones| zones.get(&zone.id));
-                    let held = held.filter_map(|held| held.get(name.as_str()));
-                    let most = held.fold(amounts.available, i64::saturating_add);
-                    (
-                        name.clone(),
-                        most.min(amounts.allocatable).max(amounts.available),
-                    )
-                });
-                (zone.id, most.collect())
-            })
-            .collect()
+        let most = base.with_room(going);
+        let zones = by_zone(&most.topology, |amounts| {
+            if is_blurred {
+                amounts.allocatable
+            } else {
+                amounts.available
+            }
+        });
+        zones.collect()
     }
 
     /// Whether a pod that the base contains is gone or going and holds what nobody can tell where: every zone may have more room than the base
@@ -809,6 +800,18 @@ impl Settings {
             ResyncMethod::OnlyExclusiveResources => Method::WithExclusiveResources,
         }
     }
+}
+
+/// One of the amounts of each resource of each zone.
+fn by_zone(
+    topology: &NodeTopology,
+    one: impl Fn(&Amounts) -> i64 + Copy,
+) -> impl Iterator<Item = (ZoneId, Resources)> {
+    topology.zones.iter().map(move |zone| {
+        let amounts = zone.resources.iter();
+        let ones = amounts.map(|(name, amounts)| (name.clone(), one(amounts)));
+        (zone.id, ones.collect())
+    })
 }
 
 fn covers_all(settings: &Settings, topology: &NodeTopology) -> bool {

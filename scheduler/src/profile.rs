@@ -110,18 +110,10 @@ impl Profile {
 pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
     const NOTHING_TO_DO: &[&str] = &["NodeName", "KNIDebug"];
     const NOTHING_TO_SAY: &[&str] = &["VolumeBinding"];
-    let filters = config
-        .at(Point::Filter)
-        .iter()
-        .map(|plugin| plugin.name.as_str());
-    let filters = filters
+    let filters = names(config, Point::Filter)
         .filter(|name| filter::Plugin::from_name(name).is_none() && !NOTHING_TO_DO.contains(name))
         .map(|name| format!("filter {name}"));
-    let scores = config
-        .at(Point::Score)
-        .iter()
-        .map(|plugin| plugin.name.as_str());
-    let scores = scores
+    let scores = names(config, Point::Score)
         .filter(|name| score_plugin(config, name).is_none() && !NOTHING_TO_SAY.contains(name))
         .map(|name| format!("score {name}"));
     filters.chain(scores).collect()
@@ -131,11 +123,12 @@ pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
 /// prepare, reserve and bind, and a pod with scheduling gates is never placed. kube-scheduler fails pods with such a profile, or places them
 /// where others are on their way to.
 pub fn acting_regardless(config: &scheduler_config::Profile) -> Vec<String> {
-    // it prepares what the original's preemption needs and ours does not
-    let is_idle = |name: &str, point| name == PLUGIN && point == Point::PreFilter;
+    // the one does nothing here, the other prepares what the original's preemption needs and ours does not
+    let is_idle = |name: &str, point| {
+        name == "DynamicResources" || (name == PLUGIN && point == Point::PreFilter)
+    };
     let parts = |of: Point, parts: &'static [Point]| {
-        let leading = config.at(of).iter().map(|plugin| plugin.name.as_str());
-        leading.flat_map(move |name| parts.iter().map(move |point| (name, *point)))
+        names(config, of).flat_map(move |name| parts.iter().map(move |point| (name, *point)))
     };
     parts(
         Point::Filter,
@@ -146,9 +139,13 @@ pub fn acting_regardless(config: &scheduler_config::Profile) -> Vec<String> {
     .filter(|(name, point)| {
         extends(name, *point) && !config.runs(name, *point) && !is_idle(name, *point)
     })
-    .filter(|(name, _)| *name != "DynamicResources")
     .map(|(name, point)| format!("{name} at {point:?}"))
     .collect()
+}
+
+fn names(config: &scheduler_config::Profile, point: Point) -> impl Iterator<Item = &str> {
+    let plugins = config.at(point).iter();
+    plugins.map(|plugin| plugin.name.as_str())
 }
 
 /// The score plugin of that name. Dynamic resources have no opinion here, and volumes none in kube-scheduler either as long as the feature gate
@@ -249,6 +246,7 @@ profiles:
             score::Plugin::NodeResourceTopologyMatch(strategy) if strategy.kind.to_string() == "MostAllocated"
         ));
     }
+
     #[test]
     fn what_acts_where_the_profile_takes_it_away_is_told() {
         let config = |text: &str| scheduler_config::parse(text).expect("valid").profiles;

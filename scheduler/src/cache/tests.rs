@@ -819,8 +819,8 @@ proptest! {
     }
 }
 
-#[test]
-fn what_an_ended_pod_leaves_may_have_been_taken_by_one_on_its_way() {
+/// Pod "old" runs with 6 of 8 CPUs in zone 0, as the NRT tells; zone 1 has 10.
+fn mk_told() -> (Cache, Pod) {
     let mut cache = mk_cache();
     let old = mk_pod("old", "cpu=6 memory=1Gi");
     let left = ["cpu=2 memory=79Gi", "cpu=10 memory=80Gi"];
@@ -828,6 +828,12 @@ fn what_an_ended_pod_leaves_may_have_been_taken_by_one_on_its_way() {
     nrt.config.managers = Some(MANAGERS);
     cache.apply_pod(NODE, &on_node(&old, Phase::Running));
     cache.apply_nrt(NODE, nrt);
+    (cache, old)
+}
+
+#[test]
+fn what_an_ended_pod_leaves_may_have_been_taken_by_one_on_its_way() {
+    let (mut cache, old) = mk_told();
     let new = mk_pod("new", "cpu=8 memory=1Gi");
     cache.reserve(NODE, &on_node(&new, Phase::Pending));
     check(&cache, &["cpu=2 memory=79Gi", "cpu=2 memory=79Gi"]);
@@ -840,13 +846,7 @@ fn what_an_ended_pod_leaves_may_have_been_taken_by_one_on_its_way() {
 
 #[test]
 fn a_pod_that_goes_from_a_told_zone_leaves_no_doubt_where_others_are() {
-    let mut cache = mk_cache();
-    let old = mk_pod("old", "cpu=6 memory=1Gi");
-    let left = ["cpu=2 memory=79Gi", "cpu=10 memory=80Gi"];
-    let mut nrt = mk_placed_nrt(&left, &[("old", 0)]);
-    nrt.config.managers = Some(MANAGERS);
-    cache.apply_pod(NODE, &on_node(&old, Phase::Running));
-    cache.apply_nrt(NODE, nrt.clone());
+    let (mut cache, old) = mk_told();
     // there is never so much in zone 0
     let new = mk_pod("new", "cpu=10 memory=1Gi");
     cache.reserve(NODE, &on_node(&new, Phase::Pending));
@@ -863,7 +863,7 @@ fn a_pod_that_goes_from_a_told_zone_leaves_no_doubt_where_others_are() {
     cache.delete_pod(NODE, &old.key, Instant::now());
     check(&cache, &["cpu=8 memory=80Gi", "cpu=0 memory=79Gi"]);
     // one that was made before, and says something new
-    let mut late = mk_placed_nrt(&["cpu=1 memory=79Gi", left[1]], &[("old", 0)]);
+    let mut late = mk_placed_nrt(&["cpu=1 memory=79Gi", "cpu=10 memory=80Gi"], &[("old", 0)]);
     late.config.managers = Some(MANAGERS);
     cache.apply_nrt(NODE, late);
     check(&cache, &["cpu=7 memory=80Gi", "cpu=0 memory=79Gi"]);
