@@ -118,7 +118,8 @@ fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
         .env(
             format!("CARGO_TARGET_{variable}_RUSTFLAGS"),
             // plain relocations of the tables of methods would be a twelfth of the image
-            "-C target-feature=+crt-static -C strip=symbols -C link-arg=-Wl,-z,pack-relative-relocs",
+            // `shipped`: only the features that the programs need (crates/features)
+            "--cfg shipped -C target-feature=+crt-static -C strip=symbols -C link-arg=-Wl,-z,pack-relative-relocs",
         );
     origin.tell(&mut cargo);
     if target.ends_with("-musl") {

@@ -42,6 +42,7 @@ const RULES: &[Rule] = &[
     pure("nrt", &["api", "topology"]),
     pure("manifests", &["api", "scheduler-config"]),
     pure("fixtures", &["api", "topology", "nrt"]),
+    rule("features", &[]),
     rule("apply", &["api"]),
     rule("apiserver", &[]),
     rule("daemon", &[]),
@@ -97,6 +98,9 @@ const RULES: &[Rule] = &[
         ],
     ),
 ];
+
+/// Nothing but dependencies: every package that is not pure may ask for them.
+const FEATURES: &str = "features";
 
 /// What a pure package must not depend on directly.
 const IMPURE: &[&str] = &[
@@ -177,7 +181,8 @@ fn check(packages: &[Package]) -> Vec<String> {
         };
         for dependency in &package.dependencies {
             let name = dependency.name.as_str();
-            if rules.contains_key(name) && !rule.may_use.contains(&name) {
+            let everywhere = name == FEATURES && !rule.pure;
+            if rules.contains_key(name) && !rule.may_use.contains(&name) && !everywhere {
                 violations.push(format!("`{}` must not use `{name}`", package.name));
             }
             if rule.pure && IMPURE.contains(&name) {
@@ -260,6 +265,15 @@ mod tests {
     fn a_pure_package_must_not_have_a_runtime_or_a_client() {
         let found = check(&[package("nrt", &[("tokio", &[]), ("kube", &["client"])])]);
         assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn only_a_pure_package_must_not_ask_for_all_features() {
+        assert!(check(&[package("rte", &[("features", &[])])]).is_empty());
+        assert_eq!(
+            check(&[package("nrt", &[("features", &[])])]),
+            ["`nrt` must not use `features`"]
+        );
     }
 
     #[test]
