@@ -14,6 +14,7 @@ mod layers;
 mod protos;
 mod record;
 mod test;
+mod units;
 
 /// Automation of the workspace.
 #[derive(Parser)]
@@ -55,12 +56,10 @@ enum Command {
         #[command(subcommand)]
         what: record::Record,
     },
-    /// Runs every test of the workspace and adds up the results.
-    Test {
-        /// Passed on to `cargo test`.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    /// Builds and runs the tests of the workspace: plain ones, with --real all that CI runs, with --all what takes long, too.
+    Test(test::Args),
+    /// Checks that no package is compiled twice, within a build of the workspace or by another build.
+    Units,
 }
 
 fn main() -> ExitCode {
@@ -72,7 +71,8 @@ fn main() -> ExitCode {
         Command::Layers => layers::run(),
         Command::Protos { check } => protos::run(check),
         Command::Record { what } => record::run(what),
-        Command::Test { arguments } => test::run(&arguments),
+        Command::Test(args) => test::run(&args),
+        Command::Units => units::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,13 +1,30 @@
-//! README's test command: makes sure that the Kubernetes binaries are there, runs every test of the workspace, and adds up
-//! what the test runners printed.
+//! README's test command: builds every test of the workspace, runs what burns the processor beside what waits, and tells what took long,
+//! what failed and what was left out.
+//!
+//! A test of an integration binary runs in a process of its own, so that tests of several binaries share the machine and each has its own
+//! time, limit and output. The many short tests of a library run in one process.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use testbed::local::assets::{self, Places};
 
 use crate::cargo;
+
+mod history;
+mod job;
+mod output;
+mod plan;
+mod process;
+mod report;
+mod run;
+mod targets;
+
+use history::History;
+use plan::{Level, Selection};
+use report::Report;
 
 /// How many random pod sequences the accounting test tries. Among all the other tests few do, each run with another seed; `cargo xtask
 /// accounting` tries many.
@@ -16,77 +33,112 @@ pub(crate) const POD_SEQUENCES: &str = "NUMARESOURCES_POD_SEQUENCES";
 /// Where the tests find the programs under test (`suite::binaries::BIN_DIR`), so that none of them builds the programs again.
 const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
 
-/// Counts of a test run, added up over all test binaries.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Totals {
-    passed: u64,
-    failed: u64,
+/// What to run, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only tests with one of these in `package/target/test` [default: all]
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
+    /// Also what needs root, Go and the real Kubernetes programs, as CI does
+    #[arg(long)]
+    real: bool,
+    /// Also what CI leaves out because it takes long
+    #[arg(long)]
+    all: bool,
+    /// Print the selected tests and run none
+    #[arg(long)]
+    list: bool,
+    /// Runs everything selected so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeat: u32,
+    /// Runs each test in a process of its own, in random order; a seed repeats an order
+    #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "random")]
+    shuffle: Option<String>,
+    /// Processors to use [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Prints a line for each passed test of a library, too
+    #[arg(long, short)]
+    verbose: bool,
 }
 
-impl Totals {
-    /// Adds the counts of one `test result:` line, the closing line of libtest and of libtest-mimic; other lines change nothing.
-    fn read(&mut self, line: &str) {
-        let Some(rest) = line.trim_start().strip_prefix("test result: ") else {
-            return;
-        };
-        let count = |what: &str| -> u64 {
-            rest.split([';', '.'])
-                .filter_map(|part| part.trim().strip_suffix(what))
-                .find_map(|number| number.trim().parse().ok())
-                .unwrap_or(0)
-        };
-        self.passed += count(" passed");
-        self.failed += count(" failed");
+impl Args {
+    fn level(&self) -> Level {
+        if self.all {
+            Level::All
+        } else if self.real {
+            Level::Real
+        } else {
+            Level::Plain
+        }
+    }
+
+    /// The seed of the order, if it is to be random.
+    fn seed(&self) -> anyhow::Result<Option<u64>> {
+        match self.shuffle.as_deref() {
+            None => Ok(None),
+            // any number will do, as long as it is told
+            Some("random") => Ok(Some(u64::from(std::process::id()))),
+            Some(text) => text
+                .parse()
+                .map(Some)
+                .with_context(|| format!("--shuffle {text:?} is no seed: a seed is a number")),
+        }
     }
 }
 
-/// Builds the workspace, runs `cargo test` over it with `arguments` appended and prints `tests: N passed, N failed`.
+/// Builds the workspace, runs the selected tests and prints `tests: N passed, N failed` last.
 ///
 /// # Errors
-/// When a test fails, no test ran, cargo cannot be started, or the Kubernetes programs can be neither found nor built.
-pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    // before the tests, so that a build of several minutes shows its progress instead of looking like a hanging test
-    assets::locate(&Places::from_environment(None), &|progress| {
-        // nobody is left to tell when this fails
-        let _ = writeln!(std::io::stderr(), "{progress}");
-    })
-    .context("looking for the Kubernetes programs")?;
-    cargo::build(&["--workspace", "--all-targets"])?;
-    let mut child = Command::new(env!("CARGO"))
-        .args(["test", "--workspace", "--no-fail-fast"])
-        .args(arguments)
-        .env(BIN_DIR, cargo::target_dir()?.join("debug"))
-        .envs(
-            std::env::var_os(POD_SEQUENCES)
-                .is_none()
-                .then_some((POD_SEQUENCES, "30")),
-        )
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting cargo test")?;
-    let stdout = child
-        .stdout
-        .take()
-        .context("the output of cargo test is not connected")?;
-    let mut totals = Totals::default();
-    let mut out = std::io::stdout().lock();
-    for line in BufReader::new(stdout).lines() {
-        let line = line.context("reading the output of cargo test")?;
-        writeln!(out, "{line}")?;
-        totals.read(&line);
+/// When a test fails, no test ran, the build fails, or the Kubernetes programs can be neither found nor built.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let level = args.level();
+    let seed = args.seed()?;
+    if level > Level::Plain {
+        // before the tests, so that a build of several minutes shows its progress instead of looking like a hanging test
+        assets::locate(&Places::from_environment(None), &|progress| {
+            tell(&progress.to_string());
+        })
+        .context("looking for the Kubernetes programs")?;
     }
-    let status = child.wait().context("waiting for cargo test")?;
-    // a test binary that dies without a closing line must not vanish from the totals
-    if !status.success() && totals.failed == 0 {
-        totals.failed = 1;
+    let begun = Instant::now();
+    let target_dir = cargo::target_dir()?;
+    let binaries = targets::build()?;
+    let built = begun.elapsed();
+    let selection = Selection {
+        level,
+        filters: args.filters.clone(),
+    };
+    let mut tests = targets::list(&binaries)?;
+    let left_out = selection.apply(&mut tests);
+    if args.list {
+        let mut out = std::io::stdout().lock();
+        for test in &tests {
+            writeln!(out, "{}", test.id())?;
+        }
+        return Ok(());
     }
-    writeln!(
-        out,
-        "tests: {} passed, {} failed",
-        totals.passed, totals.failed
-    )?;
-    if !status.success() {
-        bail!("cargo test ended with {status}");
+    let history_file = target_dir.join("tests").join("times.json");
+    let mut history = History::read(&history_file);
+    let mut jobs = job::cut(&tests, seed.is_some(), args.repeat, &history);
+    if let Some(seed) = seed {
+        tell(&format!("order: --shuffle {seed}"));
+        job::shuffle(&mut jobs, seed);
+    }
+    let environment = environment(target_dir.join("debug"));
+    let mut report = Report::new(&jobs, args.verbose, built);
+    let capacity = args.jobs.map_or_else(processors, f64::from);
+    let interrupted = run::all(jobs, capacity, &environment, |done| {
+        history.learn(&done);
+        report.add(done);
+    })?;
+    history.write(&history_file);
+    let totals = report.close(&left_out, begun.elapsed());
+    if interrupted {
+        bail!("interrupted");
+    }
+    if totals.failed > 0 {
+        bail!("{} of {} tests failed", totals.failed, totals.all());
     }
     if totals.passed == 0 {
         bail!("no test ran");
@@ -94,27 +146,30 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn closing_lines_of_both_runners_are_added_up() {
-        let mut totals = Totals::default();
-        for line in [
-            "running 3 tests",
-            "test a ... ok",
-            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s",
-            "test result: FAILED. 14 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 61.40s",
-        ] {
-            totals.read(line);
-        }
-        assert_eq!(
-            totals,
-            Totals {
-                passed: 17,
-                failed: 2
-            }
-        );
+/// What the tests find in their environment beside what is there.
+fn environment(programs: PathBuf) -> Vec<(&'static str, std::ffi::OsString)> {
+    let mut environment = vec![
+        (BIN_DIR, programs.into_os_string()),
+        ("CARGO", env!("CARGO").into()),
+    ];
+    if std::env::var_os(POD_SEQUENCES).is_none() {
+        environment.push((POD_SEQUENCES, "30".into()));
     }
+    environment
+}
+
+fn processors() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |count| {
+        f64::from(u32::try_from(count.get()).unwrap_or(1))
+    })
+}
+
+/// A line for whoever watches; nobody is left to tell when this fails.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Seconds with one decimal.
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
 }

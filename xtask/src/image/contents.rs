@@ -5,15 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
-use super::make_parent;
 use super::origin::{self, Origin};
-
-/// Programs, as cargo names them.
-const PROGRAMS: [&str; 3] = [
-    "numaresources-tests",
-    "numaresources-operator",
-    "numaresources-scheduler",
-];
+use super::{PROGRAMS, make_parent};
 
 /// Names under which a program does something else, or under which others look for it: all of them are links.
 const NAMES: [(&str, &str); 11] = [
@@ -88,7 +81,7 @@ pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
         .into_iter()
         .map(|(path, mode)| (path.to_owned(), Entry::Directory { mode }))
         .collect();
-    for program in PROGRAMS {
+    for (_, program) in PROGRAMS {
         let source = bin_dir.join(program);
         check_static(&source)?;
         entries.push((format!("bin/{program}"), file(source, 0o755)?));

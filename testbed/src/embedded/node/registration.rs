@@ -142,7 +142,8 @@ fn status(
     let (capacity, allocatable) = kubelet.managers.amounts();
     let address = kubelet.addresses.node().to_string();
     let addresses = [("InternalIP", address), ("Hostname", kubelet.name.clone())];
-    let id = format!("{:x}", Sha256::digest(&kubelet.name));
+    let id = Sha256::digest(&kubelet.name);
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let handler = |name: &str| NodeRuntimeHandler {
         name: Some(name.to_owned()),
         features: Some(NodeRuntimeHandlerFeatures {

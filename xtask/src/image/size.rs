@@ -1,0 +1,110 @@
+//! How large the programs of the image are: measured again only when the profiles or the dependencies have changed, because a build with
+//! the image's settings takes as long as all tests.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// What was measured, and of what.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(super) struct Measured {
+    /// A hash of what decides on it ([`inputs`]).
+    inputs: String,
+    /// All programs together, in bytes.
+    pub(super) bytes: u64,
+}
+
+impl Measured {
+    /// The figure of the last measurement, if it was one of these profiles and dependencies.
+    ///
+    /// # Errors
+    /// When the workspace's own files cannot be read.
+    pub(super) fn current() -> anyhow::Result<Option<Self>> {
+        let text = std::fs::read(file()).context("reading the last measurement")?;
+        let last: Self = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not as it was written", file().display()))?;
+        Ok((last.inputs == inputs()?).then_some(last))
+    }
+
+    /// Keeps a measurement for the next time.
+    ///
+    /// # Errors
+    /// When the workspace's own files cannot be read or written.
+    pub(super) fn write(bytes: u64) -> anyhow::Result<()> {
+        let measured = Self {
+            inputs: inputs()?,
+            bytes,
+        };
+        let text = serde_json::to_string_pretty(&measured)? + "\n";
+        std::fs::write(file(), text).context("keeping the measurement")
+    }
+}
+
+fn file() -> PathBuf {
+    root().join("xtask/src/image/size.json")
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A hash of the profiles and of the dependencies.
+fn inputs() -> anyhow::Result<String> {
+    let read = |name: &str| {
+        std::fs::read_to_string(root().join(name)).with_context(|| format!("reading {name}"))
+    };
+    Ok(hash(&read("Cargo.toml")?, &read("Cargo.lock")?))
+}
+
+fn hash(manifest: &str, lock: &str) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(image_profiles(manifest));
+    hasher.update(lock);
+    let hash = hasher.finalize();
+    hash.iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// The profiles that the image is built with; those of development decide on nothing in it.
+fn image_profiles(manifest: &str) -> String {
+    let mut kept = String::new();
+    let mut keeps = false;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            keeps = line.starts_with("[profile.image") || line.starts_with("[profile.release");
+        }
+        if keeps && !line.trim().is_empty() && !line.starts_with('#') {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = "[workspace]\nmembers = []\n\n[profile.dev]\ndebug = 1\n\n# why\n[profile.image]\nopt-level = \"s\"\n\n[profile.image.package.a]\nopt-level = 3\n";
+
+    #[test]
+    fn the_profiles_of_the_image_and_the_dependencies_decide_and_nothing_else() {
+        let before = hash(MANIFEST, "serde 1.0.0");
+        assert_eq!(
+            hash(&MANIFEST.replace("debug = 1", "debug = 2"), "serde 1.0.0"),
+            before
+        );
+        assert_ne!(
+            hash(
+                &MANIFEST.replace("opt-level = 3", "opt-level = 2"),
+                "serde 1.0.0"
+            ),
+            before
+        );
+        assert_ne!(hash(MANIFEST, "serde 1.0.1"), before);
+    }
+}

@@ -1,0 +1,161 @@
+//! Jobs: what runs as one process.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom as _;
+
+use super::history::History;
+use super::plan::Expected;
+use super::targets::{Binary, Test};
+
+/// Least time that a job may take before it counts as hanging.
+const LEAST_LIMIT: Duration = Duration::from_mins(5);
+/// How many times its expected time a job may take: on a busy machine all takes longer.
+const LIMIT_FACTOR: f64 = 6.0;
+
+/// One process and the tests that it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// What its expectations are kept under, and how it is called in messages: `package/target` or `package/target/test`.
+    pub(crate) id: String,
+    /// `package/target`.
+    pub(crate) target: String,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) dir: PathBuf,
+    pub(crate) package: String,
+    /// Names of the tests, as the binary calls them.
+    pub(crate) tests: Vec<String>,
+    pub(crate) expected: Expected,
+}
+
+impl Job {
+    /// When it counts as hanging.
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::try_from_secs_f64(self.expected.seconds * LIMIT_FACTOR)
+            .unwrap_or(LEAST_LIMIT)
+            .max(LEAST_LIMIT)
+    }
+
+    /// Whether it runs many tests, so that what it prints has to be read to know them.
+    pub(crate) fn is_batch(&self) -> bool {
+        self.id == self.target
+    }
+
+    fn of(binary: &Binary, tests: &[&Test], split: bool, history: &History) -> Self {
+        let target = binary.id();
+        let id = match tests {
+            [test] if split => test.id(),
+            _ => target.clone(),
+        };
+        let mut arguments = binary.leading.clone();
+        arguments.extend(["--test-threads=1".into(), "--exact".into()]);
+        if tests.iter().any(|test| test.ignored) {
+            arguments.push("--include-ignored".into());
+        }
+        arguments.extend(tests.iter().map(|test| OsString::from(&test.name)));
+        Self {
+            expected: history.expected(&id, binary.is_split()),
+            id,
+            target,
+            program: binary.executable.clone(),
+            arguments,
+            dir: binary.dir.clone(),
+            package: binary.package.clone(),
+            tests: tests.iter().map(|test| test.name.clone()).collect(),
+        }
+    }
+}
+
+/// Cuts tests into jobs, the longest first. `split` makes a job of every test.
+pub(crate) fn cut(tests: &[Test], split: bool, repeat: u32, history: &History) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for together in tests.chunk_by(|one, other| one.binary == other.binary) {
+        let Some(first) = together.first() else {
+            continue;
+        };
+        let binary = &first.binary;
+        let tests: Vec<&Test> = together.iter().collect();
+        if split || binary.is_split() {
+            jobs.extend(
+                tests
+                    .iter()
+                    .map(|test| Job::of(binary, &[test], true, history)),
+            );
+        } else {
+            jobs.push(Job::of(binary, &tests, false, history));
+        }
+    }
+    jobs.sort_by(|one, other| {
+        let longest_first = other.expected.seconds.total_cmp(&one.expected.seconds);
+        longest_first.then_with(|| one.id.cmp(&other.id))
+    });
+    (0..repeat).flat_map(|_| jobs.iter().cloned()).collect()
+}
+
+/// Puts jobs into the order of a seed.
+pub(crate) fn shuffle(jobs: &mut [Job], seed: u64) {
+    jobs.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn tests() -> Vec<Test> {
+        let of = |target: &str, names: &[&str]| {
+            let binary = Arc::new(Binary {
+                package: "rte".to_owned(),
+                target: target.to_owned(),
+                executable: PathBuf::from("rte-0123"),
+                leading: Vec::new(),
+                dir: PathBuf::from("rte"),
+            });
+            names
+                .iter()
+                .map(|name| Test {
+                    binary: Arc::clone(&binary),
+                    name: (*name).to_owned(),
+                    ignored: *name == "real",
+                })
+                .collect::<Vec<_>>()
+        };
+        [of("lib", &["a", "b"]), of("it", &["c", "real"])].concat()
+    }
+
+    fn ids(jobs: &[Job]) -> Vec<&str> {
+        jobs.iter().map(|job| job.id.as_str()).collect()
+    }
+
+    #[test]
+    fn tests_of_a_library_share_a_process_and_integration_tests_do_not() {
+        let jobs = cut(&tests(), false, 1, &History::default());
+        assert_eq!(ids(&jobs), ["rte/lib", "rte/it/c", "rte/it/real"]);
+        assert_eq!(jobs[0].tests, ["a", "b"]);
+        assert!(jobs[0].is_batch());
+        assert!(!jobs[1].is_batch());
+        let asks_for_ignored = |job: &Job| job.arguments.contains(&"--include-ignored".into());
+        assert!(!asks_for_ignored(&jobs[1]));
+        assert!(asks_for_ignored(&jobs[2]));
+    }
+
+    #[test]
+    fn a_shuffled_run_has_every_test_as_often_as_asked_for_in_the_order_of_its_seed() {
+        let mut jobs = cut(&tests(), true, 3, &History::default());
+        assert_eq!(jobs.len(), 12);
+        let mut again = jobs.clone();
+        shuffle(&mut jobs, 7);
+        shuffle(&mut again, 7);
+        assert_eq!(ids(&jobs), ids(&again));
+        shuffle(&mut again, 8);
+        assert_ne!(ids(&jobs), ids(&again));
+        let a = jobs.iter().filter(|job| job.id == "rte/lib/a").count();
+        assert_eq!(a, 3);
+    }
+}

@@ -1,0 +1,257 @@
+//! What a test process printed, read as verdicts of its tests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::job::Job;
+use super::process::Ended;
+
+/// What became of a test.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    /// It said itself that it cannot run (a scenario that its cluster cannot serve).
+    Skipped,
+}
+
+/// A test that has ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) name: String,
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
+    /// What it printed, if it failed.
+    pub(crate) output: String,
+}
+
+impl Verdict {
+    pub(crate) fn failed(&self) -> bool {
+        self.outcome == Outcome::Failed
+    }
+}
+
+/// The verdicts of a job's tests. One that its process does not tell of failed.
+pub(crate) fn verdicts(job: &Job, ended: &Ended) -> Vec<Verdict> {
+    let told = told(&ended.lines);
+    let complete = ended.status.is_some() && ended.trouble.is_none();
+    let mut verdicts: Vec<Verdict> = job
+        .tests
+        .iter()
+        .filter_map(|name| {
+            let (outcome, took) = *told.get(name.as_str())?;
+            Some(Verdict {
+                name: name.clone(),
+                outcome,
+                took: if job.is_batch() { took } else { ended.wall },
+                output: String::new(),
+            })
+        })
+        .collect();
+    let untold: Vec<&String> = job
+        .tests
+        .iter()
+        .filter(|name| !told.contains_key(name.as_str()))
+        .collect();
+    for name in untold {
+        verdicts.push(Verdict {
+            name: name.clone(),
+            outcome: Outcome::Failed,
+            took: Duration::ZERO,
+            output: String::new(),
+        });
+    }
+    let failed = verdicts.iter().any(Verdict::failed);
+    let success = ended.status.is_some_and(|status| status.success());
+    if complete && !success && !failed {
+        // every test passed and its process failed: what it does at its end went wrong
+        if let Some(last) = verdicts.last_mut() {
+            last.outcome = Outcome::Failed;
+        }
+    }
+    for verdict in verdicts.iter_mut().filter(|verdict| verdict.failed()) {
+        verdict.output = section(&ended.lines, &verdict.name)
+            .filter(|_| complete)
+            .unwrap_or_else(|| shown(ended));
+    }
+    verdicts
+}
+
+/// What a failed test of a batch printed, in the block that its runner prints at the end.
+fn section(lines: &[(Duration, String)], name: &str) -> Option<String> {
+    let heads = [
+        format!("---- {name} stdout ----"),
+        format!("---- {name} ----"),
+    ];
+    let start = lines.iter().position(|(_, line)| heads.contains(line))?;
+    let text: Vec<&str> = lines
+        .iter()
+        .skip(start + 1)
+        .map(|(_, line)| line.as_str())
+        .take_while(|line| {
+            !(line.starts_with("---- ") && line.ends_with(" ----")) && *line != "failures:"
+        })
+        .collect();
+    Some(text.join("\n").trim_end().to_owned())
+}
+
+/// The lines that say something about failures, with what happened to the process.
+fn shown(ended: &Ended) -> String {
+    let mut text = String::new();
+    for (_, line) in &ended.lines {
+        if verdict(line).is_none_or(|(_, outcome)| outcome == Outcome::Failed) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    match (&ended.trouble, ended.status) {
+        (Some(trouble), _) => text.push_str(trouble),
+        (None, Some(status)) => text.push_str(&format!("the process ended with {status}")),
+        (None, None) => {}
+    }
+    text
+}
+
+/// Outcome and time by test: one runs after another, so a test took the time since the line before.
+fn told(lines: &[(Duration, String)]) -> BTreeMap<&str, (Outcome, Duration)> {
+    let mut told = BTreeMap::new();
+    let mut before = Duration::ZERO;
+    for (at, line) in lines {
+        if let Some((name, outcome)) = verdict(line) {
+            told.insert(name, (outcome, at.saturating_sub(before)));
+        }
+        before = *at;
+    }
+    told
+}
+
+/// A line like `test a::b ... ok`, as libtest and libtest-mimic write it.
+fn verdict(line: &str) -> Option<(&str, Outcome)> {
+    let (name, word) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let outcome = if word == "ok" {
+        Outcome::Passed
+    } else if word.starts_with("FAILED") {
+        Outcome::Failed
+    } else if word.starts_with("ignored") {
+        Outcome::Skipped
+    } else {
+        return None;
+    };
+    let name = name.trim_end();
+    Some((
+        name.strip_suffix(" - should panic").unwrap_or(name),
+        outcome,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    use super::super::plan::Expected;
+    use super::*;
+
+    fn job(target: &str, id: &str, tests: &[&str]) -> Job {
+        Job {
+            id: id.to_owned(),
+            target: target.to_owned(),
+            program: "x".into(),
+            arguments: Vec::new(),
+            dir: "/".into(),
+            package: "p".to_owned(),
+            tests: tests.iter().map(|name| (*name).to_owned()).collect(),
+            expected: Expected {
+                seconds: 1.0,
+                load: 1.0,
+            },
+        }
+    }
+
+    fn ended(code: i32, lines: &[&str]) -> Ended {
+        let at = |index: usize| Duration::from_secs(u64::try_from(index).expect("small"));
+        Ended {
+            status: Some(ExitStatus::from_raw(code << 8)),
+            trouble: None,
+            lines: lines
+                .iter()
+                .enumerate()
+                .map(|(index, line)| (at(index), (*line).to_owned()))
+                .collect(),
+            wall: Duration::from_secs(9),
+            processor: Duration::ZERO,
+        }
+    }
+
+    fn outcomes(verdicts: &[Verdict]) -> Vec<(&str, Outcome)> {
+        verdicts
+            .iter()
+            .map(|verdict| (verdict.name.as_str(), verdict.outcome))
+            .collect()
+    }
+
+    #[test]
+    fn verdicts_of_both_runners_are_read_with_their_times() {
+        let job = job("p/lib", "p/lib", &["a::b", "c", "d", "e"]);
+        let ended = ended(
+            101,
+            &[
+                "running 4 tests",
+                "test a::b ... ok",
+                "test c - should panic ... ok",
+                "test d ... FAILED",
+                "test e   ... ignored, cannot run here",
+                "failures:",
+                "---- d stdout ----",
+                "left: 1",
+            ],
+        );
+        let verdicts = verdicts(&job, &ended);
+        assert_eq!(
+            outcomes(&verdicts),
+            [
+                ("a::b", Outcome::Passed),
+                ("c", Outcome::Passed),
+                ("d", Outcome::Failed),
+                ("e", Outcome::Skipped),
+            ]
+        );
+        assert_eq!(verdicts[0].took, Duration::from_secs(1));
+        assert_eq!(verdicts[2].output, "left: 1");
+    }
+
+    #[test]
+    fn a_test_whose_process_dies_has_failed_and_so_have_those_after_it() {
+        let job = job("p/lib", "p/lib", &["a", "b", "c"]);
+        let mut ended = ended(0, &["running 3 tests", "test a ... ok", "test b ... "]);
+        ended.status = Some(ExitStatus::from_raw(11));
+        let verdicts = verdicts(&job, &ended);
+        assert_eq!(
+            outcomes(&verdicts),
+            [
+                ("a", Outcome::Passed),
+                ("b", Outcome::Failed),
+                ("c", Outcome::Failed),
+            ]
+        );
+        assert!(verdicts[2].output.contains("test b ... "));
+        assert!(verdicts[2].output.contains("signal"));
+    }
+
+    #[test]
+    fn a_process_that_fails_after_its_tests_passed_is_a_failure() {
+        let job = job("p/it", "p/it/a", &["a"]);
+        let verdicts = verdicts(&job, &ended(3, &["test a ... ok"]));
+        assert_eq!(outcomes(&verdicts), [("a", Outcome::Failed)]);
+        assert_eq!(verdicts[0].took, Duration::from_secs(9));
+    }
+
+    #[test]
+    fn a_process_that_printed_nothing_failed_all_of_its_tests() {
+        let job = job("p/it", "p/it/a", &["a"]);
+        assert_eq!(
+            outcomes(&verdicts(&job, &ended(0, &[]))),
+            [("a", Outcome::Failed)]
+        );
+    }
+}

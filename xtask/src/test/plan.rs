@@ -1,0 +1,183 @@
+//! Which tests run at which level, and how long those take that nothing is known of yet.
+
+use super::targets::Test;
+
+/// How much of the tests runs.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Level {
+    /// What needs neither root nor Go nor real Kubernetes programs.
+    Plain,
+    /// What CI runs.
+    Real,
+    /// What takes long, too.
+    All,
+}
+
+/// Why a test is not run when nobody asks for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Plain,
+    /// Needs root, Go or real Kubernetes programs.
+    Real,
+    /// Takes too long for CI.
+    Long,
+    /// A scenario beyond tier 0, behind libtest's command line: `suite/it` runs the whole catalogue on both lanes.
+    Catalogue,
+}
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    pub(crate) level: Level,
+    /// Only tests with one of these in their id; all when there is none.
+    pub(crate) filters: Vec<String>,
+}
+
+/// How many tests were left out, by what would run them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct LeftOut {
+    pub(crate) real: usize,
+    pub(crate) long: usize,
+    pub(crate) catalogue: usize,
+    pub(crate) filtered: usize,
+}
+
+impl Selection {
+    /// Removes what is not selected, and counts it.
+    pub(crate) fn apply(&self, tests: &mut Vec<Test>) -> LeftOut {
+        let mut left_out = LeftOut::default();
+        tests.retain(|test| {
+            let id = test.id();
+            let named = self.filters.iter().any(|filter| id.contains(filter));
+            if !self.filters.is_empty() && !named {
+                left_out.filtered += 1;
+                return false;
+            }
+            let (count, least) = match kind(test) {
+                Kind::Plain => return true,
+                Kind::Real => (&mut left_out.real, Some(Level::Real)),
+                Kind::Long => (&mut left_out.long, Some(Level::All)),
+                Kind::Catalogue => (&mut left_out.catalogue, None),
+            };
+            let runs = least.is_some_and(|least| self.level >= least);
+            if !runs {
+                *count += 1;
+            }
+            runs
+        });
+        left_out
+    }
+}
+
+/// Tests that need something or take long are ignored by libtest, with the reason at the test. Those that take long are in a module
+/// `long`, because binaries list names and no reasons.
+fn kind(test: &Test) -> Kind {
+    if !test.ignored {
+        Kind::Plain
+    } else if test.binary.id() == "suite/suite" {
+        Kind::Catalogue
+    } else if test.name.split("::").any(|part| part == "long") {
+        Kind::Long
+    } else {
+        Kind::Real
+    }
+}
+
+/// What a job takes.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
+pub(crate) struct Expected {
+    /// Seconds from start to end.
+    pub(crate) seconds: f64,
+    /// Processors that it keeps busy.
+    pub(crate) load: f64,
+}
+
+/// Jobs that take more than some seconds: measured on two processors, for whoever runs the tests the first time. A job is a test
+/// (`package/target/name`, or the beginning of several) or a whole binary (`package/target`).
+const LONG: &[(&str, Expected)] = &[];
+
+const fn takes(seconds: f64, load: f64) -> Expected {
+    Expected { seconds, load }
+}
+
+/// What a job takes as far as the table knows.
+pub(crate) fn expected(id: &str, is_split: bool) -> Expected {
+    LONG.iter()
+        .find(|(beginning, _)| id.starts_with(beginning))
+        .map_or(
+            // most tests of clusters wait half of their time; the tests of a library only compute
+            if is_split {
+                takes(1.0, 0.5)
+            } else {
+                takes(2.0, 1.0)
+            },
+            |(_, expected)| *expected,
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use rstest::rstest;
+
+    use super::super::targets::Binary;
+    use super::*;
+
+    fn test(id: &str, ignored: bool) -> Test {
+        let mut parts = id.splitn(3, '/');
+        let mut part = || parts.next().expect("three parts").to_owned();
+        let binary = Binary {
+            package: part(),
+            target: part(),
+            executable: PathBuf::new(),
+            leading: Vec::new(),
+            dir: PathBuf::new(),
+        };
+        Test {
+            binary: Arc::new(binary),
+            name: part(),
+            ignored,
+        }
+    }
+
+    #[rstest]
+    #[case::plain(Level::Plain, &["rte/it/publish::a"], LeftOut { real: 1, long: 1, catalogue: 1, filtered: 0 })]
+    #[case::real(Level::Real, &["rte/it/publish::a", "testbed/it/cluster::b"], LeftOut { long: 1, catalogue: 1, ..LeftOut::default() })]
+    #[case::all(Level::All, &["rte/it/publish::a", "testbed/it/cluster::b", "suite/it/churn::long::c"], LeftOut { catalogue: 1, ..LeftOut::default() })]
+    fn a_level_runs_what_it_says_and_counts_the_rest(
+        #[case] level: Level,
+        #[case] selected: &[&str],
+        #[case] left_out: LeftOut,
+    ) {
+        let mut tests = vec![
+            test("rte/it/publish::a", false),
+            test("testbed/it/cluster::b", true),
+            test("suite/it/churn::long::c", true),
+            test("suite/suite/tmpol/pend-cpu-cnt", true),
+        ];
+        let selection = Selection {
+            level,
+            filters: Vec::new(),
+        };
+        assert_eq!(selection.apply(&mut tests), left_out);
+        let ids: Vec<String> = tests.iter().map(Test::id).collect();
+        assert_eq!(ids, selected);
+    }
+
+    #[test]
+    fn filters_look_at_package_target_and_name() {
+        let mut tests = vec![
+            test("rte/it/publish::a", false),
+            test("rte/lib/scan::b", false),
+            test("suite/lib/publish::c", false),
+        ];
+        let selection = Selection {
+            level: Level::Plain,
+            filters: vec!["rte/it".to_owned(), "publish::c".to_owned()],
+        };
+        assert_eq!(selection.apply(&mut tests).filtered, 1);
+        assert_eq!(tests.len(), 2);
+    }
+}

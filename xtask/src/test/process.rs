@@ -1,0 +1,305 @@
+//! A test process: in a group of its own, ended with all that it started when it takes too long, with everything that it prints and what
+//! processor time it took.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use super::job::Job;
+
+/// How long to wait for the rest of what a process printed, after its end: something that it started may still hold the pipe.
+const REST: Duration = Duration::from_secs(2);
+/// Ticks of a second in `/proc/PID/stat`: the same on every Linux that Rust knows (`USER_HZ`).
+const TICKS: f64 = 100.0;
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    /// None when it could not be started or waited for, or took too long.
+    pub(crate) status: Option<ExitStatus>,
+    /// What went wrong besides.
+    pub(crate) trouble: Option<String>,
+    /// What it printed, by line and time since its start.
+    pub(crate) lines: Vec<(Duration, String)>,
+    pub(crate) wall: Duration,
+    /// Processor time of it and of all that it waited for.
+    pub(crate) processor: Duration,
+}
+
+/// The processes that run now, with the time at which each counts as hanging.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    deadlines: Mutex<Deadlines>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Deadlines {
+    by_group: BTreeMap<i32, Instant>,
+    /// Groups that were ended for their time.
+    late: Vec<i32>,
+    /// Nothing is started any more.
+    closed: bool,
+}
+
+impl Running {
+    fn lock(&self) -> MutexGuard<'_, Deadlines> {
+        self.deadlines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends whoever runs too long, until [`Running::close`].
+    pub(crate) fn watch(&self) {
+        let mut deadlines = self.lock();
+        while !deadlines.closed {
+            let now = Instant::now();
+            let late: Vec<i32> = deadlines
+                .by_group
+                .iter()
+                .filter(|(_, at)| **at <= now)
+                .map(|(group, _)| *group)
+                .collect();
+            for group in late {
+                deadlines.by_group.remove(&group);
+                deadlines.late.push(group);
+                kill(group);
+            }
+            let next = deadlines.by_group.values().min().copied();
+            let pause = next.map_or(Duration::from_hours(1), |at| {
+                at.saturating_duration_since(now)
+            });
+            deadlines = self
+                .changed
+                .wait_timeout(deadlines, pause)
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard);
+        }
+    }
+
+    /// Ends everything that runs and lets nothing start any more.
+    pub(crate) fn close(&self) {
+        let mut deadlines = self.lock();
+        deadlines.closed = true;
+        for group in deadlines.by_group.keys() {
+            kill(*group);
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Runs a job to its end.
+    pub(crate) fn run(&self, job: &Job, environment: &[(&'static str, OsString)]) -> Ended {
+        let started = Instant::now();
+        match self.try_run(job, environment, started) {
+            Ok(ended) => ended,
+            Err(error) => Ended {
+                status: None,
+                trouble: Some(format!("cannot run {}: {error}", job.program.display())),
+                lines: Vec::new(),
+                wall: started.elapsed(),
+                processor: Duration::ZERO,
+            },
+        }
+    }
+
+    fn try_run(
+        &self,
+        job: &Job,
+        environment: &[(&'static str, OsString)],
+        started: Instant,
+    ) -> std::io::Result<Ended> {
+        let (output, errors) = std::io::pipe()?;
+        let mut command = Command::new(&job.program);
+        command
+            .args(&job.arguments)
+            .current_dir(&job.dir)
+            // as cargo has it; what `cargo xtask` itself was given is another package's
+            .env("CARGO_MANIFEST_DIR", &job.dir)
+            .env("CARGO_PKG_NAME", &job.package)
+            .env("RUST_BACKTRACE", "1")
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(errors.try_clone()?)
+            .stderr(errors);
+        let mut child = command.spawn()?;
+        // it holds the ends of the pipe that are written to
+        drop(command);
+        let group = i32::try_from(child.id()).unwrap_or(i32::MAX);
+        {
+            let mut deadlines = self.lock();
+            if deadlines.closed {
+                kill(group);
+            }
+            deadlines.by_group.insert(group, started + job.limit());
+            self.changed.notify_all();
+        }
+        let lines = read(output, started);
+        // its record stays until it is waited for, so its processor time can be read after its end
+        let processor = waitid(
+            Id::Pid(Pid::from_raw(group)),
+            WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
+        )
+        .map(|_| processor_time(group))
+        .unwrap_or_default();
+        let late = {
+            let mut deadlines = self.lock();
+            deadlines.by_group.remove(&group);
+            let late = deadlines.late.contains(&group);
+            deadlines.late.retain(|other| *other != group);
+            late
+        };
+        // what it left running in its group would hold the pipe and the machine
+        kill(group);
+        let status = child.wait()?;
+        let wall = started.elapsed();
+        let mut read = Vec::new();
+        while let Ok(line) = lines.recv_timeout(REST) {
+            read.push(line);
+        }
+        Ok(Ended {
+            status: (!late).then_some(status),
+            trouble: late.then(|| {
+                format!(
+                    "it took longer than {} s and was ended: it hangs",
+                    job.limit().as_secs()
+                )
+            }),
+            lines: read,
+            wall,
+            processor,
+        })
+    }
+}
+
+/// Ends a process group. It may be gone already.
+fn kill(group: i32) {
+    let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+}
+
+/// Reads lines as they come, on a thread of its own: it ends with the pipe.
+fn read(output: std::io::PipeReader, started: Instant) -> Receiver<(Duration, String)> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|count| count > 0)
+        {
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end_matches('\n').to_owned();
+            if sender.send((started.elapsed(), text)).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    receiver
+}
+
+/// Processor time of a process that has ended and was not waited for, and of those that it waited for.
+fn processor_time(process: i32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    Duration::from_secs_f64(ticks(&stat) / TICKS)
+}
+
+/// The sum of utime, stime, cutime and cstime in `/proc/PID/stat` (proc_pid_stat(5), fields 14 to 17).
+fn ticks(stat: &str) -> f64 {
+    // the second field is the name in parentheses, which may have spaces and parentheses
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    after_name
+        .split_whitespace()
+        .skip(11)
+        .take(4)
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Expected;
+    use super::*;
+
+    fn shell(script: &str, seconds: f64) -> Job {
+        Job {
+            id: "p/t/x".to_owned(),
+            target: "p/t".to_owned(),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            dir: "/".into(),
+            package: "p".to_owned(),
+            tests: vec!["x".to_owned()],
+            expected: Expected { seconds, load: 1.0 },
+        }
+    }
+
+    #[test]
+    fn both_outputs_are_kept_in_order_with_the_environment() {
+        let ended = Running::default().run(
+            &shell("echo one; echo two $WORD >&2; exit 3", 1.0),
+            &[("WORD", "here".into())],
+        );
+        let lines: Vec<&str> = ended.lines.iter().map(|(_, line)| line.as_str()).collect();
+        assert_eq!(lines, ["one", "two here"]);
+        assert_eq!(ended.status.and_then(|status| status.code()), Some(3));
+    }
+
+    #[test]
+    fn closing_ends_what_runs_and_what_it_started() {
+        let running = Running::default();
+        std::thread::scope(|scope| {
+            let job = scope.spawn(|| running.run(&shell("sleep 600 & echo up; wait", 1.0), &[]));
+            while running.lock().by_group.is_empty() {
+                std::thread::yield_now();
+            }
+            running.close();
+            let ended = job.join().expect("no panic");
+            assert!(!ended.status.expect("it ended").success());
+        });
+    }
+
+    #[test]
+    fn a_process_that_hangs_is_ended_and_says_so() {
+        let running = Running::default();
+        let mut job = shell("sleep 600", 1.0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| running.watch());
+            // its limit is minutes: the deadline is moved instead of waited for
+            job.id = "late".to_owned();
+            let hanging = scope.spawn(|| running.run(&job, &[]));
+            loop {
+                let mut deadlines = running.lock();
+                if let Some(at) = deadlines.by_group.values_mut().next() {
+                    *at = Instant::now();
+                    running.changed.notify_all();
+                    break;
+                }
+                drop(deadlines);
+                std::thread::yield_now();
+            }
+            let ended = hanging.join().expect("no panic");
+            running.close();
+            assert_eq!(ended.status, None);
+            assert!(ended.trouble.expect("trouble").contains("hangs"));
+        });
+    }
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let stat = "7 (a ) b) Z 1 7 7 0 -1 4 1 2 3 4 50 20 7 3 20 0 1 0 99 0 0";
+        assert!((ticks(stat) - 80.0).abs() < f64::EPSILON);
+    }
+}

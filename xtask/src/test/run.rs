@@ -1,0 +1,218 @@
+//! Runs jobs beside each other, as many as the processors serve.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::mpsc::{channel, sync_channel};
+
+use anyhow::Context as _;
+
+use super::job::Job;
+use super::output::{self, Verdict};
+use super::process::{Ended, Running};
+
+/// A job that keeps less than this of a processor busy waits most of its time: it may begin before a longer one that has no room yet.
+const WAITING: f64 = 0.4;
+/// What a job counts for at least: a machine full of jobs that wait is busy, too.
+const LEAST_LOAD: f64 = 0.1;
+
+/// A job that has ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) job: Job,
+    pub(crate) ended: Ended,
+    /// What became of each of its tests.
+    pub(crate) verdicts: Vec<Verdict>,
+}
+
+impl Done {
+    pub(crate) fn failed(&self) -> bool {
+        self.verdicts.iter().any(Verdict::failed)
+    }
+}
+
+/// Runs all jobs and gives each that has ended to `done`. Whether it was interrupted before all had run.
+///
+/// # Errors
+/// When a thread or the handler of Ctrl-C cannot be made.
+pub(crate) fn all(
+    jobs: Vec<Job>,
+    capacity: f64,
+    environment: &[(&'static str, OsString)],
+    mut done: impl FnMut(Done),
+) -> anyhow::Result<bool> {
+    let running = Arc::new(Running::default());
+    let _interrupts = interrupts(Arc::clone(&running))?;
+    let mut waiting = Waiting::new(jobs, capacity);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| running.watch());
+        let (sender, receiver) = channel();
+        loop {
+            while !running.is_closed()
+                && let Some(job) = waiting.next()
+            {
+                let (sender, running) = (sender.clone(), &running);
+                scope.spawn(move || {
+                    let ended = running.run(&job, environment);
+                    let verdicts = output::verdicts(&job, &ended);
+                    // the receiver lives until all have ended
+                    let _ = sender.send(Done {
+                        job,
+                        ended,
+                        verdicts,
+                    });
+                });
+            }
+            if waiting.running == 0 {
+                break;
+            }
+            let Ok(ended) = receiver.recv() else { break };
+            waiting.ended(&ended.job);
+            done(ended);
+        }
+        let interrupted = running.is_closed();
+        running.close();
+        // it has nothing left to watch
+        let _ = watch.join();
+        Ok(interrupted)
+    })
+}
+
+/// Ends everything at Ctrl-C and SIGTERM: test processes are in groups of their own, so a terminal does not reach them.
+fn interrupts(running: Arc<Running>) -> anyhow::Result<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("starting a runtime for signals")?;
+    let (ready, is_ready) = sync_channel(1);
+    runtime.spawn(async move {
+        use tokio::signal::unix::{SignalKind, signal};
+        let signals = (
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::terminate()),
+        );
+        let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+            return;
+        };
+        // nobody waits any more when this fails
+        let _ = ready.send(());
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        super::tell("stopping: what runs is ended");
+        running.close();
+    });
+    is_ready.recv().context("listening for Ctrl-C")?;
+    Ok(runtime)
+}
+
+/// The jobs that have not begun, the longest first, and how much of the machine is taken.
+#[derive(Debug)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    capacity: f64,
+    taken: f64,
+    running: usize,
+}
+
+impl Waiting {
+    fn new(jobs: Vec<Job>, capacity: f64) -> Self {
+        Self {
+            jobs: jobs.into(),
+            capacity,
+            taken: 0.0,
+            running: 0,
+        }
+    }
+
+    fn load(&self, job: &Job) -> f64 {
+        job.expected.load.clamp(LEAST_LOAD, self.capacity)
+    }
+
+    /// The next job that has room: the longest, or, while that has none, the longest of those that mostly wait.
+    fn next(&mut self) -> Option<Job> {
+        let fits = |job: &Job| self.taken + self.load(job) <= self.capacity + 0.01;
+        let place = self
+            .jobs
+            .iter()
+            .enumerate()
+            .position(|(place, job)| fits(job) && (place == 0 || self.load(job) <= WAITING))?;
+        let job = self.jobs.remove(place)?;
+        self.taken += self.load(&job);
+        self.running += 1;
+        Some(job)
+    }
+
+    fn ended(&mut self, job: &Job) {
+        self.taken -= self.load(job);
+        self.running -= 1;
+        if self.running == 0 {
+            // what rounding left
+            self.taken = 0.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Expected;
+    use super::*;
+
+    fn job(id: &str, seconds: f64, load: f64) -> Job {
+        Job {
+            id: id.to_owned(),
+            target: "p/t".to_owned(),
+            program: "/bin/true".into(),
+            arguments: Vec::new(),
+            dir: "/".into(),
+            package: "p".to_owned(),
+            tests: vec!["x".to_owned()],
+            expected: Expected { seconds, load },
+        }
+    }
+
+    fn begin(waiting: &mut Waiting) -> Vec<String> {
+        std::iter::from_fn(|| waiting.next())
+            .map(|job| job.id)
+            .collect()
+    }
+
+    #[test]
+    fn what_waits_runs_beside_what_burns_the_processors() {
+        let mut waiting = Waiting::new(
+            vec![
+                job("heavy", 50.0, 1.7),
+                job("busy", 40.0, 1.0),
+                job("idle", 30.0, 0.2),
+                job("busy-2", 20.0, 1.0),
+            ],
+            2.0,
+        );
+        assert_eq!(begin(&mut waiting), ["heavy", "idle"]);
+        waiting.ended(&job("heavy", 50.0, 1.7));
+        assert_eq!(begin(&mut waiting), ["busy"]);
+        waiting.ended(&job("idle", 30.0, 0.2));
+        assert_eq!(begin(&mut waiting), ["busy-2"]);
+    }
+
+    #[test]
+    fn a_job_that_asks_for_more_than_there_is_runs_alone() {
+        let mut waiting = Waiting::new(vec![job("wide", 9.0, 5.0), job("next", 1.0, 1.0)], 2.0);
+        assert_eq!(begin(&mut waiting), ["wide"]);
+        waiting.ended(&job("wide", 9.0, 5.0));
+        assert_eq!(begin(&mut waiting), ["next"]);
+    }
+
+    #[test]
+    fn every_job_is_run_and_told_once() {
+        let jobs = (0..20).map(|n| job(&format!("j{n}"), 1.0, 0.5)).collect();
+        let mut seen = Vec::new();
+        let interrupted = all(jobs, 2.0, &[], |done| seen.push(done.job.id)).expect("threads");
+        assert!(!interrupted);
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 20);
+    }
+}

@@ -1,0 +1,177 @@
+//! The check that nothing is compiled twice: neither within a build of the workspace nor by the other builds that people start.
+//!
+//! Cargo compiles a package once for each set of features and settings that somebody asks for. `crates/features` asks for the same set
+//! everywhere; this check names what it misses.
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use cargo_metadata::{Artifact, Message};
+
+/// The builds behind README's commands, in the order in which they are started: what the first compiles, the others must find.
+const BUILDS: [&[&str]; 4] = [
+    &["--workspace", "--all-targets"],
+    &["-p", "suite"],
+    // what the suite builds to test (`suite::binaries`)
+    &[
+        "--bins",
+        "-p",
+        "operator",
+        "-p",
+        "scheduler",
+        "-p",
+        "testbed",
+    ],
+    &["-p", "xtask"],
+];
+
+/// Builds as README's commands do and names what was compiled more than once.
+///
+/// # Errors
+/// When a build fails, or anything was compiled twice.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let mut twice = Vec::new();
+    let mut count = 0;
+    for (number, build) in BUILDS.iter().enumerate() {
+        let artifacts = artifacts(build)?;
+        twice.extend(variants(&artifacts));
+        if number == 0 {
+            count = artifacts.len();
+        } else {
+            twice.extend(again(&artifacts, build));
+        }
+    }
+    ensure!(count > 0, "cargo tells of nothing that it built");
+    if twice.is_empty() {
+        // nobody is left to tell when this fails
+        let _ = writeln!(std::io::stdout(), "{count} units, none compiled twice");
+        return Ok(());
+    }
+    bail!(
+        "compiled twice (add the features to crates/features/Cargo.toml):\n  {}",
+        twice.join("\n  ")
+    )
+}
+
+fn artifacts(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
+    let what = || format!("cargo build {}", arguments.join(" "));
+    let mut child = Command::new(env!("CARGO"))
+        .arg("build")
+        .args(arguments)
+        .args(["--quiet", "--message-format=json-render-diagnostics"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(what)?;
+    let stdout = child.stdout.take().with_context(what)?;
+    let mut artifacts = Vec::new();
+    for message in Message::parse_stream(BufReader::new(stdout)) {
+        if let Message::CompilerArtifact(artifact) = message.with_context(what)? {
+            artifacts.push(artifact);
+        }
+    }
+    let status = child.wait().with_context(what)?;
+    ensure!(status.success(), "{} ended with {status}", what());
+    Ok(artifacts)
+}
+
+/// A unit by what makes it another one for its author: a library and its unit tests are two.
+fn name(artifact: &Artifact) -> (String, String, bool) {
+    (
+        artifact.package_id.repr.clone(),
+        format!("{:?} {}", artifact.target.kind, artifact.target.name),
+        artifact.profile.test,
+    )
+}
+
+/// What one build has in several variants.
+fn variants(artifacts: &[Artifact]) -> Vec<String> {
+    let mut units: BTreeMap<_, Vec<&Artifact>> = BTreeMap::new();
+    for artifact in artifacts {
+        units.entry(name(artifact)).or_default().push(artifact);
+    }
+    units
+        .into_iter()
+        .filter(|(_, variants)| variants.len() > 1)
+        .map(|((package, target, _), variants)| {
+            let variants: Vec<String> = variants
+                .iter()
+                .map(|artifact| {
+                    format!(
+                        "opt-level {} [{}]",
+                        artifact.profile.opt_level,
+                        artifact.features.join(" ")
+                    )
+                })
+                .collect();
+            format!("{package} {target}: {}", variants.join("; "))
+        })
+        .collect()
+}
+
+/// What a later build compiled although an earlier one had it.
+fn again(artifacts: &[Artifact], build: &[&str]) -> Vec<String> {
+    artifacts
+        .iter()
+        .filter(|artifact| !artifact.fresh)
+        .map(|artifact| {
+            format!(
+                "{} {:?} for `cargo build {}`: [{}]",
+                artifact.package_id.repr,
+                artifact.target.kind,
+                build.join(" "),
+                artifact.features.join(" ")
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn artifact(package: &str, features: &[&str], fresh: bool) -> Artifact {
+        serde_json::from_value(json!({
+            "package_id": package,
+            "manifest_path": "/p/Cargo.toml",
+            "target": {"name": package, "kind": ["lib"], "crate_types": ["lib"], "src_path": "/p/lib.rs", "edition": "2024"},
+            "profile": {"opt_level": "0", "debuginfo": 0, "debug_assertions": true, "overflow_checks": true, "test": false},
+            "features": features,
+            "filenames": [],
+            "executable": null,
+            "fresh": fresh,
+        }))
+        .expect("a message of cargo")
+    }
+
+    #[test]
+    fn a_package_with_two_sets_of_features_is_named_with_both() {
+        let artifacts = [
+            artifact("tokio", &["net"], true),
+            artifact("serde", &[], true),
+            artifact("tokio", &["net", "time"], true),
+        ];
+        let found = variants(&artifacts);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("tokio ") && found[0].contains("[net]; opt-level 0 [net time]"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn what_a_later_build_compiles_is_named_with_the_build() {
+        let artifacts = [
+            artifact("tokio", &["net"], false),
+            artifact("serde", &[], true),
+        ];
+        let found = again(&artifacts, &["-p", "suite"]);
+        assert_eq!(
+            found,
+            ["tokio [Lib] for `cargo build -p suite`: [net]".to_owned()]
+        );
+    }
+}
