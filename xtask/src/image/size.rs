@@ -62,11 +62,9 @@ fn hash(manifest: &str, lock: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(image_profiles(manifest));
     hasher.update(lock);
-    let hash = hasher.finalize();
-    hash.iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut first = [0; 8];
+    first.copy_from_slice(&hasher.finalize()[..8]);
+    format!("{:016x}", u64::from_be_bytes(first))
 }
 
 /// The profiles that the image is built with; those of development decide on nothing in it.

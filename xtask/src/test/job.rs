@@ -110,7 +110,10 @@ pub(crate) fn cut(
         };
         let binary = &first.binary;
         let tests: Vec<&Test> = together.iter().collect();
-        if split || binary.is_split() || (!complete && binary.takes_one_name()) {
+        // cargo's own run of a documentation's examples takes no names
+        let is_cargo = !binary.leading.is_empty();
+        let one_name = !complete && binary.takes_one_name();
+        if !is_cargo && (split || binary.is_split() || one_name) {
             jobs.extend(
                 tests
                     .iter()
@@ -122,7 +125,7 @@ pub(crate) fn cut(
             } else {
                 tests.chunks(TOGETHER).collect()
             };
-            let whole = complete && parts.len() == 1;
+            let whole = (complete || is_cargo) && parts.len() == 1;
             for (number, part) in parts.into_iter().enumerate() {
                 let which = if whole {
                     Which::All

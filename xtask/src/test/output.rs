@@ -99,7 +99,8 @@ fn section(lines: &[(Duration, String)], name: &str) -> Option<String> {
 fn shown(ended: &Ended) -> String {
     let mut text = String::new();
     for (_, line) in &ended.lines {
-        if verdict(line).is_none_or(|(_, outcome)| outcome == Outcome::Failed) {
+        let passed = begun(line).is_some_and(|(_, word)| outcome(word) == Some(Outcome::Passed));
+        if !passed {
             text.push_str(line);
             text.push('\n');
         }
@@ -112,36 +113,51 @@ fn shown(ended: &Ended) -> String {
     text
 }
 
-/// Outcome and time by test: one runs after another, so a test took the time since the line before.
+/// Outcome and time by test: one runs after another, so a test took the time since the verdict before.
 fn told(lines: &[(Duration, String)]) -> BTreeMap<&str, (Outcome, Duration)> {
     let mut told = BTreeMap::new();
     let mut before = Duration::ZERO;
+    // a test that prints past its runner tears the line with its name from the word
+    let mut open: Option<&str> = None;
     for (at, line) in lines {
-        if let Some((name, outcome)) = verdict(line) {
-            told.insert(name, (outcome, at.saturating_sub(before)));
+        let (name, word) = match begun(line) {
+            Some((name, word)) => (Some(name), word),
+            None => (open, line.as_str()),
+        };
+        match (name, outcome(word)) {
+            (Some(name), Some(outcome)) => {
+                told.insert(name, (outcome, at.saturating_sub(before)));
+                before = *at;
+                open = None;
+            }
+            (name, _) => {
+                if open.is_none() && name.is_none() {
+                    before = *at;
+                }
+                open = name;
+            }
         }
-        before = *at;
     }
     told
 }
 
-/// A line like `test a::b ... ok`, as libtest and libtest-mimic write it.
-fn verdict(line: &str) -> Option<(&str, Outcome)> {
+/// Name and rest of a line like `test a::b ... ok`, as libtest and libtest-mimic write it.
+fn begun(line: &str) -> Option<(&str, &str)> {
     let (name, word) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    let outcome = if word == "ok" {
-        Outcome::Passed
-    } else if word.starts_with("FAILED") {
-        Outcome::Failed
-    } else if word.starts_with("ignored") {
-        Outcome::Skipped
-    } else {
-        return None;
-    };
     let name = name.trim_end();
-    Some((
-        name.strip_suffix(" - should panic").unwrap_or(name),
-        outcome,
-    ))
+    Some((name.strip_suffix(" - should panic").unwrap_or(name), word))
+}
+
+fn outcome(word: &str) -> Option<Outcome> {
+    if word == "ok" {
+        Some(Outcome::Passed)
+    } else if word.starts_with("FAILED") {
+        Some(Outcome::Failed)
+    } else if word.starts_with("ignored") {
+        Some(Outcome::Skipped)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -220,6 +236,23 @@ mod tests {
         );
         assert_eq!(verdicts[0].took, Duration::from_secs(1));
         assert_eq!(verdicts[2].output, "left: 1");
+    }
+
+    #[test]
+    fn what_a_test_prints_between_its_name_and_its_verdict_hides_neither() {
+        let job = job("p/suite", "p/suite", &["a", "b"]);
+        let lines = [
+            "test a ... scenario a",
+            "  a step",
+            "ok",
+            "test b ... scenario b",
+            "FAILED",
+        ];
+        let verdicts = verdicts(&job, &ended(101, &lines));
+        assert_eq!(
+            outcomes(&verdicts),
+            [("a", Outcome::Passed), ("b", Outcome::Failed)]
+        );
     }
 
     #[test]

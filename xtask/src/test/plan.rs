@@ -94,10 +94,32 @@ pub(crate) struct Expected {
 
 /// Jobs that take more than some seconds: measured on two processors, for whoever runs the tests the first time. A job is a test
 /// (`package/target/name`, or the beginning of several) or a whole binary (`package/target`).
-const LONG: &[(&str, Expected)] = &[];
+const LONG: &[(&str, Expected)] = &[
+    ("suite/it/lanes::", takes(500.0, 1.6)),
+    ("testbed/it/kubelet::", takes(120.0, 1.5)),
+    ("suite/it/faults::", takes(100.0, 0.9)),
+    ("suite/it/churn::", takes(100.0, 1.2)),
+    ("suite/it/disturbed::", takes(100.0, 1.0)),
+    ("suite/it/permissions::", takes(90.0, 0.9)),
+    ("suite/it/accounting::every", takes(65.0, 1.0)),
+    ("suite/it/attached::", takes(65.0, 0.9)),
+    ("suite/suite", takes(60.0, 0.9)),
+    ("testbed/it/disturbed::", takes(60.0, 0.9)),
+    ("suite/it/openshift::", takes(45.0, 0.9)),
+    ("testbed/it/controllers::compared", takes(40.0, 0.9)),
+    ("testbed/it/openshift::", takes(30.0, 0.9)),
+    ("apiserver/replay", takes(25.0, 1.0)),
+    ("testbed/it/cluster::", takes(20.0, 0.8)),
+    ("testbed/it/node", takes(5.0, 0.4)),
+];
 
 const fn takes(seconds: f64, load: f64) -> Expected {
     Expected { seconds, load }
+}
+
+/// Whether the table knows a job.
+pub(crate) fn is_known(id: &str) -> bool {
+    LONG.iter().any(|(beginning, _)| id.starts_with(beginning))
 }
 
 /// What a job takes as far as the table knows.

@@ -121,7 +121,7 @@ fn documentation() -> anyhow::Result<Vec<Binary>> {
             package: package.name.to_string(),
             target: "doc".to_owned(),
             executable: cargo::program(),
-            leading: ["test", "--quiet", "--doc", "--package", &package.name, "--"]
+            leading: ["test", "--doc", "--package", &package.name, "--"]
                 .map(OsString::from)
                 .into(),
             dir: package.manifest_path.with_file_name("").into_std_path_buf(),

@@ -1,6 +1,7 @@
 //! The Node object: registration, status and lease (kubelet-node.md 2).
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -142,8 +143,13 @@ fn status(
     let (capacity, allocatable) = kubelet.managers.amounts();
     let address = kubelet.addresses.node().to_string();
     let addresses = [("InternalIP", address), ("Hostname", kubelet.name.clone())];
-    let id = Sha256::digest(&kubelet.name);
-    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = Sha256::digest(&kubelet.name)
+        .iter()
+        .fold(String::new(), |mut text, byte| {
+            // writing to a string cannot fail
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
     let handler = |name: &str| NodeRuntimeHandler {
         name: Some(name.to_owned()),
         features: Some(NodeRuntimeHandlerFeatures {
