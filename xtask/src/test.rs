@@ -35,6 +35,10 @@ const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
 
 /// What to run, and how.
 #[derive(Clone, Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub(crate) struct Args {
     /// Only tests with one of these in `package/target/test` [default: all]
     #[arg(value_name = "FILTER")]

@@ -112,20 +112,26 @@ pub(crate) fn cut(
         let tests: Vec<&Test> = together.iter().collect();
         // cargo's own run of a documentation's examples takes no names
         let is_cargo = !binary.leading.is_empty();
-        let one_name = !complete && binary.takes_one_name();
-        if !is_cargo && (split || binary.is_split() || one_name) {
+        // several of a runner that takes one name are run with all others of it, which are not counted
+        let one_name = binary.takes_one_name();
+        let splits = if one_name {
+            tests.len() == 1
+        } else {
+            split || binary.is_split()
+        };
+        if !is_cargo && splits {
             jobs.extend(
                 tests
                     .iter()
                     .map(|test| Job::of(binary, &[test], Which::One, history)),
             );
         } else {
-            let parts: Vec<&[&Test]> = if binary.takes_one_name() {
+            let parts: Vec<&[&Test]> = if one_name {
                 vec![&tests]
             } else {
                 tests.chunks(TOGETHER).collect()
             };
-            let whole = (complete || is_cargo) && parts.len() == 1;
+            let whole = (complete || is_cargo || one_name) && parts.len() == 1;
             for (number, part) in parts.into_iter().enumerate() {
                 let which = if whole {
                     Which::All

@@ -1,6 +1,7 @@
 //! What a test process printed, read as verdicts of its tests.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::job::Job;
@@ -107,7 +108,10 @@ fn shown(ended: &Ended) -> String {
     }
     match (&ended.trouble, ended.status) {
         (Some(trouble), _) => text.push_str(trouble),
-        (None, Some(status)) => text.push_str(&format!("the process ended with {status}")),
+        (None, Some(status)) => {
+            // writing to a string cannot fail
+            let _ = write!(text, "the process ended with {status}");
+        }
         (None, None) => {}
     }
     text

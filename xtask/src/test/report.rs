@@ -1,6 +1,7 @@
 //! What a run of tests prints: a line for each test or library as it ends, and the sums.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -132,47 +133,48 @@ impl Report {
     pub(crate) fn close(mut self, left_out: &LeftOut, begun: Duration) -> Totals {
         let mut text = String::from("\ntarget                        tests      time  processor\n");
         for (target, spent) in &self.targets {
-            text.push_str(&format!(
-                "  {target:<26} {:>6} {:>9} {:>10}\n",
+            let _ = writeln!(
+                text,
+                "  {target:<26} {:>6} {:>9} {:>10}",
                 spent.totals.all(),
                 seconds(spent.wall),
                 seconds(spent.processor)
-            ));
+            );
         }
         text.push_str("\nslowest\n");
         self.slowest.sort_by(|one, other| other.cmp(one));
         for (took, id) in self.slowest.iter().take(SLOWEST) {
-            text.push_str(&format!("  {:>8}  {id}\n", seconds(*took)));
+            let _ = writeln!(text, "  {:>8}  {id}", seconds(*took));
         }
         if !self.failures.is_empty() {
-            text.push_str(&format!("\nfailed ({}), once more\n", self.failures.len()));
+            let _ = writeln!(text, "\nfailed ({}), once more", self.failures.len());
             for (id, output) in &self.failures {
-                text.push_str(&format!("  {id}\n{}", indented(output)));
+                let _ = write!(text, "  {id}\n{}", indented(output));
             }
         }
         let processor: Duration = self.targets.values().map(|spent| spent.processor).sum();
-        text.push_str(&format!(
-            "\nbuilt in {}, tested in {} with {} of processor time\n",
+        let _ = writeln!(
+            text,
+            "\nbuilt in {}, tested in {} with {} of processor time",
             seconds(self.built),
             seconds(begun.saturating_sub(self.built)),
             seconds(processor)
-        ));
+        );
         text.push_str(&told(left_out));
         let missing = self.expected.saturating_sub(self.totals.all());
         if missing > 0 {
-            text.push_str(&format!(
-                "not run: {missing} tests, the run was interrupted\n"
-            ));
+            let _ = writeln!(text, "not run: {missing} tests, the run was interrupted");
         }
         let skipped = if self.totals.skipped > 0 {
             format!(", {} skipped", self.totals.skipped)
         } else {
             String::new()
         };
-        text.push_str(&format!(
-            "tests: {} passed, {} failed{skipped}\n",
+        let _ = writeln!(
+            text,
+            "tests: {} passed, {} failed{skipped}",
             self.totals.passed, self.totals.failed
-        ));
+        );
         write(&text);
         self.totals
     }
@@ -189,7 +191,7 @@ fn told(left_out: &LeftOut) -> String {
     let mut text = String::new();
     let mut say = |count: usize, what: &str| {
         if count > 0 {
-            text.push_str(&format!("left out: {count} {what}\n"));
+            let _ = writeln!(text, "left out: {count} {what}");
         }
     };
     say(
@@ -206,7 +208,11 @@ fn told(left_out: &LeftOut) -> String {
 }
 
 fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("    {line}\n")).collect()
+    text.lines().fold(String::new(), |mut text, line| {
+        // writing to a string cannot fail, here and above
+        let _ = writeln!(text, "    {line}");
+        text
+    })
 }
 
 /// Nobody is left to tell when this fails.
