@@ -26,8 +26,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .seed
         .map(|seed| ("NUMARESOURCES_SEED", seed.to_string()));
     let status = Command::new(env!("CARGO"))
-        .args(["test", "-p", "suite", "--test", "accounting"])
-        .args(["every_nrt_equals", "--", "--nocapture"])
+        .args(["test", "-p", "suite", "--test", "it"])
+        .args(["accounting::every_nrt_equals", "--"])
+        .args(["--include-ignored", "--nocapture"])
         .env(POD_SEQUENCES, args.sequences.to_string())
         .envs(seed)
         .status()

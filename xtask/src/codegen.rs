@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn differing_missing_and_orphaned_files_are_named_and_foreign_ones_are_not() {
-        let directory = std::env::temp_dir().join(format!("xtask-codegen-{}", std::process::id()));
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path();
         std::fs::create_dir_all(directory.join("sub")).unwrap();
         let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
         write("same.yaml", "a");
@@ -152,8 +153,7 @@ mod tests {
             file("differs.yaml", "b"),
             file("missing.yaml", "c"),
         ];
-        let drifted = compare(&directory, &files).unwrap();
-        std::fs::remove_dir_all(&directory).unwrap();
+        let drifted = compare(directory, &files).unwrap();
         let expected = ["differs.yaml", "missing.yaml", "sub/orphan.yaml"].map(PathBuf::from);
         assert_eq!(drifted, expected);
     }

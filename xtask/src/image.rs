@@ -67,15 +67,18 @@ pub(crate) struct Args {
 /// When a program cannot be built or is not static, the image is too large, a file cannot be written, or a role of it fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
-    if args.size
-        && let Some(measured) = Measured::current()?
-    {
-        tell(&format!(
-            "programs: {:.1} MB of at most {:.0}, measured with these profiles and dependencies before",
-            mega(measured.bytes),
-            mega(LARGEST)
-        ));
-        return Ok(());
+    if args.size {
+        return match Measured::current()? {
+            Some(measured) => {
+                tell(&format!(
+                    "programs: {:.1} MB of at most {:.0}, measured with these profiles and dependencies before",
+                    mega(measured.bytes),
+                    mega(LARGEST)
+                ));
+                Ok(())
+            }
+            None => measure(),
+        };
     }
     let origin = Origin::find();
     let bin_dir = match &args.bin_dir {
@@ -85,22 +88,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let contents = contents::of(&bin_dir, &origin)?;
     let size = contents.size();
-    let largest = if args.development { u64::MAX } else { LARGEST };
-    tell(&format!(
-        "programs: {:.1} MB after {} s",
-        mega(size),
-        started.elapsed().as_secs()
-    ));
-    for (path, size) in contents.largest() {
-        tell(&format!("  {path}: {:.1} MB", mega(size)));
-    }
-    ensure!(
-        size <= largest,
-        "the image is larger than {:.0} MB",
-        mega(largest)
-    );
-    if args.size {
-        return Measured::write(size);
+    tell_size(&contents, started);
+    // what a development build makes is as large as it gets
+    if !args.development {
+        check_size(size)?;
     }
     if let Some(root) = &args.root {
         return contents.lay_out(root);
@@ -158,6 +149,39 @@ fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
     let status = cargo.status().context("starting cargo build")?;
     ensure!(status.success(), "cargo build ended with {status}");
     Ok(cargo::target_dir()?.join(target).join(PROFILE))
+}
+
+/// Builds the programs with the image's settings, checks their size and keeps it for the next time.
+///
+/// # Errors
+/// When a program cannot be built or is not static, or the image is too large.
+pub(crate) fn measure() -> anyhow::Result<()> {
+    let started = Instant::now();
+    let origin = Origin::find();
+    let contents = contents::of(&build(None, &origin)?, &origin)?;
+    tell_size(&contents, started);
+    check_size(contents.size())?;
+    Measured::write(contents.size())
+}
+
+fn tell_size(contents: &contents::Contents, started: Instant) {
+    tell(&format!(
+        "programs: {:.1} MB after {} s",
+        mega(contents.size()),
+        started.elapsed().as_secs()
+    ));
+    for (path, size) in contents.largest() {
+        tell(&format!("  {path}: {:.1} MB", mega(size)));
+    }
+}
+
+fn check_size(size: u64) -> anyhow::Result<()> {
+    ensure!(
+        size <= LARGEST,
+        "the image is larger than {:.0} MB",
+        mega(LARGEST)
+    );
+    Ok(())
 }
 
 /// Links the programs statically out of the libraries of the development build; the answer is the directory that they are in.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use testbed::local::assets::{self, Places};
 
-use crate::cargo;
+use crate::{cargo, image};
 
 mod history;
 mod job;
@@ -133,6 +133,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         report.add(done);
     })?;
     history.write(&history_file);
+    // a build with other settings, which takes as long as the tests: not where only some of them are asked for
+    let measures = level == Level::All && args.filters.is_empty() && !interrupted;
+    let size = measures.then(image::measure);
     let totals = report.close(&left_out, begun.elapsed());
     if interrupted {
         bail!("interrupted");
@@ -143,7 +146,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if totals.passed == 0 {
         bail!("no test ran");
     }
-    Ok(())
+    size.unwrap_or(Ok(()))
 }
 
 /// What the tests find in their environment beside what is there.

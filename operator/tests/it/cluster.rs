@@ -1,7 +1,7 @@
 //! An API server with the operator running against it.
 
 use std::future::Future;
-use std::net::TcpListener;
+use std::net::SocketAddrV4;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,18 +20,26 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::api_server::{self, ApiServer, Decision};
+use testbed::embedded::node::addresses::Block;
 use testbed::faults::Faults;
 use testbed::lane::Lane;
 use testbed::openshift::{self, Flavour};
 
 pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
+const HEALTH_PORT: u16 = 8081;
+
+/// The outcome of something that has to end in time.
+pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(WITHIN, work).await.expect(what)
+}
 
 /// The parts, in the order in which they must go.
 pub(crate) struct Cluster {
     operator: Option<Child>,
     pub(crate) client: Client,
-    pub(crate) health: u16,
+    /// An address that no other process has, so that the operator's port is free for certain.
+    addresses: Block,
     logs: TempDir,
     server: ApiServer,
 }
@@ -110,17 +118,12 @@ impl Cluster {
             nodes.create(&PostParams::default(), &node).await.unwrap();
         }
         let logs = tempfile::tempdir().unwrap();
-        let health = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
         let kubeconfig = server.account_kubeconfig(NAMESPACE, api::names::OPERATOR_SERVICE_ACCOUNT);
         api_server::write(&kubeconfig.await.unwrap(), &logs.path().join("kubeconfig")).unwrap();
         Self {
             operator: None,
             client,
-            health,
+            addresses: Block::claim().unwrap(),
             logs,
             server,
         }
@@ -144,7 +147,12 @@ impl Cluster {
 
     /// Starts the operator, with these arguments beside those that it always has.
     pub(crate) fn start_operator(&mut self, arguments: &[&str]) {
-        self.operator = Some(run(&self.logs, self.health, arguments));
+        self.operator = Some(run(&self.logs, self.health(), arguments));
+    }
+
+    /// Where the operator tells whether it is well.
+    pub(crate) fn health(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.addresses.control_plane(), HEALTH_PORT)
     }
 
     /// Kills the operator, as a machine that loses its power does.
@@ -157,18 +165,11 @@ impl Cluster {
     }
 
     /// Waits until the operator ends by itself, and starts it anew; the exit code.
-    pub(crate) async fn restarted(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + WITHIN;
-        let mut tick = tokio::time::interval(Duration::from_millis(100));
-        let status = loop {
-            tick.tick().await;
-            if let Some(status) = self.operator.as_mut().unwrap().try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "the operator goes on");
-        };
+    pub(crate) fn restarted(&mut self) -> Option<i32> {
+        let mut operator = self.operator.take().unwrap();
+        let code = ended(&mut operator);
         self.start_operator(&[]);
-        status.code()
+        code
     }
 
     /// Waits until `check` gives a value; its error says what was seen last.
@@ -264,12 +265,24 @@ impl Cluster {
     pub(crate) fn stop(&mut self) -> Option<i32> {
         let mut operator = self.operator.take().unwrap();
         kill(Pid::from_raw(operator.id().cast_signed()), Signal::SIGTERM).unwrap();
-        operator.wait().unwrap().code()
+        ended(&mut operator)
+    }
+}
+
+/// Waits until the operator has ended; its exit code.
+fn ended(operator: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        if let Some(status) = operator.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(Instant::now() < deadline, "the operator goes on");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Starts the operator with the rights of its account; it goes on in the log of the one before.
-fn run(logs: &TempDir, health: u16, arguments: &[&str]) -> Child {
+fn run(logs: &TempDir, health: SocketAddrV4, arguments: &[&str]) -> Child {
     let log = fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -280,7 +293,7 @@ fn run(logs: &TempDir, health: u16, arguments: &[&str]) -> Child {
     Command::new(assert_cmd::cargo::cargo_bin("numaresources-operator"))
         .args(["-v=4", "-enable-metrics=false"])
         .args(arguments)
-        .arg(format!("-health-probe-bind-address=127.0.0.1:{health}"))
+        .arg(format!("-health-probe-bind-address={health}"))
         .env_clear()
         .env("KUBECONFIG", logs.path().join("kubeconfig"))
         .env("NAMESPACE", NAMESPACE)

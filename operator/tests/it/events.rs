@@ -9,7 +9,7 @@ use testbed::faults::{Fault, Rule, Selector};
 use testbed::lane::Lane;
 use testbed::openshift::Flavour;
 
-use crate::cluster::{Cluster, NAMESPACE};
+use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, conditions, cr, make_ready};
 
 /// Type, reason and message of each Event about the operator resource, the oldest first.
@@ -111,7 +111,7 @@ async fn settings_that_cannot_be_handed_on_are_told_once_and_handed_on_later() {
     let spec = json!({"nodeGroups": [{"poolName": "numa-a"}]});
     crs.create(&post, &cr(&spec)).await.unwrap();
     // the first attempt and some retries
-    faults.struck(refused, 6).await;
+    within("the operator tries again", faults.struck(refused, 6)).await;
     faults.remove(refused);
     let maps: Api<ConfigMap> = cluster.namespaced();
     cluster.appears(&maps, DS_A).await;

@@ -11,8 +11,9 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, within};
 
 pub(crate) const CR: &str = "numaresourcesoperator";
 pub(crate) const DS_A: &str = "numaresourcesoperator-numa-a";
@@ -292,17 +293,15 @@ async fn tells_what_is_wrong_and_recovers(cluster: &Cluster, crs: &Api<NumaResou
 
 async fn healthy(cluster: &Cluster) {
     for path in ["/healthz", "/readyz"] {
-        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", cluster.health))
-            .await
-            .unwrap();
-        stream
-            .write_all(
-                format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes(),
-            )
-            .await
-            .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        let asked = async {
+            let mut stream = TcpStream::connect(cluster.health()).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = within("the operator tells how it is", asked).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use testbed::faults::{Disturbance, Fault, Rule, Selector, WatchEnd};
 use testbed::lane::Lane;
 
-use crate::cluster::{Cluster, NAMESPACE};
+use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
 
 /// Requests of the operator.
@@ -118,7 +118,7 @@ async fn lost_watches_and_forgotten_history_hide_nothing() {
     let roles: Api<Role> = cluster.namespaced();
     let old = roles.get("rte").await.unwrap().uid();
     roles.delete("rte", &DeleteParams::default()).await.unwrap();
-    api.struck(deaf, 1).await;
+    within("the operator watches again", api.struck(deaf, 1)).await;
     api.compact();
     api.remove(deaf);
     cluster
@@ -145,7 +145,7 @@ async fn an_operator_that_loses_its_lease_ends_and_the_next_goes_on() {
     };
     let faults = cluster.faults().await;
     faults.inflict(&lost, Duration::ZERO).await.unwrap();
-    assert_eq!(cluster.restarted().await, Some(1));
+    assert_eq!(cluster.restarted(), Some(1));
     // the thief's lease has to run out first
     is_mended(&cluster).await;
     assert_eq!(cluster.stop(), Some(0));

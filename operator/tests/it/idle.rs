@@ -8,7 +8,7 @@ use testbed::faults::{Fault, Rule, Selector};
 use testbed::lane::Lane;
 use testbed::openshift::Flavour;
 
-use crate::cluster::{Cluster, NAMESPACE};
+use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
 
 /// Groups in which the operator writes, but for the one of its lease.
@@ -71,11 +71,12 @@ async fn a_hundred_reconciliations_without_a_change_write_nothing(
     let touch = async |moment: u64| {
         let annotations = json!({"metadata": {"annotations": {"touched": moment.to_string()}}});
         cluster.merge(&crs, CR, annotations).await;
+        let struck = faults.struck(reconciliations, moment);
+        within("the operator looks at what was touched", struck).await;
     };
     // what was written last is read once more, as it is not known yet to be right
     for moment in 1..=2 {
         touch(moment).await;
-        faults.struck(reconciliations, moment).await;
     }
     let writes = ["create", "update", "patch", "delete"];
     let rules: Vec<_> = GROUPS
@@ -86,7 +87,6 @@ async fn a_hundred_reconciliations_without_a_change_write_nothing(
     // a reconciliation is known to be over when the next begins
     for moment in 1..=RECONCILIATIONS + 1 {
         touch(before + moment).await;
-        faults.struck(reconciliations, before + moment).await;
     }
     for rule in rules {
         let status = faults.remove(rule).unwrap();

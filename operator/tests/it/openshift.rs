@@ -585,7 +585,7 @@ async fn changed_tls_profile_restarts_the_operator_and_reaches_the_exporters() {
         Api::all(openshift.cluster.client.clone());
     let modern = json!({"spec": {"tlsSecurityProfile": {"type": "Modern"}}});
     openshift.cluster.merge(&servers, "cluster", modern).await;
-    assert_eq!(openshift.cluster.restarted().await, Some(0));
+    assert_eq!(openshift.cluster.restarted(), Some(0));
     openshift
         .cluster
         .eventually(|| async {

@@ -13,8 +13,10 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
-/// How long tests wait for what has to come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long tests wait for what has to come: longer than the 20 s for which the exporter waits for an answer.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Time between two looks at what tells of no change.
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 pub(crate) const NRTS: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies";
 
@@ -148,7 +150,7 @@ impl ApiServer {
         let line = json!({"type": "MODIFIED", "object": pod});
         let told = async {
             while self.pods.send(format!("{line}\n")).is_err() {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(LOOK).await;
             }
         };
         tokio::time::timeout(PATIENCE, told).await.unwrap();

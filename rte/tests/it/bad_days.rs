@@ -21,21 +21,20 @@ use tonic::{Request, Response, Status};
 
 use crate::api_server::{NRTS, PATIENCE};
 use crate::cluster::{Cluster, STRANGER};
-use crate::process::{POD, Scene, ask, condition, cpus, free_port, pod, terminate};
+use crate::process::{Metrics, POD, Scene, condition, cpus, pod, terminate};
 
 /// A running exporter whose log and metrics are looked at.
 struct Watched {
     child: Child,
-    port: u16,
+    metrics: Metrics,
     log: mpsc::UnboundedReceiver<String>,
 }
 
 impl Watched {
     fn start(scene: &Scene, flags: &[&str]) -> Self {
-        let port = free_port();
-        let port_flag = format!("--metrics-port={port}");
-        let mut command = scene.command(&["--metrics-mode=http", "--metrics-ip=127.0.0.1"]);
-        command.arg(port_flag).args(flags).stdout(Stdio::null());
+        let metrics = Metrics::claim();
+        let mut command = scene.command(flags);
+        command.args(metrics.flags()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (tell, log) = mpsc::unbounded_channel();
@@ -44,7 +43,11 @@ impl Watched {
                 drop(tell.send(line));
             }
         });
-        Self { child, port, log }
+        Self {
+            child,
+            metrics,
+            log,
+        }
     }
 
     /// Waits for a line with this text.
@@ -65,19 +68,11 @@ impl Watched {
 
     /// Waits until a counter is above zero.
     async fn counts(&self, metric: &str) {
-        let mut last = String::new();
-        let counted = async {
-            loop {
-                last = ask(self.port, "/metrics").await;
-                let line = last.lines().find_map(|line| line.strip_prefix(metric));
-                if line.is_some_and(|value| value.trim() != "0") {
-                    return;
-                }
-                tokio::task::yield_now().await;
-            }
+        let is_above_zero = |text: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(metric));
+            line.is_some_and(|value| value.trim() != "0")
         };
-        let counted = tokio::time::timeout(PATIENCE, counted).await;
-        assert!(counted.is_ok(), "{metric} not in\n{last}");
+        self.metrics.answers("/metrics", is_above_zero).await;
     }
 
     async fn terminate(self) {

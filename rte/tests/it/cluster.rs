@@ -3,7 +3,7 @@
 use apiserver::{Options, Running, Server, User};
 use serde_json::{Value, json};
 
-use crate::api_server::{NRTS, PATIENCE};
+use crate::api_server::{LOOK, NRTS, PATIENCE};
 use crate::process::{Scene, condition, cpus};
 
 /// A scene whose API server is the embedded one, seen by its administrator.
@@ -82,7 +82,7 @@ impl Cluster {
                 if last.as_ref().is_some_and(&what) {
                     return;
                 }
-                tokio::task::yield_now().await;
+                tokio::time::sleep(LOOK).await;
             }
         };
         let found = tokio::time::timeout(PATIENCE, found).await;

@@ -21,7 +21,7 @@ use tokio::process::Child;
 
 use crate::api_server::PATIENCE;
 use crate::kubelet::Kubelet;
-use crate::process::{ask, condition, cpus, exporter, free_port, kubelet, node, pod, terminate};
+use crate::process::{Metrics, condition, cpus, exporter, kubelet, node, pod, terminate};
 
 const NAMESPACE: &str = "numaresources";
 const NODE: &str = "worker-0";
@@ -232,7 +232,8 @@ async fn lost_watches_and_forgotten_history_cost_no_event() {
     let deaf = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
     api.end_watches(&its(&[]), WatchEnd::Broken);
     scene.gives("forgotten", &[4, 5, 6, 7]).await;
-    api.struck(deaf, 1).await;
+    let struck = tokio::time::timeout(PATIENCE, api.struck(deaf, 1)).await;
+    struck.expect("it watches again");
     api.compact();
     api.remove(deaf);
     scene.publishes(["3", "0"]).await;
@@ -243,14 +244,9 @@ async fn lost_watches_and_forgotten_history_cost_no_event() {
 async fn a_bad_socket_is_told_counted_and_never_published() {
     let scene = Scene::new().await;
     let proxy = SocketProxy::insert(&scene.dir.path().join("kubelet.sock")).unwrap();
-    let port = free_port();
-    let flag = format!("--metrics-port={port}");
-    let child = scene.start(&[
-        "--sleep-interval=200ms",
-        "--metrics-mode=http",
-        "--metrics-ip=127.0.0.1",
-        &flag,
-    ]);
+    let metrics = Metrics::claim();
+    let [mode, address, port] = metrics.flags();
+    let child = scene.start(&["--sleep-interval=200ms", &mode, &address, &port]);
     scene.publishes(["3", "4"]).await;
     scene.tells("PodresourcesFetched", "True").await;
     let mut failures = 0;
@@ -270,7 +266,7 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
             before,
             "{fault:?}: half a state was published"
         );
-        let counted = call_failures(port).await;
+        let counted = call_failures(&metrics).await;
         assert!(counted > failures, "{fault:?} is not counted");
         failures = counted;
         proxy.set(None);
@@ -282,8 +278,8 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
 }
 
 /// How many calls of the kubelet failed, by the exporter's own count.
-async fn call_failures(port: u16) -> u64 {
-    let text = ask(port, "/metrics").await;
+async fn call_failures(metrics: &Metrics) -> u64 {
+    let text = metrics.ask("/metrics").await;
     let lines = text.lines();
     lines
         .filter(|line| line.starts_with(api::metrics::POD_RESOURCES_FAILURES))

@@ -39,8 +39,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::api_server::PATIENCE;
-use crate::process::{POD, Scene, ask, condition, cpus, free_port, outcome, pod, terminate};
+use crate::process::{Metrics, POD, Scene, condition, cpus, outcome, pod, terminate};
 
 #[tokio::test]
 async fn flaw_8_timing_survives_a_failed_scan() {
@@ -140,25 +139,19 @@ async fn flaw_26_pod_of_the_same_name_with_other_cpus_is_published() {
 #[tokio::test]
 async fn flaw_31_health_and_readiness_are_served() {
     let scene = Scene::new().await;
-    let port = free_port();
-    let flag = format!("--metrics-port={port}");
-    let child = scene.start(&[
-        "--metrics-mode=http",
-        "--metrics-ip=127.0.0.1",
-        "--sleep-interval=50ms",
-        &flag,
-    ]);
+    let metrics = Metrics::claim();
+    let [mode, address, port] = metrics.flags();
+    let child = scene.start(&[&mode, &address, &port, "--sleep-interval=50ms"]);
     let failed = |pod: &Value| condition(pod, "PodresourcesFetched").as_deref() == Some("False");
     scene.server.wait_for(POD, failed).await;
-    assert!(ask(port, "/healthz").await.starts_with("HTTP/1.0 200"));
-    assert!(ask(port, "/readyz").await.starts_with("HTTP/1.0 500"));
+    let healthy = metrics.ask("/healthz").await;
+    assert!(healthy.starts_with("HTTP/1.0 200"), "{healthy}");
+    let not_ready = metrics.ask("/readyz").await;
+    assert!(not_ready.starts_with("HTTP/1.0 500"), "{not_ready}");
     scene.serve_kubelet().await;
-    let ready = async {
-        while !ask(port, "/readyz").await.starts_with("HTTP/1.0 200") {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, ready).await.unwrap();
+    metrics
+        .answers("/readyz", |answer| answer.starts_with("HTTP/1.0 200"))
+        .await;
     terminate(child).await;
 }
 

@@ -2,16 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podresources::v1;
 use serde_json::{Value, json};
+use testbed::embedded::node::addresses::Block;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use crate::api_server::{ApiServer, NRTS, PATIENCE};
+use crate::api_server::{ApiServer, LOOK, NRTS, PATIENCE};
 use crate::kubelet::Kubelet;
 
 pub(crate) const POD: &str = "/api/v1/namespaces/numaresources/pods/rte-x";
@@ -101,10 +103,17 @@ pub(crate) fn exporter(dir: &Path, flags: &[&str]) -> Command {
             "--topology-manager-scope=container",
         ])
         .args(flags)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        // a pipe that nobody reads is full one day, and whoever writes to it stands still
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .kill_on_drop(true);
     command
+}
+
+/// What a program that ends said.
+pub(crate) async fn output(command: &mut Command) -> Output {
+    let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+    ended.expect("the program ends").unwrap()
 }
 
 /// Two NUMA nodes of four CPUs and a GiB.
@@ -254,19 +263,15 @@ async fn role_of_the_original_costs_a_warning_and_nothing_else() {
     scene.server.refuse_watches();
     let notify = scene.path("run/notify");
     let flag = format!("--notify-file={}", notify.display());
-    let child = scene.start(&[&flag, "--sleep-interval=1h"]);
+    let log = scene.path("log");
+    let mut command = scene.command(&[&flag, "--sleep-interval=1h"]);
+    let child = command.stderr(fs::File::create(&log).unwrap()).spawn();
     scene.nrt(|nrt| cpus(nrt) == ["3", "4"]).await;
     scene.kubelet.set_pods(Some(vec![pod("pod-1", &[4, 5])]));
     fs::write(&notify, "").unwrap();
     scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
-    kill(
-        Pid::from_raw(child.id().unwrap().cast_signed()),
-        Signal::SIGTERM,
-    )
-    .unwrap();
-    let output = child.wait_with_output().await.unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    terminate(child.unwrap()).await;
+    let log = fs::read_to_string(log).unwrap();
     let told = log
         .lines()
         .filter(|line| line.contains("Cannot watch") && line.contains("\"pods\""))
@@ -294,7 +299,7 @@ async fn period_publishes_without_notifications_and_identical_content_is_not_wri
                 .iter()
                 .filter(|line| line.as_str() == "GET /worker-0")
                 .count();
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK).await;
         }
     };
     tokio::time::timeout(PATIENCE, looks()).await.unwrap();
@@ -342,38 +347,69 @@ async fn api_server_that_refuses_is_asked_again() {
     terminate(child).await;
 }
 
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
+/// Where an exporter serves its metrics: at an address that no other process has, so that the port is free for certain.
+pub(crate) struct Metrics(Block);
 
-/// The whole answer of what listens on a port; nothing when nobody does.
-pub(crate) async fn ask(port: u16, path: &str) -> String {
-    let mut text = String::new();
-    if let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await {
-        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        stream.read_to_string(&mut text).await.unwrap();
+impl Metrics {
+    const PORT: u16 = 2112;
+
+    pub(crate) fn claim() -> Self {
+        Self(Block::claim().unwrap())
     }
-    text
+
+    /// Has an exporter serve them there.
+    pub(crate) fn flags(&self) -> [String; 3] {
+        [
+            "--metrics-mode=http".to_owned(),
+            format!("--metrics-ip={}", self.0.control_plane()),
+            format!("--metrics-port={}", Self::PORT),
+        ]
+    }
+
+    /// The whole answer; nothing when nobody listens.
+    pub(crate) async fn ask(&self, path: &str) -> String {
+        let asked = async {
+            let mut text = String::new();
+            let address = (self.0.control_plane(), Self::PORT);
+            if let Ok(mut stream) = TcpStream::connect(address).await {
+                let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+                stream.write_all(request.as_bytes()).await.unwrap();
+                stream.read_to_string(&mut text).await.unwrap();
+            }
+            text
+        };
+        let asked = tokio::time::timeout(PATIENCE, asked).await;
+        asked.expect("an answer comes, or none")
+    }
+
+    /// Waits for an answer.
+    pub(crate) async fn answers(&self, path: &str, is_right: impl Fn(&str) -> bool) {
+        let mut last = String::new();
+        let right = async {
+            loop {
+                last = self.ask(path).await;
+                if is_right(&last) {
+                    return;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let right = tokio::time::timeout(PATIENCE, right).await;
+        assert!(right.is_ok(), "{path} answers {last}");
+    }
 }
 
 #[tokio::test]
 async fn metrics_are_served() {
     let scene = Scene::new().await;
     scene.serve_kubelet().await;
-    let port = free_port();
-    let flag = format!("--metrics-port={port}");
-    let child = scene.start(&["--metrics-mode=http", "--metrics-ip=127.0.0.1", &flag]);
+    let metrics = Metrics::claim();
+    let child = scene.start(&metrics.flags().each_ref().map(String::as_str));
     scene.nrt(|_| true).await;
     let wanted = "rte_noderesourcetopology_writes_total{node=\"worker-0\",operation=\"create\",trigger=\"reactive\"} 1";
-    let found = async {
-        while !ask(port, "/metrics").await.contains(wanted) {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, found).await.unwrap();
+    metrics
+        .answers("/metrics", |text| text.contains(wanted))
+        .await;
     terminate(child).await;
 }
 
@@ -381,7 +417,7 @@ async fn metrics_are_served() {
 async fn one_shot_publishes_and_exits() {
     let scene = Scene::new().await;
     scene.serve_kubelet().await;
-    let output = scene.command(&["--oneshot"]).output().await.unwrap();
+    let output = output(&mut scene.command(&["--oneshot"])).await;
     assert_eq!(
         output.status.code(),
         Some(0),
@@ -395,11 +431,7 @@ async fn one_shot_publishes_and_exits() {
 async fn no_publish_writes_no_object_but_conditions() {
     let scene = Scene::new().await;
     scene.serve_kubelet().await;
-    let output = scene
-        .command(&["--oneshot", "--no-publish"])
-        .output()
-        .await
-        .unwrap();
+    let output = output(&mut scene.command(&["--oneshot", "--no-publish"])).await;
     assert_eq!(
         output.status.code(),
         Some(0),
@@ -422,7 +454,7 @@ async fn fingerprint_status_is_dumped() {
     fs::create_dir(scene.path("pfp")).unwrap();
     let mut command = scene.command(&["--oneshot", "--no-publish", "--podreadiness=false"]);
     command.env("PFP_STATUS_DUMP", scene.path("pfp"));
-    assert!(command.output().await.unwrap().status.success());
+    assert!(output(&mut command).await.status.success());
     let text = fs::read_to_string(scene.path("pfp/worker-0")).unwrap();
     let records: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
@@ -441,12 +473,7 @@ pub(crate) async fn outcome(
     flags: &[&str],
     unset: &str,
 ) -> (Option<i32>, String, String) {
-    let output = scene
-        .command(flags)
-        .env_remove(unset)
-        .output()
-        .await
-        .unwrap();
+    let output = output(scene.command(flags).env_remove(unset)).await;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code(),

@@ -1,7 +1,6 @@
 //! An API server with nodes that nobody runs, and the scheduler as a process.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +25,7 @@ use nrt::placement::Container;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::api_server::{self, ApiServer};
+use testbed::embedded::node::addresses::Block;
 use testbed::faults::Faults;
 use testbed::lane::Lane;
 use testbed::local::assets::{self, Places};
@@ -33,11 +33,19 @@ use testbed::local::assets::{self, Places};
 pub(crate) const PROFILE: &str = "topo-aware-scheduler";
 pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
+/// Where a scheduler serves what it tells of itself.
+const PORT: u16 = 10259;
+
+/// The outcome of something that has to end in time.
+pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(WITHIN, work).await.expect(what)
+}
 
 /// A scheduler process; killed when dropped.
 pub(crate) struct Scheduler {
     process: Child,
-    port: u16,
+    /// An address that no other process has, so that its port is free for certain.
+    addresses: Block,
     log: PathBuf,
 }
 
@@ -66,25 +74,24 @@ impl Scheduler {
             Signal::SIGTERM,
         )
         .unwrap();
-        self.process.wait().unwrap().code()
+        self.ended()
     }
 
-    /// Waits until it ends by itself; the exit code.
-    pub(crate) async fn ended(&mut self) -> Option<i32> {
+    /// Waits until it has ended; the exit code.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + WITHIN;
-        let mut tick = tokio::time::interval(Duration::from_millis(50));
         loop {
-            tick.tick().await;
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status.code();
             }
             assert!(Instant::now() < deadline, "it goes on: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     /// A client of what it serves, with this token or as nobody.
     pub(crate) fn endpoint(&self, token: Option<&str>) -> Client {
-        let address = format!("https://127.0.0.1:{}", self.port);
+        let address = format!("https://{}:{PORT}", self.addresses.control_plane());
         let mut config = kube::Config::new(address.parse().unwrap());
         config.accept_invalid_certs = true;
         config.auth_info.token = token.map(|token| token.to_owned().into());
@@ -165,19 +172,24 @@ impl Cluster {
         let path = self.files.path().join(format!("{name}.yaml"));
         fs::write(&path, config.to_string()).unwrap();
         let log = self.files.path().join(format!("{name}.log"));
-        let port = free_port();
+        let addresses = Block::claim().unwrap();
         let process = Command::new(assert_cmd::cargo::cargo_bin("numaresources-scheduler"))
             .arg(format!("--config={}", path.display()))
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
-            .args(["-v=4", "--bind-address=127.0.0.1"])
-            .arg(format!("--secure-port={port}"))
+            .arg("-v=4")
+            .arg(format!("--bind-address={}", addresses.control_plane()))
+            .arg(format!("--secure-port={PORT}"))
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(&log).unwrap().into_parts().0)
             .spawn()
             .unwrap();
-        Scheduler { process, port, log }
+        Scheduler {
+            process,
+            addresses,
+            log,
+        }
     }
 
     /// A token of a new account that may read `/metrics` and `/configz` of whoever asks the API server about that, or may not.
@@ -448,6 +460,17 @@ impl Cluster {
         self.eventually(log).await;
     }
 
+    /// Waits until a scheduler says that it took over the NRT of a node.
+    pub(crate) async fn has_flushed(&self, scheduler: &Scheduler, node: &str) {
+        let log = async || {
+            let log = scheduler.log();
+            let mut lines = log.lines();
+            let is_told = lines.any(|line| line.contains("Flushing") && line.contains(node));
+            is_told.then_some(()).ok_or(log)
+        };
+        self.eventually(log).await;
+    }
+
     /// Events about a pod.
     pub(crate) async fn events(&self, pod: &str, reason: &str) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
@@ -503,14 +526,6 @@ fn options() -> Options {
             leader_elect: false,
         },
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 /// Whether a text is this message, with or without why nobody gives way and what each node lacked.

@@ -107,7 +107,7 @@ async fn foreign_pods_close_a_node_until_accounted_for_also_after_a_restart() {
 async fn nodes_without_topology_take_everything_and_new_ones_are_followed() {
     let cluster = Cluster::start().await;
     cluster.node("bare", "4", "8Gi").await;
-    let _scheduler = cluster.scheduler("first", |_| {});
+    let scheduler = cluster.scheduler("first", |_| {});
     cluster.pod("first", PROFILE, None, "3").await;
     assert_eq!(cluster.placed("first").await, "bare");
     cluster.pod("second", PROFILE, None, "3").await;
@@ -119,6 +119,8 @@ async fn nodes_without_topology_take_everything_and_new_ones_are_followed() {
     cluster
         .topology("late", &[(2, 8), (2, 8)], &["second"])
         .await;
+    // pods and topologies come on watches of their own: a pod of now might be the first to be heard of
+    cluster.has_flushed(&scheduler, "late").await;
     cluster.pod("third", PROFILE, None, "3").await;
     cluster
         .rejected(

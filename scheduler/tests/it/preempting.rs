@@ -167,14 +167,15 @@ async fn only_the_pod_whose_zone_suffices_gives_way_and_the_zone_must_be_seen_fr
     for (name, cpu) in [("small", "4"), ("large", "6")] {
         pod(&cluster, name, "low", Some("worker-0"), cpu, 0).await;
     }
-    let _scheduler = cluster.scheduler("first", |config| {
-        config["profiles"][0]["pluginConfig"][0]["args"]["preemptionMode"] = json!("Enabled");
-    });
+    // before the scheduler starts: on watches of their own the pod might come before it
     let both = BTreeMap::from([("small", 0), ("large", 1)]);
     let pods = ["small", "large"];
     cluster
         .topology_with("worker-0", &[(4, 15), (2, 15)], &pods, &both)
         .await;
+    let _scheduler = cluster.scheduler("first", |config| {
+        config["profiles"][0]["pluginConfig"][0]["args"]["preemptionMode"] = json!("Enabled");
+    });
     pod(&cluster, "urgent", "high", None, "7", 0).await;
     gives_way(&cluster, "small").await;
     assert_eq!(nominated(&cluster, "urgent").await, "worker-0");

@@ -196,10 +196,18 @@ async fn a_silent_node_is_doubted_loses_who_may_not_stay_and_comes_back() {
         .await;
         // nobody is there to end it
         assert!(place.pid("leaves").is_some());
-        let stays = place.pods().get("stays").await.unwrap();
-        let conditions = stays.status.unwrap().conditions.unwrap();
-        let ready = conditions.iter().find(|held| held.type_ == "Ready");
-        assert_eq!(ready.unwrap().status, "False");
+        eventually("the pod that stays is not ready", async || {
+            let stays = place.pods().get("stays").await.unwrap();
+            let conditions = stays.status.unwrap().conditions.unwrap();
+            let ready = conditions.into_iter().find(|held| held.type_ == "Ready");
+            let ready = ready.unwrap();
+            if ready.status == "False" {
+                Ok(())
+            } else {
+                Err(format!("{ready:?}"))
+            }
+        })
+        .await;
     });
     assert!(matches!(told.await[..], [Some(Ok(1))]));
     place.node_is("worker-0", "True", &[]).await;
@@ -279,7 +287,16 @@ async fn a_podresources_socket_hangs_lies_or_refuses_and_is_right_again() {
             .map(|pod| pod.containers[0].cpu_ids.len())
             .ok_or_else(|| "no pod".to_owned())
     };
-    assert_eq!(held().await, Ok(2));
+    let two = async || {
+        held().await.and_then(|count| {
+            if count == 2 {
+                Ok(())
+            } else {
+                Err(format!("{count}"))
+            }
+        })
+    };
+    eventually("calls succeed", two).await;
     let faults = place.faults();
     for fault in [
         SocketFault::Hangs,
@@ -302,16 +319,7 @@ async fn a_podresources_socket_hangs_lies_or_refuses_and_is_right_again() {
             panic!("{fault:?} did not happen");
         };
         assert!(struck > 0, "nobody met {fault:?}");
-        eventually("calls succeed again", async || {
-            held().await.and_then(|count| {
-                if count == 2 {
-                    Ok(())
-                } else {
-                    Err(format!("{count}"))
-                }
-            })
-        })
-        .await;
+        eventually("calls succeed again", two).await;
     }
 }
 

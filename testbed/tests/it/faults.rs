@@ -199,7 +199,8 @@ async fn ask(stream: &mut UnixStream) -> Vec<u8> {
     if stream.write_all(b"ping").await.is_err() {
         return Vec::new();
     }
-    match stream.read_exact(&mut answer).await {
+    let answered = tokio::time::timeout(PATIENCE, stream.read_exact(&mut answer)).await;
+    match answered.unwrap() {
         Ok(_) => answer,
         Err(_) => Vec::new(),
     }
@@ -227,6 +228,13 @@ async fn a_socket_passes_hangs_answers_garbage_refuses_and_is_given_back() {
     let mut hanging = UnixStream::connect(&path).await.unwrap();
     let waited = tokio::time::timeout(Duration::from_millis(50), ask(&mut hanging));
     assert!(waited.await.is_err());
+    // it may not have been taken note of as yet
+    let counted = async {
+        while proxy.struck() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, counted).await.unwrap();
     assert_eq!(proxy.struck(), 3);
 
     drop(proxy);

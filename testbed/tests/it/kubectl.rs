@@ -9,6 +9,7 @@ use harness::{Place, daemon_set, deployment, image, sleeper};
 const IMAGE_OF_POD: &str = "jsonpath={.spec.template.spec.containers[0].image}";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn cordoned_node_takes_no_pods_until_it_is_uncordoned() {
     let place = Place::up(1).await;
     assert_eq!(
@@ -37,6 +38,7 @@ async fn cordoned_node_takes_no_pods_until_it_is_uncordoned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
     let place = Place::up(2).await;
     place.apply(&daemon_set("agent")).await;
@@ -134,6 +136,7 @@ async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn drain_takes_pods_that_nobody_brings_back_only_by_force() {
     let place = Place::up(1).await;
     let mut spec = sleeper("v1");
@@ -165,6 +168,7 @@ async fn drain_takes_pods_that_nobody_brings_back_only_by_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
     let place = Place::up(2).await;
     place.apply(&deployment("web", 2)).await;
@@ -248,6 +252,7 @@ async fn rollouts_of_a_deployment_are_followed_listed_undone_and_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn rollouts_of_a_daemon_set_are_followed_listed_undone_and_repeated() {
     let place = Place::up(2).await;
     place.apply(&daemon_set("agent")).await;
@@ -299,6 +304,7 @@ async fn rollouts_of_a_daemon_set_are_followed_listed_undone_and_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn wait_ends_when_it_is_so_and_not_before() {
     let place = Place::up(1).await;
     let waiting = place.run(&["wait", "--for=create", "deployment/web", "--timeout=50s"]);
@@ -363,6 +369,7 @@ async fn wait_ends_when_it_is_so_and_not_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn scale_changes_replicas_only_from_what_is_expected() {
     let place = Place::up(1).await;
     place.apply(&deployment("web", 1)).await;
@@ -401,6 +408,7 @@ async fn scale_changes_replicas_only_from_what_is_expected() {
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_components() {
     let place = Place::up(1).await;
     let by_file = [
@@ -443,6 +451,7 @@ async fn manifests_of_the_stack_are_applied_as_files_as_a_base_and_with_componen
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn edit_takes_what_the_editor_leaves() {
     let place = Place::up(1).await;
     place.apply(&deployment("web", 1)).await;
@@ -473,6 +482,7 @@ async fn edit_takes_what_the_editor_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn watching_get_prints_a_line_for_each_change() {
     let place = Place::up(1).await;
     let mut watching = place.follow(&[
@@ -506,6 +516,7 @@ async fn watching_get_prints_a_line_for_each_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn descriptions_tell_what_is_there_and_what_happened() {
     let place = Place::up(1).await;
     let mut web = deployment("web", 2);
@@ -579,6 +590,7 @@ async fn descriptions_tell_what_is_there_and_what_happened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
     let place = Place::up(1).await;
     let explained = place
@@ -647,6 +659,7 @@ async fn explain_knows_the_fields_of_built_in_and_custom_kinds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn debug_adds_containers_that_the_pod_does_not_depend_on() {
     let place = Place::up(1).await;
     let mut spec = sleeper("v1");

@@ -1,4 +1,4 @@
-//! Integration tests of the testbed. They need Linux and root: without these they fail and say so.
+//! Integration tests of the testbed. Those that need root or the Kubernetes programs are ignored unless they are asked for.
 
 #![expect(
     clippy::unwrap_used,

@@ -30,6 +30,7 @@ fn namespaces(options: cri::NamespaceOption) -> cri::LinuxPodSandboxConfig {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn container_lives_from_creation_to_removal() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -87,6 +88,7 @@ async fn container_lives_from_creation_to_removal() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn exit_code_and_output_are_kept() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -105,6 +107,7 @@ async fn exit_code_and_output_are_kept() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn successful_container_is_completed() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -114,6 +117,7 @@ async fn successful_container_is_completed() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn image_without_a_command_pauses_and_ends_well() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -129,6 +133,7 @@ async fn image_without_a_command_pauses_and_ends_well() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn container_that_ignores_sigterm_is_killed_after_its_grace() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -145,6 +150,7 @@ async fn container_that_ignores_sigterm_is_killed_after_its_grace() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn missing_program_is_a_start_error() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -163,6 +169,7 @@ async fn missing_program_is_a_start_error() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn unknown_image_is_not_found() {
     let mut node = Node::start().await;
     let image = |image: &str| {
@@ -199,6 +206,7 @@ async fn unknown_image_is_not_found() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn recorded_cpu_set_is_shown_by_status_exec_and_control() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -234,6 +242,7 @@ async fn recorded_cpu_set_is_shown_by_status_exec_and_control() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn mounts_users_and_read_only_roots_are_as_asked_for() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -286,6 +295,7 @@ async fn mounts_users_and_read_only_roots_are_as_asked_for() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn container_sees_its_own_processes_and_root_only() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -311,6 +321,7 @@ async fn container_sees_its_own_processes_and_root_only() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn host_path_override_puts_another_directory_in_place() {
     let other = tempfile::tempdir().unwrap();
     fs_err::write(other.path().join("kubelet.sock"), "fault").unwrap();
@@ -347,6 +358,7 @@ fn in_network_of<T: Send + 'static>(pid: i32, work: impl FnOnce() -> T + Send + 
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn pod_is_reached_at_its_reported_address_from_the_node() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -367,6 +379,7 @@ async fn pod_is_reached_at_its_reported_address_from_the_node() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn pods_have_addresses_of_their_own_and_give_them_back() {
     let mut node = Node::start().await;
     let first = node.sandbox(node.mk_sandbox("p1")).await;
@@ -395,6 +408,7 @@ async fn pods_have_addresses_of_their_own_and_give_them_back() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn host_network_pod_reports_the_address_of_the_node() {
     let mut node = Node::start().await;
     let mut config = node.mk_sandbox("p");
@@ -412,6 +426,7 @@ async fn host_network_pod_reports_the_address_of_the_node() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn containers_of_a_pod_may_share_their_processes() {
     let mut node = Node::start().await;
     let mut config = node.mk_sandbox("p");
@@ -442,6 +457,7 @@ async fn containers_of_a_pod_may_share_their_processes() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn signals_of_the_control_socket_freeze_and_kill() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -472,6 +488,7 @@ async fn signals_of_the_control_socket_freeze_and_kill() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn commands_run_through_the_control_socket() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -576,6 +593,7 @@ fn stream_command(url: &str, input: &[u8]) -> BTreeMap<u32, String> {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn command_with_streams_gets_input_and_gives_output_errors_and_exit_code() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -615,6 +633,7 @@ async fn command_with_streams_gets_input_and_gives_output_errors_and_exit_code()
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn command_over_its_time_limit_is_killed() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -642,6 +661,7 @@ async fn command_over_its_time_limit_is_killed() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn stats_count_the_processes_of_a_container() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -668,6 +688,7 @@ async fn stats_count_the_processes_of_a_container() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn containers_end_with_their_node() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
@@ -690,6 +711,7 @@ async fn containers_end_with_their_node() {
 }
 
 #[tokio::test]
+#[ignore = "real: root, for namespaces and mounts"]
 async fn nothing_is_mounted_outside_of_the_node() {
     let mounts = || {
         let text = fs_err::read_to_string("/proc/self/mountinfo").unwrap();

@@ -135,6 +135,7 @@ fn is_at(status: &MachineConfigPoolStatus, sources: &[&str]) -> bool {
 
 #[rstest]
 #[case::simulated(Lane::Embedded)]
+#[ignore = "real: root and the Kubernetes programs"]
 #[case::real(Lane::Local)]
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_of_a_pool_are_configured_one_after_another(#[case] lane: Lane) {
@@ -205,6 +206,7 @@ async fn most_cordoned(nodes: Api<Node>) -> usize {
 
 #[rstest]
 #[case::simulated(Lane::Embedded)]
+#[ignore = "real: root and the Kubernetes programs"]
 #[case::real(Lane::Local)]
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_pools_wait_and_what_no_kubelet_takes_is_told(#[case] lane: Lane) {

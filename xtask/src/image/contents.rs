@@ -221,7 +221,10 @@ mod tests {
     fn every_link_leads_to_a_program() {
         for (_, target) in NAMES {
             let program = target.strip_prefix("/bin/").unwrap();
-            assert!(PROGRAMS.contains(&program), "{target}");
+            assert!(
+                PROGRAMS.iter().any(|(_, name)| *name == program),
+                "{target}"
+            );
         }
     }
 }

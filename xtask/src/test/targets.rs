@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use cargo_metadata::{Message, MetadataCommand, TargetKind};
+use cargo_metadata::{Message, TargetKind};
 
 /// A test binary.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -94,32 +94,22 @@ pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     }
     let status = child.wait().context("waiting for cargo build")?;
     ensure!(status.success(), "cargo build ended with {status}");
-    binaries.extend(documentation()?);
+    binaries.push(documentation());
     binaries.sort_by_key(Binary::id);
     Ok(binaries)
 }
 
-/// The examples in documentation, which are no binaries: cargo compiles and runs them.
-fn documentation() -> anyhow::Result<Vec<Binary>> {
-    let metadata = MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .context("reading the workspace with cargo metadata")?;
-    let mut binaries = Vec::new();
-    for package in &metadata.packages {
-        if package.targets.iter().any(|target| target.doctest) {
-            let arguments = ["test", "--quiet", "--doc", "--package", &package.name, "--"];
-            let manifest = package.manifest_path.as_std_path();
-            binaries.push(Binary {
-                package: package.name.to_string(),
-                target: "doc".to_owned(),
-                executable: env!("CARGO").into(),
-                leading: arguments.map(OsString::from).into(),
-                dir: manifest.with_file_name(""),
-            });
-        }
+/// The examples in documentation, which are no binaries: cargo compiles and runs them, of all packages at once because it would compile
+/// what a single package depends on with other features.
+fn documentation() -> Binary {
+    let arguments = ["test", "--quiet", "--workspace", "--doc", "--"];
+    Binary {
+        package: "workspace".to_owned(),
+        target: "doc".to_owned(),
+        executable: env!("CARGO").into(),
+        leading: arguments.map(OsString::from).into(),
+        dir: Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
     }
-    Ok(binaries)
 }
 
 /// The name in a package id of this workspace: `path+file:///folder/name#0.1.0` or `path+file:///folder#name@0.1.0`.

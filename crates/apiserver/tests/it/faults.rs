@@ -158,10 +158,12 @@ async fn a_hanging_request_ends_with_504_after_its_time_or_with_its_rule() {
     let endless = Rule::new(config_maps(), Fault::Hang { milliseconds: None });
     let id = faults.add(endless);
     let waiting = tokio::spawn(async move { api.get("one").await });
-    faults.struck(id, 1).await;
+    let struck = tokio::time::timeout(PATIENCE, faults.struck(id, 1)).await;
+    struck.unwrap();
     assert!(!waiting.is_finished());
     faults.remove(id);
-    assert_eq!(code(&waiting.await.unwrap().unwrap_err()), 504);
+    let ended = tokio::time::timeout(PATIENCE, waiting).await;
+    assert_eq!(code(&ended.unwrap().unwrap().unwrap_err()), 504);
 }
 
 #[tokio::test]

@@ -168,6 +168,7 @@ fn widget(size: i32) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn applies_on_the_client_side() {
     let kubectl = Kubectl::start().await;
     let apply = "apply -f -";
@@ -202,6 +203,7 @@ async fn applies_on_the_client_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn applies_on_the_server_side() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("apply -f -", &deployment(2)).await;
@@ -243,6 +245,7 @@ async fn applies_on_the_server_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn changes_what_is_there() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("create -f -", &deployment(2)).await;
@@ -295,6 +298,7 @@ async fn changes_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn lists_and_describes() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("create -f -", &node()).await;
@@ -357,6 +361,7 @@ async fn lists_and_describes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn watches() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("create configmap seen", "").await;
@@ -386,6 +391,7 @@ async fn watches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn keeps_nodes_free() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("create -f -", &node()).await;
@@ -416,6 +422,7 @@ async fn keeps_nodes_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn knows_custom_resources() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("apply -f -", &definition()).await;
@@ -466,6 +473,7 @@ async fn knows_custom_resources() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn explains() {
     let kubectl = Kubectl::start().await;
     let explained = kubectl.ok("explain pod.spec.containers", "").await;
@@ -483,6 +491,7 @@ async fn explains() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn creates_by_flags_and_asks_for_rights() {
     let kubectl = Kubectl::start().await;
     // all of these are sent in protobuf
@@ -524,6 +533,7 @@ async fn creates_by_flags_and_asks_for_rights() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn follows_a_rollout() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("create -f -", &deployment(2)).await;

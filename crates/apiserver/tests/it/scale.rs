@@ -1,12 +1,15 @@
 //! Many objects and clients who do not keep up.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use apiserver::{Options, Running, Server};
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_mins(1);
 
 async fn start(history: usize) -> (Running, Client) {
     let options = Options {
@@ -41,10 +44,13 @@ async fn a_watch_that_is_read_too_slowly_expires() {
     }
     let mut last = Value::Null;
     let mut told = 0;
-    while let Some(line) = lines.try_next().await.unwrap() {
-        last = serde_json::from_str(&line).unwrap();
-        told += 1;
-    }
+    let read = async {
+        while let Some(line) = lines.try_next().await.unwrap() {
+            last = serde_json::from_str(&line).unwrap();
+            told += 1;
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.unwrap();
     assert_eq!(last["type"], "ERROR");
     assert_eq!(last["object"]["code"], 410);
     assert!(told < 500, "everything was kept for it: {told}");

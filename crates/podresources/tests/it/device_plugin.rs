@@ -129,7 +129,7 @@ async fn plugin_registers_lists_and_allocates() {
         .await
         .unwrap()
         .into_inner();
-    let list = lists.message().await.unwrap().unwrap().devices;
+    let list = soon(async { lists.message().await.unwrap() }).await.devices;
     assert_eq!(list.len(), 2);
     assert_eq!(list[0].topology.as_ref().unwrap().nodes[0].id, 0);
     assert_eq!(
@@ -139,7 +139,7 @@ async fn plugin_registers_lists_and_allocates() {
 
     assert!(devices.set_health("DevA2", true));
     assert!(!devices.set_health("DevA3", true));
-    let list = lists.message().await.unwrap().unwrap().devices;
+    let list = soon(async { lists.message().await.unwrap() }).await.devices;
     assert_eq!(list[1].health, HEALTHY);
 
     let ask = |ids: &[&str]| api::AllocateRequest {
@@ -158,11 +158,8 @@ async fn plugin_registers_lists_and_allocates() {
         .unwrap_err();
     assert_eq!(unused.code(), tonic::Code::Unimplemented);
     running.stop().await;
-    assert_eq!(
-        lists.message().await.ok().flatten(),
-        None,
-        "the stream ends"
-    );
+    let rest = soon(async { Some(lists.message().await) }).await;
+    assert_eq!(rest.ok().flatten(), None, "the stream ends");
 }
 
 #[tokio::test]
@@ -181,6 +178,7 @@ async fn plugin_registers_again_with_a_restarted_kubelet() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(lists.message().await.unwrap().unwrap().devices.len(), 2);
+    let list = soon(async { lists.message().await.unwrap() }).await;
+    assert_eq!(list.devices.len(), 2);
     running.stop().await;
 }

@@ -162,7 +162,8 @@ async fn garbage_is_an_error() {
             .unwrap();
     });
     client(&socket).list().await.unwrap_err();
-    talker.await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, talker).await;
+    ended.unwrap().unwrap();
 }
 
 #[tokio::test]

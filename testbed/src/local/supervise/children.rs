@@ -194,6 +194,14 @@ mod tests {
 
     use super::*;
 
+    fn eventually(is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !is_so() {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn start(dir: &std::path::Path, name: &str, script: &str) -> Start {
         Start {
             name: name.to_owned(),
@@ -235,9 +243,7 @@ mod tests {
                 .contains("cannot start unknown")
         );
 
-        while std::fs::read_to_string(dir.path().join("log")).unwrap() != "up\n" {
-            std::thread::yield_now();
-        }
+        eventually(|| std::fs::read_to_string(dir.path().join("log")).unwrap() == "up\n");
         children
             .stop("deaf", 15, Duration::from_millis(50))
             .unwrap();
@@ -251,9 +257,7 @@ mod tests {
         children
             .start(&start(dir.path(), "short", "exit 3"))
             .unwrap();
-        while children.list()[1].ended.is_none() {
-            std::thread::yield_now();
-        }
+        eventually(|| children.list()[1].ended.is_some());
         assert_eq!(children.list()[1].ended.as_deref(), Some("exit status: 3"));
     }
 }

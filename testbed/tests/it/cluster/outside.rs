@@ -1,10 +1,10 @@
 //! The machine around a cluster: what must not change, and what must vanish.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use testbed::local::LocalCluster;
-use testbed::local::net::Subnet;
 use testbed::state;
 
 /// Kernel parameters that a kubelet would set.
@@ -109,9 +109,14 @@ fn list(dir: &Path, depth: usize, entries: &mut BTreeSet<PathBuf>) {
 #[derive(Debug)]
 pub(super) struct Inside {
     namespaces: BTreeSet<PathBuf>,
+    /// The PID namespace. While it is open the kernel gives its number to no other.
+    pid_namespace: (PathBuf, File),
+    /// All processes of the machine at this look. Later ones may be in namespaces that have the numbers of these.
+    known: BTreeSet<(String, String)>,
     processes: usize,
     control_groups: BTreeSet<String>,
-    subnet: Subnet,
+    /// The link and its index. Another cluster may have the same name for its own.
+    link: (PathBuf, String),
 }
 
 impl Inside {
@@ -129,7 +134,10 @@ impl Inside {
             .find(|name| name.to_string_lossy().starts_with("pid:"))
             .unwrap()
             .clone();
-        let pids: Vec<String> = all_processes()
+        let opened = File::open(format!("/proc/{holder}/ns/pid")).unwrap();
+        let all = all_processes();
+        let known = all.iter().map(|pid| identity(pid)).collect();
+        let pids: Vec<String> = all
             .into_iter()
             .filter(|pid| namespaces_of(pid).contains(&pid_namespace))
             .collect();
@@ -140,14 +148,19 @@ impl Inside {
             .filter(|name| !own.contains(*name))
             .cloned()
             .collect();
+        let subnet = record.local.and_then(|local| local.subnet).unwrap();
+        let link = Path::new("/sys/class/net").join(subnet.host_link());
+        let index = index_of(&link).unwrap();
         Self {
             namespaces,
+            pid_namespace: (pid_namespace, opened),
+            known,
             processes: members.len(),
             control_groups: pids
                 .iter()
                 .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok())
                 .collect(),
-            subnet: record.local.and_then(|local| local.subnet).unwrap(),
+            link: (link, index),
         }
     }
 
@@ -162,12 +175,27 @@ impl Inside {
 
     /// Whether no process is in any of the namespaces, and the link is gone.
     pub(super) fn is_gone(&self) -> bool {
-        let inhabited = all_processes()
-            .iter()
-            .any(|pid| !namespaces_of(pid).is_disjoint(&self.namespaces));
-        let link = Path::new("/sys/class/net").join(self.subnet.host_link());
-        !inhabited && !link.exists()
+        let is_inside = |pid: &String| {
+            let its = namespaces_of(pid);
+            its.contains(&self.pid_namespace.0)
+                || self.known.contains(&identity(pid)) && !its.is_disjoint(&self.namespaces)
+        };
+        let (link, index) = &self.link;
+        !all_processes().iter().any(is_inside) && index_of(link).as_ref() != Some(index)
     }
+}
+
+/// The id of a process and when it was started, in clock ticks since the machine was.
+fn identity(pid: &str) -> (String, String) {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let started = fields.split_whitespace().nth(19).unwrap_or_default();
+    (pid.to_owned(), started.to_owned())
+}
+
+/// The number that the kernel gave to a link; it gives none twice.
+fn index_of(link: &Path) -> Option<String> {
+    std::fs::read_to_string(link.join("ifindex")).ok()
 }
 
 fn all_processes() -> Vec<String> {

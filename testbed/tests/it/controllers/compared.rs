@@ -37,6 +37,7 @@ const LOOKS: u32 = 10;
 type Seen = Vec<(&'static str, Vec<String>)>;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: root and the Kubernetes programs"]
 async fn the_same_objects_leave_the_same_as_with_the_real_controllers() {
     let place = place();
     let nodes = || NodePlan::all(1, &Machine::default_profile());
@@ -490,6 +491,13 @@ impl Names {
         let data = &object.data;
         let component = data["source"]["component"].as_str()?;
         if !component.ends_with("controller") {
+            return None;
+        }
+        // two writers of one object met, and one of them tried again
+        if data["message"]
+            .as_str()?
+            .contains("the object has been modified")
+        {
             return None;
         }
         let about = &data["involvedObject"];

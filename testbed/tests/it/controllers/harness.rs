@@ -19,7 +19,7 @@ use testbed::embedded::{controllers, default_scheduler};
 use tokio::task::JoinSet;
 
 /// Longest that anything awaited may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The cluster.
 pub(super) struct Cluster {

@@ -38,7 +38,8 @@ async fn a_silent_node_becomes_unknown_and_loses_the_pods_that_do_not_stay() {
     let stays = json!([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}]);
     let leaves = json!([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}]);
     for (name, tolerations) in [("stays", stays), ("leaves", leaves)] {
-        make(&pods, json!({"metadata": {"name": name}, "spec": {"containers": container, "tolerations": tolerations}})).await;
+        // bound from the start: the node may fall silent before a scheduler comes to it
+        make(&pods, json!({"metadata": {"name": name}, "spec": {"nodeName": "a", "containers": container, "tolerations": tolerations}})).await;
     }
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let node = until(&nodes, "a", |node| {

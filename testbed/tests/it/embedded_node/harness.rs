@@ -20,9 +20,14 @@ use tokio::io::AsyncWriteExt as _;
 
 const TOKEN: &str = "token-of-the-node";
 /// More than anything takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// The outcome of something that has to end in time.
+pub(super) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.expect(what)
+}
 
 /// An API server with a node, and where it keeps its files.
 pub(super) struct Place {

@@ -5,7 +5,7 @@ use kube::api::{AttachParams, LogParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::harness::{self, Place};
+use super::harness::{self, Place, within};
 
 /// A place with a running pod `p` whose container `c` sleeps and has a volume.
 async fn place_with_pod() -> Place {
@@ -51,11 +51,14 @@ async fn exec(place: &Place, command: &[&str], input: Option<&str>) -> (String, 
     let (mut out, mut err) = (String::new(), String::new());
     let (mut stdout, mut stderr) = (process.stdout().unwrap(), process.stderr().unwrap());
     let status = process.take_status().unwrap();
-    let (read, complained, status) = tokio::join!(
-        stdout.read_to_string(&mut out),
-        stderr.read_to_string(&mut err),
-        status
-    );
+    let all = async {
+        tokio::join!(
+            stdout.read_to_string(&mut out),
+            stderr.read_to_string(&mut err),
+            status
+        )
+    };
+    let (read, complained, status) = within("the command and its streams end", all).await;
     read.unwrap();
     complained.unwrap();
     let status = status.unwrap();
@@ -101,7 +104,8 @@ async fn command_that_is_not_there_is_an_error_of_the_container() {
     let params = AttachParams::default().stderr(false);
     let pods = place.pods();
     let mut process = pods.exec("p", ["no-such-program"], &params).await.unwrap();
-    let status = process.take_status().unwrap().await.unwrap();
+    let status = within("its status is told", process.take_status().unwrap()).await;
+    let status = status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("InternalError"));
     let message = status.message.unwrap();
     let why = r#"exec: "no-such-program": executable file not found in $PATH"#;
@@ -133,12 +137,9 @@ async fn attached_client_gives_input_and_sees_what_comes_from_then_on() {
     let mut stdin = process.stdin().unwrap();
     stdin.write_all(b"hello\n").await.unwrap();
     let mut echoed = [0; 6];
-    process
-        .stdout()
-        .unwrap()
-        .read_exact(&mut echoed)
-        .await
-        .unwrap();
+    let mut stdout = process.stdout().unwrap();
+    let echo = stdout.read_exact(&mut echoed);
+    within("the input comes back", echo).await.unwrap();
     assert_eq!(&echoed, b"hello\n");
     stdin.shutdown().await.unwrap();
     place
@@ -168,7 +169,8 @@ async fn connection_is_forwarded_to_the_port_of_a_pod() {
     let mut stream = forwarder.take_stream(port).unwrap();
     stream.write_all(b"ping").await.unwrap();
     let mut answer = [0; 4];
-    stream.read_exact(&mut answer).await.unwrap();
+    let answered = stream.read_exact(&mut answer);
+    within("the server answers", answered).await.unwrap();
     assert_eq!((&answer, &server.await.unwrap()), (b"pong", b"ping"));
 }
 
@@ -218,6 +220,7 @@ async fn log_of_the_end_before_is_kept_and_what_has_none_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "real: kubectl"]
 async fn kubectl_runs_commands_and_reads_logs() {
     let place = place_with_pod().await;
     let (out, err, done) = place

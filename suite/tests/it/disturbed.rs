@@ -10,13 +10,11 @@
 )]
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use api::names;
-use reports::event::Verdict;
 use suite::interrupt::Interrupt;
-use suite::run::{self, Places};
+use suite::run;
 use suite::scenario::Scenario;
 use suite::scenarios;
 use suite::select::Selection;
@@ -28,6 +26,8 @@ use testbed::lane;
 use testbed::node::control::State;
 use tokio::sync::watch;
 
+use crate::harness::{number, places, runtime, word};
+
 /// How long it is disturbed at least, in seconds, unless the environment says otherwise.
 const SECONDS: u64 = 30;
 /// What goes wrong in a minute.
@@ -37,23 +37,14 @@ const DRAWN_AT_ONCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn bad_days_change_no_verdict_of_tier0() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let seed = number("NUMARESOURCES_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let seconds = number("NUMARESOURCES_FAULT_SECONDS").unwrap_or(SECONDS);
     println!("NUMARESOURCES_SEED={seed} repeats this run");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be made");
-    runtime.block_on(check(seed, Duration::from_secs(seconds)));
+    runtime().block_on(check(seed, Duration::from_secs(seconds)));
 }
 
 async fn check(seed: u64, length: Duration) {
-    let places = Places::new(
-        &Path::new(env!("CARGO_TARGET_TMPDIR")).join("disturbed"),
-        None,
-    );
+    let places = places("disturbed");
     let (stream, _) =
         run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
     let scenarios = scenarios::all();
@@ -124,13 +115,8 @@ async fn check(seed: u64, length: Duration) {
 async fn verdicts(session: &Session, chosen: &[&Scenario]) -> BTreeMap<String, String> {
     let mut words = BTreeMap::new();
     for scenario in chosen {
-        let word = match session.run(scenario).await {
-            Verdict::Passed => "passed".to_owned(),
-            Verdict::Failed(failure) => format!("failed: {failure}"),
-            Verdict::Skipped { class, reason } => format!("skipped: {}: {reason}", class.as_str()),
-            Verdict::Interrupted { reason } => format!("interrupted: {reason}"),
-        };
-        words.insert(scenario.id.to_owned(), word);
+        let verdict = session.run(scenario).await;
+        words.insert(scenario.id.to_owned(), word(&verdict));
     }
     words
 }
@@ -222,9 +208,4 @@ fn targets(cluster: &EmbeddedCluster) -> Targets {
         // it would strike the suite itself
         outages: false,
     }
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().expect("NUMARESOURCES_* variables are numbers"))
 }

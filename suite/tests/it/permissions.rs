@@ -11,15 +11,15 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use kube::Client;
 use kube::api::Api;
 use suite::binaries;
-use suite::interrupt::Interrupt;
-use suite::run::{self, Outcome, Places};
-use suite::scenarios;
+use suite::run::Outcome;
 use suite::select::Selection;
 use suite::setup::{self, Options};
 use testbed::embedded::{EmbeddedCluster, EmbeddedSpec};
 use testbed::lane;
 use testbed::local::NodePlan;
 use testbed::rights::{self, Demand, Findings, Right};
+
+use crate::harness::judge;
 
 /// Placement, preemption, elections, and exporters that come, go and are disturbed.
 const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
@@ -92,32 +92,16 @@ async fn observe() -> [Account; 2] {
 }
 
 async fn scenarios(kubeconfig: &Path) -> Outcome {
-    let places = Places::new(
-        &Path::new(env!("CARGO_TARGET_TMPDIR")).join("permissions"),
-        None,
-    );
-    let (stream, _) =
-        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
-    let all = scenarios::all();
     let selection = Selection {
         focus: Some(FOCUS.to_owned()),
         ..Selection::default()
     };
-    let selected = selection.apply(&all).expect("something is selected");
     let options = Options {
         lane: setup::Lane::Kubeconfig(kubeconfig.to_owned()),
         ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")
     };
-    run::run(
-        &options,
-        &all,
-        &selected,
-        &places,
-        &stream,
-        &Interrupt::default(),
-        async |_| Ok(()),
-    )
-    .await
+    let judged = judge("permissions", &options, &selection, async |_| Ok(())).await;
+    judged.outcome
 }
 
 /// What the roles of both accounts say, as soon as they are there: they go with the run.

@@ -16,11 +16,11 @@ use suite::recorder::Look;
 use suite::scenario::Stop;
 use testbed::local::NodeHandle;
 
-use crate::generate::{self, PodSet, Target};
-use crate::holdings::Pods;
-use crate::machine::NodeFacts;
-use crate::oracle::{self, Difference, Uncounted};
-use crate::state::{NodeState, Texts};
+use super::generate::{self, PodSet, Target};
+use super::holdings::Pods;
+use super::machine::NodeFacts;
+use super::oracle::{self, Difference, Uncounted};
+use super::state::{NodeState, Texts};
 
 /// Time for the state files and the NRTs to agree once the NRTs are settled: the kubelet writes its files at once, an exporter looks every
 /// second.

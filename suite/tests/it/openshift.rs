@@ -240,11 +240,15 @@ fn spanning_pod() -> Value {
 }
 
 #[rstest]
-#[case::machines(Flavour::Openshift)]
-#[case::hosted(Flavour::Hypershift)]
+#[case::machines(Lane::Embedded, Flavour::Openshift)]
+#[case::hosted(Lane::Embedded, Flavour::Hypershift)]
+#[ignore = "real: root and the Kubernetes programs"]
+#[case::real_machines(Lane::Local, Flavour::Openshift)]
+#[ignore = "real: root and the Kubernetes programs"]
+#[case::real_hosted(Lane::Local, Flavour::Hypershift)]
 #[tokio::test(flavor = "multi_thread")]
 async fn configuration_of_kubelets_decides_where_pods_go(
-    #[values(Lane::Embedded, Lane::Local)] lane: Lane,
+    #[case] lane: Lane,
     #[case] flavour: Flavour,
 ) {
     let place = Place::up(lane, flavour).await;

@@ -11,8 +11,12 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
+use rstest::rstest;
 use suite::binaries::{self, OPERATOR, PROGRAMS, SCHEDULER};
 use tempfile::TempDir;
+use testbed::lane::Lane;
+
+use crate::harness::runtime;
 
 /// A short scenario that places pods.
 const SCENARIO: &str = "byres/cpu-decides";
@@ -24,7 +28,7 @@ struct Cluster {
 
 impl Cluster {
     /// Copies the programs, so that the test can change them, and brings a cluster up with them.
-    async fn up() -> Self {
+    async fn up(lane: Lane) -> Self {
         let cluster = Self {
             dir: tempfile::tempdir().expect("temporary directory"),
         };
@@ -37,7 +41,14 @@ impl Cluster {
                 .expect("the program is copied");
         }
         let bin_dir = cluster.bin_dir();
-        let up = ["cluster", "up", "--with-stack", "--bin-dir"];
+        let up = [
+            "cluster",
+            "up",
+            "--with-stack",
+            "--cluster",
+            lane.name(),
+            "--bin-dir",
+        ];
         let output = cluster
             .command()
             .args(up)
@@ -225,10 +236,16 @@ fn names(list: &[&str]) -> BTreeSet<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
 }
 
-#[tokio::test]
-async fn a_kept_stack_survives_runs_and_only_what_has_changed_is_started_anew() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let cluster = Cluster::up().await;
+#[rstest]
+#[case::embedded(Lane::Embedded)]
+#[ignore = "real: root and the Kubernetes programs"]
+#[case::real(Lane::Local)]
+fn a_kept_stack_survives_runs_and_only_what_has_changed_is_started_anew(#[case] lane: Lane) {
+    runtime().block_on(survives(lane));
+}
+
+async fn survives(lane: Lane) {
+    let cluster = Cluster::up(lane).await;
     let client = cluster.client().await;
     let status = cluster.cluster("status");
     assert!(status.contains("the stack is available"), "{status}");

@@ -10,9 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use api::names;
@@ -29,13 +27,15 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use suite::checks::node_of;
 use suite::interrupt::Interrupt;
-use suite::run::{self, Places};
+use suite::run;
 use suite::session::Session;
 use suite::setup::Options;
 use testbed::faults::{Disturbance, Faults, Process, THIEF};
 use testbed::lane;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+
+use crate::harness::{places, runtime};
 
 const NAMESPACE: &str = "churn";
 /// Clients that each run one pod after another: together they want more than there is.
@@ -54,27 +54,33 @@ const REPLACEMENTS: usize = 12;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
 #[test]
 fn restarts_have_no_pod_refused_and_none_forgotten() {
     run_on(lane::Lane::Embedded, Schedulers::Two);
 }
 
-#[test]
-#[ignore = "two and a half minutes"]
-fn restarts_have_no_pod_refused_and_none_forgotten_by_real_kubelets() {
-    run_on(lane::Lane::Local, Schedulers::Two);
-}
+/// The same on real kubelets.
+mod long {
+    use testbed::lane::Lane;
 
-#[test]
-#[ignore = "three and a half minutes"]
-fn replacements_of_the_only_scheduler_have_no_pod_refused_and_none_forgotten_by_real_kubelets() {
-    run_on(lane::Lane::Local, Schedulers::One);
+    use super::{Schedulers, run_on};
+
+    #[test]
+    #[ignore = "long: two and a half minutes of real kubelets"]
+    fn restarts_have_no_pod_refused_and_none_forgotten_by_real_kubelets() {
+        run_on(Lane::Local, Schedulers::Two);
+    }
+
+    #[test]
+    #[ignore = "long: three and a half minutes of real kubelets"]
+    fn replacements_of_the_only_scheduler_have_no_pod_refused_and_none_forgotten_by_real_kubelets()
+    {
+        run_on(Lane::Local, Schedulers::One);
+    }
 }
 
 /// How many schedulers there are.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Schedulers {
     /// One, that starts again and again.
     One,
@@ -83,23 +89,11 @@ enum Schedulers {
 }
 
 fn run_on(lane: lane::Lane, schedulers: Schedulers) {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be made");
-    runtime.block_on(check(lane, schedulers));
+    runtime().block_on(check(lane, schedulers));
 }
 
 async fn check(lane: lane::Lane, schedulers: Schedulers) {
-    let places = Places::new(
-        &Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join("churn")
-            .join(lane.name()),
-        None,
-    );
+    let places = places(&format!("churn/{}/{schedulers:?}", lane.name()));
     let (stream, _) =
         run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
     let options = Options::own(lane, &[]).expect("no flag is wrong");

@@ -27,45 +27,40 @@ use futures::future::FutureExt;
 use reports::event::Verdict;
 use reports::terminal::Terminal;
 use suite::interrupt::Interrupt;
-use suite::run::{Places, started, stream};
+use suite::run::{started, stream};
 use suite::scenario::Scenario;
 use suite::session::{Session, StartError};
 use suite::setup::Options;
 use testbed::lane;
 
-use crate::machine::NodeFacts;
-use crate::run::{Node, Plan};
+use crate::harness::{number, places, runtime};
+
+use self::machine::NodeFacts;
+use self::run::{Node, Plan};
 
 #[test]
+#[ignore = "real: root and the Kubernetes programs"]
 fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let plan = Plan {
         seed: number("NUMARESOURCES_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0),
         sequences: number("NUMARESOURCES_POD_SEQUENCES").map_or(100, |sequences| {
             u32::try_from(sequences).expect("a small number of sequences")
         }),
     };
-    let places = Places::new(
-        &Path::new(env!("CARGO_TARGET_TMPDIR")).join("accounting"),
-        None,
-    );
+    let places = places("accounting");
     let terminal = Terminal::new(anstream::stderr(), false);
     let (stream, _) =
         stream(&places, vec![Box::new(terminal)]).expect("the artefacts directory is writable");
-    let file = places.artifacts.join("nodes.yaml");
-    nodes::write(&file).expect("the artefacts directory is writable");
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let file = dir.path().join("nodes.yaml");
+    nodes::write(&file).expect("the directory is writable");
     let mut options = Options {
         scheduler: Some("default-scheduler".to_owned()),
         ..Options::own(lane::Lane::Local, &[]).expect("no flag is wrong")
     };
     options.plan.nodes = Some(file);
     stream.emit(started(&options, 1, &places));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime can be made");
-    let verdict = runtime.block_on(async {
+    let verdict = runtime().block_on(async {
         let interrupt = Interrupt::default();
         let session = match Session::start(&options, &stream, &interrupt, &places.artifacts).await {
             Ok(session) => session,
@@ -87,12 +82,6 @@ fn every_nrt_equals_machine_and_state_files_for_random_pod_sequences() {
         Verdict::Failed(failure) => panic!("seed {}: {failure}", plan.seed),
         other => panic!("seed {}: {other:?}", plan.seed),
     }
-}
-
-/// The value of a variable, if it is set.
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().expect("NUMARESOURCES_* variables are numbers"))
 }
 
 fn scenario(session: &Session, plan: Plan, artifacts: &Path) -> Scenario {

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 
 use suite::workload::PAUSE_IMAGE;
 
-use crate::machine::NodeFacts;
+use super::machine::NodeFacts;
 
 /// Most pods that a set puts on one node.
 const MOST_PODS: usize = 4;

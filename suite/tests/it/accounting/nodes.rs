@@ -60,8 +60,5 @@ fn plans() -> Vec<NodePlan> {
 /// Writes the plans where the lane reads them.
 pub(crate) fn write(file: &Path) -> io::Result<()> {
     let text = serde_yaml::to_string(&plans()).map_err(io::Error::other)?;
-    if let Some(dir) = file.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
     std::fs::write(file, text)
 }

@@ -8,9 +8,9 @@ use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::nrt::{self, Zone};
 
-use crate::holdings::{self, Holding, Pods, Standing};
-use crate::machine::{Amount, NodeFacts, ZoneFacts};
-use crate::state::NodeState;
+use super::holdings::{self, Holding, Pods, Standing};
+use super::machine::{Amount, NodeFacts, ZoneFacts};
+use super::state::NodeState;
 
 /// Something is not as it has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
 //! The objects field by field, against the literals of operator.md 6.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;
 

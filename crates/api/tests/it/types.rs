@@ -1,5 +1,4 @@
 //! The types as they are written and read, and the definitions' outer form.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use api::nrt::{AttributeInfo, Zone, v1alpha1, v1alpha2};
 use api::operator::v1::{NodeGroup, NodeGroupConfig, NumaResourcesOperator};

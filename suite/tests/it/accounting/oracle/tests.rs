@@ -3,7 +3,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::state::Texts;
+use crate::accounting::state::Texts;
 
 /// Two zones of four CPUs, the first of each reserved; 100 bytes of memory each; two devices in zone 0.
 fn node() -> NodeFacts {

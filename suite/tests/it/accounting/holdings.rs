@@ -6,8 +6,8 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use kube::ResourceExt;
 
-use crate::machine::NodeFacts;
-use crate::state::NodeState;
+use super::machine::NodeFacts;
+use super::state::NodeState;
 
 /// Whether an entry counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

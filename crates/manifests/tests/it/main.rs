@@ -1,0 +1,4 @@
+//! The objects from outside.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod objects;

@@ -1,0 +1,254 @@
+//! A cluster that is known by its kubeconfig only: brought up by one process, judged by another.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use assert_cmd::Command;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, Resource, ResourceExt as _};
+use reports::event::{Event, SkipClass, Verdict};
+use rstest::rstest;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use suite::setup::ALLOW_LABEL;
+use tempfile::TempDir;
+use testbed::lane::Lane;
+use tokio::runtime::Runtime;
+
+use crate::harness::runtime;
+
+/// What a way to reach a cluster can make a difference to: the settings and names that are found out by it (attributes, installation), the
+/// scheduler that pods name (a place by the zones, a rejection that is waited for), and nodes that are filled and emptied again. All
+/// scenarios get the same verdicts on both lanes ([`crate::lanes`]).
+const PASSED: [&str; 4] = [
+    "byres/cpu-decides",
+    "config/nrt-attributes",
+    "install/deploy-available",
+    "tmpol/pend-cpu-cnt",
+];
+/// Nobody can disturb a cluster that somebody else brought up.
+const SKIPPED: &str = "fault/scheduler-killed";
+
+/// More than a command takes.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// More than namespaces take to end in the background.
+const ENDS: Duration = Duration::from_mins(2);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A cluster brought up by `numaresources-tests cluster up`, gone when dropped.
+struct Cluster {
+    dir: TempDir,
+    runtime: Runtime,
+}
+
+impl Cluster {
+    fn up(lane: Lane) -> Self {
+        let cluster = Self {
+            dir: tempfile::tempdir().expect("temporary directory"),
+            runtime: runtime(),
+        };
+        let output = cluster.tests(&["cluster", "up", "--cluster", lane.name()]);
+        assert!(output.status.success(), "{}", both(&output));
+        cluster
+    }
+
+    /// Runs the program, with its clusters in our directory and without a kubeconfig.
+    fn tests(&self, arguments: &[&str]) -> Output {
+        program()
+            .env_remove("KUBECONFIG")
+            .env("XDG_STATE_HOME", self.dir.path())
+            .args(arguments)
+            .output()
+            .expect("the program starts")
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("numaresources/default/kubeconfig")
+    }
+
+    /// Runs the program, knowing nothing but the kubeconfig.
+    fn judge(&self, artifacts: &Path) -> Output {
+        program()
+            .env("KUBECONFIG", self.kubeconfig())
+            .args(PASSED)
+            .arg(SKIPPED)
+            .arg("--artifacts")
+            .arg(artifacts)
+            .output()
+            .expect("the program starts")
+    }
+
+    async fn client(&self) -> Client {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).expect("kubeconfig is there");
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        Client::try_from(config.expect("kubeconfig is sound")).expect("a client can be made")
+    }
+
+    /// Gives the cluster the mark that lets it be used, or takes it away.
+    fn mark(&self, value: Option<&str>) {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {ALLOW_LABEL: value}}}));
+        self.runtime.block_on(async {
+            let namespaces: Api<Namespace> = Api::all(self.client().await);
+            let params = PatchParams::default();
+            let patched = namespaces.patch("kube-system", &params, &patch).await;
+            patched.expect("the namespace can be labelled");
+        });
+    }
+
+    /// What a run that must not change anything could have changed.
+    fn state(&self) -> BTreeSet<String> {
+        self.runtime.block_on(async {
+            let client = self.client().await;
+            let all = [
+                lines::<Namespace>(&client).await,
+                lines::<Node>(&client).await,
+                lines::<CustomResourceDefinition>(&client).await,
+                lines::<ClusterRole>(&client).await,
+                lines::<ClusterRoleBinding>(&client).await,
+                lines::<Deployment>(&client).await,
+                lines::<DaemonSet>(&client).await,
+            ];
+            all.into_iter().flatten().collect()
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let output = self.tests(&["cluster", "down"]);
+        if !std::thread::panicking() {
+            assert!(output.status.success(), "{}", both(&output));
+        }
+    }
+}
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_numaresources-tests"));
+    command.timeout(PATIENCE);
+    command
+}
+
+/// Name, identity, labels and taints of all objects of a kind.
+async fn lines<K>(client: &Client) -> Vec<String>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
+{
+    let objects = Api::<K>::all(client.clone())
+        .list(&ListParams::default())
+        .await
+        .expect("objects can be listed");
+    let line = |object: &K| {
+        let taints = &json!(object)["spec"]["taints"];
+        format!(
+            "{}/{} {:?} {:?} {taints}",
+            K::kind(&()),
+            object.name_any(),
+            object.uid(),
+            object.labels()
+        )
+    };
+    objects.iter().map(line).collect()
+}
+
+fn both(output: &Output) -> String {
+    format!(
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Lines that are in one state only.
+fn changes(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Vec<String> {
+    before.symmetric_difference(after).cloned().collect()
+}
+
+/// Ids of the scenarios with a verdict that is meant, from the event log.
+fn ids(artifacts: &Path, is_meant: impl Fn(&Verdict) -> bool) -> BTreeSet<String> {
+    let records = reports::log::read(&artifacts.join("nrop/events.jsonl"))
+        .expect("the event log is readable");
+    records
+        .into_iter()
+        .filter_map(|record| match record.event {
+            Event::ScenarioFinished {
+                scenario, verdict, ..
+            } if is_meant(&verdict) => Some(scenario.id),
+            _ => None,
+        })
+        .collect()
+}
+
+#[rstest]
+#[case::embedded(Lane::Embedded)]
+#[ignore = "real: root and the Kubernetes programs"]
+#[case::local(Lane::Local)]
+fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane: Lane) {
+    let cluster = Cluster::up(lane);
+    let artifacts = tempfile::tempdir().expect("temporary directory");
+
+    cluster.mark(None);
+    let before = cluster.state();
+    let unmarked = cluster.judge(&artifacts.path().join("unmarked"));
+    assert_eq!(unmarked.status.code(), Some(1), "{}", both(&unmarked));
+    let told = both(&unmarked);
+    assert!(
+        told.contains("kubectl label namespace kube-system numaresources-tests/allowed=true"),
+        "{told}"
+    );
+    assert_eq!(changes(&before, &cluster.state()), Vec::<String>::new());
+
+    cluster.mark(Some("true"));
+    let before = cluster.state();
+    let without = cluster.judge(&artifacts.path().join("without"));
+    assert_eq!(without.status.code(), Some(1), "{}", both(&without));
+    let told = both(&without);
+    assert!(
+        told.contains(
+            "the cluster has no definition of noderesourcetopologies.topology.node.k8s.io"
+        ),
+        "{told}"
+    );
+    assert_eq!(changes(&before, &cluster.state()), Vec::<String>::new());
+
+    cluster.mark(Some("install"));
+    let before = cluster.state();
+    let judged = artifacts.path().join("judged");
+    let output = cluster.judge(&judged);
+    assert_eq!(output.status.code(), Some(0), "{}", both(&output));
+    assert_eq!(
+        ids(&judged, Verdict::is_passed),
+        BTreeSet::from(PASSED.map(str::to_owned))
+    );
+    let for_want = |verdict: &Verdict| {
+        matches!(
+            verdict,
+            Verdict::Skipped {
+                class: SkipClass::PrerequisiteMissing,
+                ..
+            }
+        )
+    };
+    assert_eq!(ids(&judged, for_want), BTreeSet::from([SKIPPED.to_owned()]));
+    // what the suite installed, it removed; namespaces end in the background
+    let deadline = Instant::now() + ENDS;
+    loop {
+        let left = changes(&before, &cluster.state());
+        if left.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{left:#?}");
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,170 @@
+//! The suite can fail: for each of three faults, exactly the scenarios of a committed table fail, and all others pass.
+//!
+//! Each fault gets an embedded cluster of its own. The one that is for the real scheduler and real kubelets to decide also gets one of real
+//! parts.
+
+use std::time::Duration;
+
+use reports::event::Verdict;
+use suite::recorder::Deadlines;
+use suite::run::Outcome;
+use suite::select::Selection;
+use suite::session::Session;
+use suite::setup::Options;
+use testbed::lane::{self, Lane};
+use testbed::node::control::Signal;
+
+use crate::harness::{judge, runtime};
+
+/// Scenarios that look at more than the attributes of an NRT: without an exporter that tells what pods hold, none of them can pass.
+const NEED_ACCOUNTING: &[&str] = &[
+    "byres/cpu-decides",
+    "byres/memory-decides",
+    "fundamentals/all-gu",
+    "hostlevel/gu-multi",
+    "hostlevel/gu-multi-frac",
+    "hostlevel/gu-single",
+    "tmpol/1cnt-devs-pod",
+    "tmpol/2cnt-same-pod",
+    "tmpol/2cnt-split-cnt",
+    "tmpol/dp-single-zone-cnt",
+    "tmpol/dp-single-zone-pod",
+    "tmpol/pend-cpu-cnt",
+    "tmpol/pend-hp1g-cnt",
+    "tmpol/pend-mem-cnt",
+];
+
+/// Scenarios in which the zones decide on the node: a scheduler that does not look at them is wrong for certain. A burst of small pods fills
+/// zones evenly whoever places them, and the hostlevel pods fit everywhere.
+const NEED_PLACEMENT: &[&str] = &[
+    "byres/cpu-decides",
+    "byres/memory-decides",
+    "tmpol/1cnt-devs-pod",
+    "tmpol/2cnt-same-pod",
+    "tmpol/2cnt-split-cnt",
+    "tmpol/dp-single-zone-cnt",
+    "tmpol/dp-single-zone-pod",
+    "tmpol/pend-cpu-cnt",
+    "tmpol/pend-hp1g-cnt",
+    "tmpol/pend-mem-cnt",
+];
+
+/// Something that is wrong from the end of the set-up on.
+struct Fault {
+    name: &'static str,
+    /// How the cluster is brought up.
+    flags: &'static [&'static str],
+    /// Who places the pods, if not the stack's scheduler.
+    scheduler: Option<&'static str>,
+    /// What else is done.
+    break_it: fn(&Session) -> Result<(), String>,
+    /// Which scenarios find it out.
+    must_fail: &'static [&'static str],
+}
+
+const OTHER_SCHEDULER: Fault = Fault {
+    name: "default-scheduler",
+    flags: &[],
+    scheduler: Some("default-scheduler"),
+    break_it: |_| Ok(()),
+    must_fail: NEED_PLACEMENT,
+};
+
+const STOPPED_EXPORTER: Fault = Fault {
+    name: "stopped-exporter",
+    flags: &[],
+    scheduler: None,
+    break_it: stop_exporters,
+    must_fail: NEED_ACCOUNTING,
+};
+
+const HIDDEN_ALLOCATIONS: Fault = Fault {
+    name: "hidden-allocations",
+    flags: &["--hide-allocations"],
+    scheduler: None,
+    break_it: |_| Ok(()),
+    must_fail: NEED_ACCOUNTING,
+};
+
+#[test]
+fn the_default_scheduler_in_place_of_ours_is_found_out() {
+    check(Lane::Embedded, &OTHER_SCHEDULER);
+}
+
+#[test]
+#[ignore = "real: root and the Kubernetes programs"]
+fn the_default_scheduler_in_place_of_ours_is_found_out_on_real_parts() {
+    check(Lane::Local, &OTHER_SCHEDULER);
+}
+
+#[test]
+fn a_stopped_exporter_is_found_out() {
+    check(Lane::Embedded, &STOPPED_EXPORTER);
+}
+
+#[test]
+fn hidden_allocations_are_found_out() {
+    check(Lane::Embedded, &HIDDEN_ALLOCATIONS);
+}
+
+/// What waits for an exporter that tells nothing waits this long, each time. What is right takes less than a second where nothing else runs.
+const SETTLED: Duration = Duration::from_secs(3);
+
+fn stop_exporters(session: &Session) -> Result<(), String> {
+    let cluster = session.own().and_then(lane::Cluster::embedded);
+    let cluster = cluster.ok_or("the cluster is not an embedded one")?;
+    let mut stopped = 0;
+    for node in cluster.nodes() {
+        for container in node.containers() {
+            if container.target.container == api::names::RTE_CONTAINER {
+                let sent = node.signal(&container.target, Signal::Stop);
+                sent.map_err(|error| error.to_string())?;
+                stopped += 1;
+            }
+        }
+    }
+    if stopped == 0 {
+        Err("there is no exporter to stop".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+/// Runs tier0 with a fault and compares what failed with the table.
+fn check(lane: Lane, fault: &Fault) {
+    let selection = Selection {
+        // an installation starts exporters anew, which would end what is wrong with them
+        labels: Some("tier0 && !openshift && !install".to_owned()),
+        ..Selection::default()
+    };
+    let options = Options {
+        scheduler: fault.scheduler.map(str::to_owned),
+        deadlines: Deadlines {
+            settled: SETTLED,
+            ..Deadlines::default()
+        },
+        ..Options::own(lane, fault.flags).expect("the flags exist")
+    };
+    let test = format!("faults/{}/{}", fault.name, lane.name());
+    let judged = runtime().block_on(judge(&test, &options, &selection, async |session| {
+        (fault.break_it)(session)
+    }));
+    let events = judged.events.display();
+    let why = &judged.phase_failure;
+    assert_eq!(
+        judged.outcome,
+        Outcome::ScenarioFailed,
+        "{test}: {why:?}; see {events}"
+    );
+    let undecided = |verdict: &Verdict| !verdict.is_failed() && !verdict.is_passed();
+    assert_eq!(
+        judged.ids(undecided),
+        Vec::<&str>::new(),
+        "{test}: neither passed nor failed; see {events}"
+    );
+    assert_eq!(
+        judged.ids(Verdict::is_failed),
+        fault.must_fail,
+        "{test}: other scenarios failed than the table says; see {events}"
+    );
+}

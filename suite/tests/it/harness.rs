@@ -1,0 +1,97 @@
+//! What the tests share: a runtime, directories for reports, and a selection of scenarios that is run and judged.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use reports::event::Verdict;
+use suite::interrupt::Interrupt;
+use suite::run::{self, Outcome, Places};
+use suite::scenarios;
+use suite::select::Selection;
+use suite::session::Session;
+use suite::setup::Options;
+use tokio::runtime::{Builder, Runtime};
+
+/// A runtime for clusters and their clients.
+pub(crate) fn runtime() -> Runtime {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be made")
+}
+
+/// Where a test leaves its reports. Tests run beside each other, so each of them names another directory.
+pub(crate) fn places(test: &str) -> Places {
+    Places::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(test), None)
+}
+
+/// The value of a variable that is a number, if it is set.
+pub(crate) fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().expect("NUMARESOURCES_* variables are numbers"))
+}
+
+/// A verdict in words.
+pub(crate) fn word(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Passed => "passed".to_owned(),
+        Verdict::Failed(failure) => format!("failed: {failure}"),
+        Verdict::Skipped { class, reason } => format!("skipped: {}: {reason}", class.as_str()),
+        Verdict::Interrupted { reason } => format!("interrupted: {reason}"),
+    }
+}
+
+/// A run that is over.
+pub(crate) struct Judged {
+    /// How it ended.
+    pub(crate) outcome: Outcome,
+    /// What failed of the set-up or tear-down.
+    pub(crate) phase_failure: Option<String>,
+    /// The verdict of each selected scenario.
+    pub(crate) verdicts: BTreeMap<String, Verdict>,
+    /// Its event log.
+    pub(crate) events: PathBuf,
+}
+
+impl Judged {
+    /// The scenarios whose verdict is one of those that are meant.
+    pub(crate) fn ids(&self, is_meant: impl Fn(&Verdict) -> bool) -> Vec<&str> {
+        let meant = self.verdicts.iter().filter(|(_, found)| is_meant(found));
+        meant.map(|(id, _)| id.as_str()).collect()
+    }
+}
+
+/// Runs the selected scenarios of the catalogue. `prepare` may break the cluster on purpose before the first of them.
+pub(crate) async fn judge(
+    test: &str,
+    options: &Options,
+    selection: &Selection,
+    prepare: impl AsyncFnOnce(&Session) -> Result<(), String>,
+) -> Judged {
+    let places = places(test);
+    let (stream, summary) =
+        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+    let scenarios = scenarios::all();
+    let selected = selection.apply(&scenarios).expect("something is selected");
+    let outcome = run::run(
+        options,
+        &scenarios,
+        &selected,
+        &places,
+        &stream,
+        &Interrupt::default(),
+        prepare,
+    )
+    .await;
+    summary.with(|summary| Judged {
+        outcome,
+        phase_failure: summary.phase_failure().map(str::to_owned),
+        verdicts: summary
+            .verdicts()
+            .map(|(id, verdict)| (id.to_owned(), verdict.clone()))
+            .collect(),
+        events: places.events(),
+    })
+}
