@@ -1,9 +1,8 @@
 //! `cargo xtask accounting`: the accounting test with as many random pod sequences as prove something, on real kubelets.
 
-use std::process::Command;
-
 use anyhow::{Context as _, ensure};
 
+use crate::cargo;
 use crate::test::POD_SEQUENCES;
 
 /// Options of the test.
@@ -25,7 +24,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let seed = args
         .seed
         .map(|seed| ("NUMARESOURCES_SEED", seed.to_string()));
-    let status = Command::new(env!("CARGO"))
+    let status = cargo::command()
         .args(["test", "-p", "suite", "--test", "it"])
         .args(["accounting::every_nrt_equals", "--"])
         .args(["--include-ignored", "--nocapture"])

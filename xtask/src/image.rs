@@ -126,8 +126,8 @@ fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
         None => host()?,
     };
     let variable = target.to_uppercase().replace(['-', '.'], "_");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
+    let mut build = cargo::command();
+    build
         .args(["build", "--locked", "--bins", "--profile", PROFILE])
         .args(["--target", &target])
         .args(PROGRAMS.iter().flat_map(|(package, _)| ["-p", package]))
@@ -138,15 +138,15 @@ fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
             // `shipped`: only the features that the programs need (crates/features)
             "--cfg shipped -C target-feature=+crt-static -C strip=symbols -C link-arg=-Wl,-z,pack-relative-relocs",
         );
-    origin.tell(&mut cargo);
+    origin.tell(&mut build);
     if target.ends_with("-musl") {
         // the C parts need no C library, so the host's compiler will do where there is none for musl
         let name = format!("CC_{}", target.replace('-', "_"));
         if std::env::var_os(&name).is_none() {
-            cargo.env(name, "cc");
+            build.env(name, "cc");
         }
     }
-    let status = cargo.status().context("starting cargo build")?;
+    let status = build.status().context("starting cargo build")?;
     ensure!(status.success(), "cargo build ended with {status}");
     Ok(cargo::target_dir()?.join(target).join(PROFILE))
 }
@@ -193,12 +193,12 @@ fn link_development() -> anyhow::Result<PathBuf> {
     let dir = target.join("image").join("development");
     std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     for (package, program) in PROGRAMS {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo
+        let mut build = cargo::command();
+        build
             .args(["rustc", "--locked", "--quiet", "--package", package])
             .args(["--bin", program, "--"])
             .args(["-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
-        let status = cargo.status().context("starting cargo rustc")?;
+        let status = build.status().context("starting cargo rustc")?;
         ensure!(status.success(), "cargo rustc ended with {status}");
         let made = target.join("debug").join(program);
         std::fs::copy(&made, dir.join(program))

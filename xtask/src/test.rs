@@ -120,7 +120,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let history_file = target_dir.join("tests").join("times.json");
     let mut history = History::read(&history_file);
-    let mut jobs = job::cut(&tests, seed.is_some(), args.repeat, &history);
+    let mut jobs = job::cut(
+        &tests,
+        seed.is_some(),
+        args.filters.is_empty(),
+        args.repeat,
+        &history,
+    );
     if let Some(seed) = seed {
         tell(&format!("order: --shuffle {seed}"));
         job::shuffle(&mut jobs, seed);
@@ -153,7 +159,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn environment(programs: PathBuf) -> Vec<(&'static str, std::ffi::OsString)> {
     let mut environment = vec![
         (BIN_DIR, programs.into_os_string()),
-        ("CARGO", env!("CARGO").into()),
+        ("CARGO", cargo::program().into_os_string()),
     ];
     if std::env::var_os(POD_SEQUENCES).is_none() {
         environment.push((POD_SEQUENCES, "30".into()));

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, bail, ensure};
 use cargo_metadata::{Artifact, Message};
+
+use crate::cargo;
 
 /// The builds behind README's commands, in the order in which they are started: what the first compiles, the others must find.
 const BUILDS: [&[&str]; 4] = [
@@ -57,7 +59,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 fn artifacts(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
     let what = || format!("cargo build {}", arguments.join(" "));
-    let mut child = Command::new(env!("CARGO"))
+    let mut child = cargo::command()
         .arg("build")
         .args(arguments)
         .args(["--quiet", "--message-format=json-render-diagnostics"])

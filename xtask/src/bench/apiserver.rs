@@ -1,6 +1,5 @@
 //! The embedded API server under the load of a large cluster: everything is listed and watched by many clients at once.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use serde_json::{Value, json};
 use testbed::embedded::light::{LightNodes, LightSpec};
 
 use super::{Figure, conclude, progress};
+use crate::cargo;
 
 /// Changes of pods that every client hears of.
 const CHANGES: usize = 2_000;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Runs the same measurement built with optimisation: the server is part of this program.
 fn in_release(args: &Args) -> anyhow::Result<()> {
     progress("building with optimisation");
-    let mut command = Command::new(env!("CARGO"));
+    let mut command = cargo::command();
     command
         .args(["run", "--release", "--quiet", "--package", "xtask", "--"])
         .args(["bench", "apiserver", "--in-this-program"])

@@ -12,6 +12,9 @@ use super::history::History;
 use super::plan::Expected;
 use super::targets::{Binary, Test};
 
+/// How many tests of a library run in one process: enough that starting it does not count, few enough that its libraries share the
+/// processors to the end.
+const TOGETHER: usize = 48;
 /// Least time that a job may take before it counts as hanging.
 const LEAST_LIMIT: Duration = Duration::from_mins(5);
 /// How many times its expected time a job may take: on a busy machine all takes longer.
@@ -20,10 +23,14 @@ const LIMIT_FACTOR: f64 = 6.0;
 /// One process and the tests that it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// What its expectations are kept under, and how it is called in messages: `package/target` or `package/target/test`.
+    /// What its expectations are kept under, and how it is called in messages: `package/target/test`, or `package/target` with the number
+    /// of the part when it runs several tests.
     pub(crate) id: String,
     /// `package/target`.
     pub(crate) target: String,
+    pub(super) is_batch: bool,
+    /// Whether the program is cargo, which must not be told of a package.
+    pub(super) is_cargo: bool,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) dir: PathBuf,
@@ -43,25 +50,33 @@ impl Job {
 
     /// Whether it runs many tests, so that what it prints has to be read to know them.
     pub(crate) fn is_batch(&self) -> bool {
-        self.id == self.target
+        self.is_batch
     }
 
-    fn of(binary: &Binary, tests: &[&Test], split: bool, history: &History) -> Self {
+    fn of(binary: &Binary, tests: &[&Test], which: Which, history: &History) -> Self {
+        let split = which == Which::One;
+        let names =
+            (which != Which::All).then(|| tests.iter().map(|test| OsString::from(&test.name)));
         let target = binary.id();
         let id = match tests {
             [test] if split => test.id(),
             _ => target.clone(),
         };
         let mut arguments = binary.leading.clone();
-        arguments.extend(["--test-threads=1".into(), "--exact".into()]);
+        arguments.push("--test-threads=1".into());
         if tests.iter().any(|test| test.ignored) {
             arguments.push("--include-ignored".into());
         }
-        arguments.extend(tests.iter().map(|test| OsString::from(&test.name)));
+        if let Some(names) = names {
+            arguments.push("--exact".into());
+            arguments.extend(names);
+        }
         Self {
             expected: history.expected(&id, binary.is_split()),
             id,
             target,
+            is_batch: which != Which::One,
+            is_cargo: !binary.leading.is_empty(),
             program: binary.executable.clone(),
             arguments,
             dir: binary.dir.clone(),
@@ -71,8 +86,23 @@ impl Job {
     }
 }
 
-/// Cuts tests into jobs, the longest first. `split` makes a job of every test.
-pub(crate) fn cut(tests: &[Test], split: bool, repeat: u32, history: &History) -> Vec<Job> {
+/// Which tests of a binary a job runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Which {
+    All,
+    /// Some of them, this part of all.
+    Part(usize),
+    One,
+}
+
+/// Cuts tests into jobs, the longest first. `split` makes a job of every test; `complete` says that no test was left out by a filter.
+pub(crate) fn cut(
+    tests: &[Test],
+    split: bool,
+    complete: bool,
+    repeat: u32,
+    history: &History,
+) -> Vec<Job> {
     let mut jobs = Vec::new();
     for together in tests.chunk_by(|one, other| one.binary == other.binary) {
         let Some(first) = together.first() else {
@@ -80,14 +110,27 @@ pub(crate) fn cut(tests: &[Test], split: bool, repeat: u32, history: &History) -
         };
         let binary = &first.binary;
         let tests: Vec<&Test> = together.iter().collect();
-        if split || binary.is_split() {
+        if split || binary.is_split() || (!complete && binary.takes_one_name()) {
             jobs.extend(
                 tests
                     .iter()
-                    .map(|test| Job::of(binary, &[test], true, history)),
+                    .map(|test| Job::of(binary, &[test], Which::One, history)),
             );
         } else {
-            jobs.push(Job::of(binary, &tests, false, history));
+            let parts: Vec<&[&Test]> = if binary.takes_one_name() {
+                vec![&tests]
+            } else {
+                tests.chunks(TOGETHER).collect()
+            };
+            let whole = complete && parts.len() == 1;
+            for (number, part) in parts.into_iter().enumerate() {
+                let which = if whole {
+                    Which::All
+                } else {
+                    Which::Part(number + 1)
+                };
+                jobs.push(Job::of(binary, part, which, history));
+            }
         }
     }
     jobs.sort_by(|one, other| {
@@ -135,11 +178,13 @@ mod tests {
 
     #[test]
     fn tests_of_a_library_share_a_process_and_integration_tests_do_not() {
-        let jobs = cut(&tests(), false, 1, &History::default());
+        let jobs = cut(&tests(), false, true, 1, &History::default());
         assert_eq!(ids(&jobs), ["rte/lib", "rte/it/c", "rte/it/real"]);
         assert_eq!(jobs[0].tests, ["a", "b"]);
         assert!(jobs[0].is_batch());
         assert!(!jobs[1].is_batch());
+        let names_tests = |job: &Job| job.arguments.contains(&"--exact".into());
+        assert!(!names_tests(&jobs[0]) && names_tests(&jobs[1]));
         let asks_for_ignored = |job: &Job| job.arguments.contains(&"--include-ignored".into());
         assert!(!asks_for_ignored(&jobs[1]));
         assert!(asks_for_ignored(&jobs[2]));
@@ -147,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_shuffled_run_has_every_test_as_often_as_asked_for_in_the_order_of_its_seed() {
-        let mut jobs = cut(&tests(), true, 3, &History::default());
+        let mut jobs = cut(&tests(), true, true, 3, &History::default());
         assert_eq!(jobs.len(), 12);
         let mut again = jobs.clone();
         shuffle(&mut jobs, 7);

@@ -156,6 +156,8 @@ mod tests {
         Job {
             id: id.to_owned(),
             target: target.to_owned(),
+            is_batch: id == target,
+            is_cargo: false,
             program: "x".into(),
             arguments: Vec::new(),
             dir: "/".into(),

@@ -15,6 +15,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::job::Job;
+use crate::cargo;
 
 /// How long to wait for the rest of what a process printed, after its end: something that it started may still hold the pipe.
 const REST: Duration = Duration::from_secs(2);
@@ -122,12 +123,16 @@ impl Running {
     ) -> std::io::Result<Ended> {
         let (output, errors) = std::io::pipe()?;
         let mut command = Command::new(&job.program);
+        // as cargo has it; what `cargo xtask` itself was given is another package's
+        cargo::without_package(&mut command);
+        if !job.is_cargo {
+            command
+                .env("CARGO_MANIFEST_DIR", &job.dir)
+                .env("CARGO_PKG_NAME", &job.package);
+        }
         command
             .args(&job.arguments)
             .current_dir(&job.dir)
-            // as cargo has it; what `cargo xtask` itself was given is another package's
-            .env("CARGO_MANIFEST_DIR", &job.dir)
-            .env("CARGO_PKG_NAME", &job.package)
             .env("RUST_BACKTRACE", "1")
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .process_group(0)
@@ -237,6 +242,8 @@ mod tests {
         Job {
             id: "p/t/x".to_owned(),
             target: "p/t".to_owned(),
+            is_batch: false,
+            is_cargo: false,
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             dir: "/".into(),

@@ -97,7 +97,7 @@ impl Report {
                 ended.wall,
                 &format!(
                     "{}: {} passed, {} failed{skipped}",
-                    job.target, totals.passed, totals.failed
+                    job.id, totals.passed, totals.failed
                 ),
             );
         }

@@ -164,6 +164,8 @@ mod tests {
         Job {
             id: id.to_owned(),
             target: "p/t".to_owned(),
+            is_batch: false,
+            is_cargo: false,
             program: "/bin/true".into(),
             arguments: Vec::new(),
             dir: "/".into(),

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use cargo_metadata::{Message, TargetKind};
+use cargo_metadata::{Message, MetadataCommand, TargetKind};
+
+use crate::cargo;
 
 /// A test binary.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -28,6 +30,11 @@ impl Binary {
     /// Whether each test gets a process of its own: those of integration binaries, which share nothing and take long.
     pub(crate) fn is_split(&self) -> bool {
         self.target == "it"
+    }
+
+    /// Whether its runner (libtest-mimic) takes one name and no more.
+    pub(crate) fn takes_one_name(&self) -> bool {
+        matches!(self.id().as_str(), "apiserver/replay" | "suite/suite")
     }
 
     /// Its short name, `package/target`.
@@ -56,7 +63,7 @@ impl Test {
 /// # Errors
 /// When cargo cannot be started or the build fails.
 pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
-    let mut child = Command::new(env!("CARGO"))
+    let mut child = cargo::command()
         .args(["build", "--workspace", "--all-targets"])
         .arg("--message-format=json-render-diagnostics")
         .stdout(Stdio::piped())
@@ -94,22 +101,32 @@ pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     }
     let status = child.wait().context("waiting for cargo build")?;
     ensure!(status.success(), "cargo build ended with {status}");
-    binaries.push(documentation());
+    binaries.extend(documentation()?);
     binaries.sort_by_key(Binary::id);
     Ok(binaries)
 }
 
-/// The examples in documentation, which are no binaries: cargo compiles and runs them, of all packages at once because it would compile
-/// what a single package depends on with other features.
-fn documentation() -> Binary {
-    let arguments = ["test", "--quiet", "--workspace", "--doc", "--"];
-    Binary {
-        package: "workspace".to_owned(),
-        target: "doc".to_owned(),
-        executable: env!("CARGO").into(),
-        leading: arguments.map(OsString::from).into(),
-        dir: Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
-    }
+/// The examples in documentation, which are no binaries: cargo compiles and runs them.
+fn documentation() -> anyhow::Result<Vec<Binary>> {
+    let metadata = MetadataCommand::new()
+        .no_deps()
+        .exec()
+        .context("reading the workspace with cargo metadata")?;
+    let with_examples = metadata
+        .packages
+        .iter()
+        .filter(|package| package.targets.iter().any(|target| target.doctest));
+    Ok(with_examples
+        .map(|package| Binary {
+            package: package.name.to_string(),
+            target: "doc".to_owned(),
+            executable: cargo::program(),
+            leading: ["test", "--quiet", "--doc", "--package", &package.name, "--"]
+                .map(OsString::from)
+                .into(),
+            dir: package.manifest_path.with_file_name("").into_std_path_buf(),
+        })
+        .collect())
 }
 
 /// The name in a package id of this workspace: `path+file:///folder/name#0.1.0` or `path+file:///folder#name@0.1.0`.
@@ -143,7 +160,8 @@ pub(crate) fn list(binaries: &[Binary]) -> anyhow::Result<Vec<Test>> {
 
 fn names(binary: &Binary, arguments: &[&str]) -> anyhow::Result<Vec<String>> {
     let what = || format!("listing the tests of {}", binary.id());
-    let output = Command::new(&binary.executable)
+    let mut list = Command::new(&binary.executable);
+    let output = cargo::without_package(&mut list)
         .args(&binary.leading)
         .args(["--list", "--format", "terse"])
         .args(arguments)
