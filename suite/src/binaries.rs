@@ -277,13 +277,6 @@ async fn build(root: &Path, profile_dir: &Path, progress: impl Fn(&str)) -> Resu
     if let Some(target) = profile_dir.parent() {
         cargo.env("CARGO_TARGET_DIR", target);
     }
-    // cargo sets these for tests, and some build scripts run again when they change: half of everything would be compiled anew each time
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
-            cargo.env_remove(&name);
-        }
-    }
     // only errors and progress matter here
     cargo
         .env("CARGO_TERM_COLOR", "never")
