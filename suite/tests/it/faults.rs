@@ -3,14 +3,18 @@
 //! Each fault gets an embedded cluster of its own. The one that is for the real scheduler and real kubelets to decide also gets one of real
 //! parts.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
+use api::names;
 use reports::event::Verdict;
-use suite::recorder::Deadlines;
+use serde_json::json;
+use suite::binaries;
 use suite::run::Outcome;
 use suite::select::Selection;
 use suite::session::Session;
 use suite::setup::Options;
+use tempfile::TempDir;
 use testbed::lane::{self, Lane};
 use testbed::node::control::Signal;
 
@@ -56,6 +60,8 @@ struct Fault {
     flags: &'static [&'static str],
     /// Who places the pods, if not the stack's scheduler.
     scheduler: Option<&'static str>,
+    /// Whether who fails waits for something in vain.
+    is_waited_out: bool,
     /// What else is done.
     break_it: fn(&Session) -> Result<(), String>,
     /// Which scenarios find it out.
@@ -66,6 +72,7 @@ const OTHER_SCHEDULER: Fault = Fault {
     name: "default-scheduler",
     flags: &[],
     scheduler: Some("default-scheduler"),
+    is_waited_out: false,
     break_it: |_| Ok(()),
     must_fail: NEED_PLACEMENT,
 };
@@ -74,6 +81,7 @@ const STOPPED_EXPORTER: Fault = Fault {
     name: "stopped-exporter",
     flags: &[],
     scheduler: None,
+    is_waited_out: true,
     break_it: stop_exporters,
     must_fail: NEED_ACCOUNTING,
 };
@@ -82,6 +90,7 @@ const HIDDEN_ALLOCATIONS: Fault = Fault {
     name: "hidden-allocations",
     flags: &["--hide-allocations"],
     scheduler: None,
+    is_waited_out: true,
     break_it: |_| Ok(()),
     must_fail: NEED_ACCOUNTING,
 };
@@ -107,8 +116,34 @@ fn hidden_allocations_are_found_out() {
     check(Lane::Embedded, &HIDDEN_ALLOCATIONS);
 }
 
-/// What waits for an exporter that tells nothing waits this long, each time. What is right takes less than a second where nothing else runs.
-const SETTLED: Duration = Duration::from_secs(3);
+/// How long who fails waits for an exporter that tells nothing, or nothing true. None of those that pass waits for one.
+const SETTLED: Duration = Duration::from_secs(2);
+/// How often the scheduler of a cluster looks at its NRTs where that is waited out: `fundamentals/all-gu` waits ten times as long.
+const RESYNC: &str = "1s";
+
+/// The stack's manifests with a scheduler that looks at its NRTs more often.
+fn hurried() -> TempDir {
+    let config = binaries::workspace().expect("the sources are there");
+    let config = config.join("config");
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let definitions = dir.path().join("crd");
+    std::fs::create_dir(&definitions).expect("directory is made");
+    for entry in std::fs::read_dir(config.join("crd")).expect("definitions are there") {
+        let entry = entry.expect("definitions are there");
+        let copied = std::fs::copy(entry.path(), definitions.join(entry.file_name()));
+        copied.expect("file is copied");
+    }
+    let mut text = std::fs::read_to_string(config.join("operator.yaml")).expect("file is there");
+    let scheduler = json!({
+        "apiVersion": "nodetopology.openshift.io/v1",
+        "kind": "NUMAResourcesScheduler",
+        "metadata": {"name": names::SCHEDULER_CR},
+        "spec": {"imageSpec": names::pinned_stack_image(), "cacheResyncPeriod": RESYNC},
+    });
+    write!(text, "---\n{scheduler}\n").expect("it is a string");
+    std::fs::write(dir.path().join("operator.yaml"), text).expect("file is written");
+    dir
+}
 
 fn stop_exporters(session: &Session) -> Result<(), String> {
     let cluster = session.own().and_then(lane::Cluster::embedded);
@@ -116,7 +151,7 @@ fn stop_exporters(session: &Session) -> Result<(), String> {
     let mut stopped = 0;
     for node in cluster.nodes() {
         for container in node.containers() {
-            if container.target.container == api::names::RTE_CONTAINER {
+            if container.target.container == names::RTE_CONTAINER {
                 let sent = node.signal(&container.target, Signal::Stop);
                 sent.map_err(|error| error.to_string())?;
                 stopped += 1;
@@ -137,14 +172,15 @@ fn check(lane: Lane, fault: &Fault) {
         labels: Some("tier0 && !openshift && !install".to_owned()),
         ..Selection::default()
     };
-    let options = Options {
+    let hurried = fault.is_waited_out.then(hurried);
+    let mut options = Options {
         scheduler: fault.scheduler.map(str::to_owned),
-        deadlines: Deadlines {
-            settled: SETTLED,
-            ..Deadlines::default()
-        },
+        manifests: hurried.as_ref().map(|dir| dir.path().to_owned()),
         ..Options::own(lane, fault.flags).expect("the flags exist")
     };
+    if fault.is_waited_out {
+        options.deadlines.settled = SETTLED;
+    }
     let test = format!("faults/{}/{}", fault.name, lane.name());
     let judged = runtime().block_on(judge(&test, &options, &selection, async |session| {
         (fault.break_it)(session)
