@@ -1,9 +1,11 @@
 //! What the commands ask of cargo.
 
+use std::io::BufReader;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use cargo_metadata::{Artifact, Message};
 
 /// What cargo tells a program that it runs about the program's package. A cargo that is started by that program must not see it: build
 /// scripts that look at it (ring's does) would run again, and all that depends on them would be compiled again.
@@ -55,6 +57,31 @@ pub(crate) fn build(arguments: &[&str]) -> anyhow::Result<()> {
         arguments.join(" ")
     );
     Ok(())
+}
+
+/// Builds what `arguments` of `cargo build` say, and tells of every unit that is part of it, whether it was compiled now or before.
+///
+/// # Errors
+/// When cargo cannot be started or the build fails.
+pub(crate) fn artifacts(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
+    let what = || format!("cargo build {}", arguments.join(" "));
+    let mut child = command()
+        .arg("build")
+        .args(arguments)
+        .arg("--message-format=json-render-diagnostics")
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(what)?;
+    let stdout = child.stdout.take().with_context(what)?;
+    let mut artifacts = Vec::new();
+    for message in Message::parse_stream(BufReader::new(stdout)) {
+        if let Message::CompilerArtifact(artifact) = message.with_context(what)? {
+            artifacts.push(artifact);
+        }
+    }
+    let status = child.wait().with_context(what)?;
+    ensure!(status.success(), "{} ended with {status}", what());
+    Ok(artifacts)
 }
 
 /// Where the builds of this workspace end up.

@@ -4,11 +4,10 @@
 //! everywhere; this check names what it misses.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Write as _};
-use std::process::Stdio;
+use std::io::Write as _;
 
-use anyhow::{Context as _, bail, ensure};
-use cargo_metadata::{Artifact, Message};
+use anyhow::{bail, ensure};
+use cargo_metadata::Artifact;
 
 use crate::cargo;
 
@@ -37,7 +36,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut twice = Vec::new();
     let mut count = 0;
     for (number, build) in BUILDS.iter().enumerate() {
-        let artifacts = artifacts(build)?;
+        let artifacts = cargo::artifacts(build)?;
         twice.extend(variants(&artifacts));
         if number == 0 {
             count = artifacts.len();
@@ -55,27 +54,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "compiled twice (add the features to crates/features/Cargo.toml):\n  {}",
         twice.join("\n  ")
     )
-}
-
-fn artifacts(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
-    let what = || format!("cargo build {}", arguments.join(" "));
-    let mut child = cargo::command()
-        .arg("build")
-        .args(arguments)
-        .args(["--quiet", "--message-format=json-render-diagnostics"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(what)?;
-    let stdout = child.stdout.take().with_context(what)?;
-    let mut artifacts = Vec::new();
-    for message in Message::parse_stream(BufReader::new(stdout)) {
-        if let Message::CompilerArtifact(artifact) = message.with_context(what)? {
-            artifacts.push(artifact);
-        }
-    }
-    let status = child.wait().with_context(what)?;
-    ensure!(status.success(), "{} ended with {status}", what());
-    Ok(artifacts)
 }
 
 /// A unit by what makes it another one for its author: a library and its unit tests are two.

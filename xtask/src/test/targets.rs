@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader};
+use std::io::BufRead as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use cargo_metadata::{Message, MetadataCommand, TargetKind};
+use cargo_metadata::{MetadataCommand, TargetKind};
 
 use crate::cargo;
 
@@ -63,20 +63,8 @@ impl Test {
 /// # Errors
 /// When cargo cannot be started or the build fails.
 pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
-    let mut child = cargo::command()
-        .args(["build", "--workspace", "--all-targets"])
-        .arg("--message-format=json-render-diagnostics")
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting cargo build")?;
-    let stdout = child.stdout.take().context("cargo build has no output")?;
     let mut binaries = Vec::new();
-    for message in Message::parse_stream(BufReader::new(stdout)) {
-        let Message::CompilerArtifact(artifact) =
-            message.context("reading the messages of cargo build")?
-        else {
-            continue;
-        };
+    for artifact in cargo::artifacts(&["--workspace", "--all-targets"])? {
         let (true, Some(executable)) = (artifact.profile.test, &artifact.executable) else {
             continue;
         };
@@ -99,8 +87,6 @@ pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
             dir: dir.to_owned(),
         });
     }
-    let status = child.wait().context("waiting for cargo build")?;
-    ensure!(status.success(), "cargo build ended with {status}");
     binaries.extend(documentation()?);
     binaries.sort_by_key(Binary::id);
     Ok(binaries)
