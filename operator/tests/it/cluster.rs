@@ -24,6 +24,7 @@ use testbed::embedded::node::addresses::Block;
 use testbed::faults::Faults;
 use testbed::lane::Lane;
 use testbed::openshift::{self, Flavour};
+use wait_timeout::ChildExt as _;
 
 pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
@@ -271,14 +272,8 @@ impl Cluster {
 
 /// Waits until the operator has ended; its exit code.
 fn ended(operator: &mut Child) -> Option<i32> {
-    let deadline = Instant::now() + WITHIN;
-    loop {
-        if let Some(status) = operator.try_wait().unwrap() {
-            return status.code();
-        }
-        assert!(Instant::now() < deadline, "the operator goes on");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let status = operator.wait_timeout(WITHIN).unwrap();
+    status.expect("the operator goes on").code()
 }
 
 /// Starts the operator with the rights of its account; it goes on in the log of the one before.

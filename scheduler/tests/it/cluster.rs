@@ -29,6 +29,7 @@ use testbed::embedded::node::addresses::Block;
 use testbed::faults::Faults;
 use testbed::lane::Lane;
 use testbed::local::assets::{self, Places};
+use wait_timeout::ChildExt as _;
 
 pub(crate) const PROFILE: &str = "topo-aware-scheduler";
 pub(crate) const NAMESPACE: &str = "numaresources";
@@ -79,14 +80,9 @@ impl Scheduler {
 
     /// Waits until it has ended; the exit code.
     pub(crate) fn ended(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + WITHIN;
-        loop {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "it goes on: {}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let status = self.process.wait_timeout(WITHIN).unwrap();
+        assert!(status.is_some(), "it goes on: {}", self.log());
+        status.and_then(|status| status.code())
     }
 
     /// A client of what it serves, with this token or as nobody.
