@@ -137,25 +137,8 @@ async fn build(root: &Path, profile_dir: &Path, progress: impl Fn(&str)) -> Resu
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or("debug");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = Command::from(testbed::cargo::command());
     cargo.arg("build").arg("--bins").current_dir(root);
-    // what cargo told this program about its own package: build scripts that look at it (ring's does) would run again, and all that
-    // depends on them would be compiled again
-    for (name, _) in std::env::vars_os() {
-        let is_of_package = name.to_str().is_some_and(|name| {
-            [
-                "CARGO_BIN_",
-                "CARGO_CRATE_",
-                "CARGO_MANIFEST_",
-                "CARGO_PKG_",
-            ]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-        });
-        if is_of_package {
-            cargo.env_remove(name);
-        }
-    }
     for package in PACKAGES {
         cargo.args(["-p", package]);
     }

@@ -7,6 +7,7 @@
 //! [`openshift`] makes a cluster one of that kind. [`state`] knows which clusters there are, [`cli`] is `cluster up`.
 
 pub mod api_server;
+pub mod cargo;
 pub mod cli;
 pub mod configz;
 pub mod embedded;
