@@ -1,7 +1,6 @@
 //! Hash of a ConfigMap's content, put on pod templates so that a change rolls the pods (operator.md 6.2).
 
-use std::fmt::Write as _;
-
+use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::ConfigMap;
 use sha2::{Digest, Sha256};
 
@@ -29,14 +28,7 @@ pub fn config_map(config_map: &ConfigMap) -> String {
             .collect();
         hasher.update(format!("map[{}]", pairs.join(" ")));
     }
-    hasher
-        .finalize()
-        .iter()
-        .fold(String::from("SHA256:"), |mut text, byte| {
-            // writing to a string cannot fail
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    format!("SHA256:{}", HEXLOWER.encode(&hasher.finalize()))
 }
 
 #[cfg(test)]

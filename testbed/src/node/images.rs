@@ -4,8 +4,8 @@
 //! every digest of a known repository is that image, and it is always present.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
+use data_encoding::HEXLOWER;
 use podresources::cri::v1 as cri;
 use sha2::{Digest as _, Sha256};
 
@@ -182,13 +182,7 @@ fn id(repository: &str) -> String {
 }
 
 fn bare_id(repository: &str) -> String {
-    Sha256::digest(repository)
-        .iter()
-        .fold(String::with_capacity(64), |mut text, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    HEXLOWER.encode(&Sha256::digest(repository))
 }
 
 #[cfg(test)]

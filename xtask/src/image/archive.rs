@@ -1,11 +1,11 @@
 //! The archive: an OCI image layout that also has what `docker load` and older tools look for. The same files give the same archive.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::Context as _;
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -154,13 +154,7 @@ fn blob(bytes: &[u8]) -> String {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .fold("sha256:".to_owned(), |mut text, byte| {
-            // writing to a string cannot fail
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes)))
 }
 
 #[cfg(test)]

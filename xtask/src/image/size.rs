@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -62,9 +63,7 @@ fn hash(manifest: &str, lock: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(image_profiles(manifest));
     hasher.update(lock);
-    let mut first = [0; 8];
-    first.copy_from_slice(&hasher.finalize()[..8]);
-    format!("{:016x}", u64::from_be_bytes(first))
+    HEXLOWER.encode(&hasher.finalize()[..8])
 }
 
 /// The profiles that the image is built with; those of development decide on nothing in it.

@@ -1,11 +1,11 @@
 //! The Node object: registration, status and lease (kubelet-node.md 2).
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::quantity::{Amount, Format};
+use data_encoding::HEXLOWER;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints,
@@ -143,13 +143,7 @@ fn status(
     let (capacity, allocatable) = kubelet.managers.amounts();
     let address = kubelet.addresses.node().to_string();
     let addresses = [("InternalIP", address), ("Hostname", kubelet.name.clone())];
-    let id = Sha256::digest(&kubelet.name)
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            // writing to a string cannot fail
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
+    let id = HEXLOWER.encode(&Sha256::digest(&kubelet.name));
     let handler = |name: &str| NodeRuntimeHandler {
         name: Some(name.to_owned()),
         features: Some(NodeRuntimeHandlerFeatures {
