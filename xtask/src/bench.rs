@@ -101,12 +101,6 @@ fn conclude(figures: &[Figure], check: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells how far the measurement is.
-pub(crate) fn progress(text: &str) {
-    // nobody is left to tell when this fails
-    drop(writeln!(std::io::stderr(), "{text}"));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ use self::archive::Layout;
 use self::origin::Origin;
 use self::size::Measured;
 use crate::cargo;
+use crate::console::note;
 
 mod archive;
 mod contents;
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.size {
         return match Measured::current()? {
             Some(measured) => {
-                tell(&format!(
+                note(&format!(
                     "programs: {:.1} MB of at most {:.0}, measured with these profiles and dependencies before",
                     mega(measured.bytes),
                     mega(LARGEST)
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     layout
         .write(&args.archive)
         .with_context(|| format!("writing {}", args.archive.display()))?;
-    tell(&format!("{REFERENCE} in {}", args.archive.display()));
+    note(&format!("{REFERENCE} in {}", args.archive.display()));
     if args.test {
         // the same files outside, for a cluster that the image is let at
         let outside = tempfile::tempdir().context("making a directory for the programs")?;
@@ -165,13 +166,13 @@ pub(crate) fn measure() -> anyhow::Result<()> {
 }
 
 fn tell_size(contents: &contents::Contents, started: Instant) {
-    tell(&format!(
+    note(&format!(
         "programs: {:.1} MB after {} s",
         mega(contents.size()),
         started.elapsed().as_secs()
     ));
     for (path, size) in contents.largest() {
-        tell(&format!("  {path}: {:.1} MB", mega(size)));
+        note(&format!("  {path}: {:.1} MB", mega(size)));
     }
 }
 
@@ -233,13 +234,6 @@ fn add_target(target: &str) -> anyhow::Result<()> {
 /// A number of bytes in MB, as image sizes are given.
 fn mega(bytes: u64) -> f64 {
     bytes as f64 / (1024.0 * 1024.0)
-}
-
-/// Says how far it is.
-fn tell(line: &str) {
-    use std::io::Write as _;
-    // nobody is left to tell when this fails
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Makes the directories above a file.

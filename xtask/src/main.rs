@@ -9,6 +9,7 @@ mod accounting;
 mod bench;
 mod cargo;
 mod codegen;
+mod console;
 mod image;
 mod layers;
 mod protos;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use testbed::local::assets::{self, Places};
 
+use crate::console::note;
 use crate::{cargo, image};
 
 mod history;
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if level > Level::Plain {
         // before the tests, so that a build of several minutes shows its progress instead of looking like a hanging test
         assets::locate(&Places::from_environment(None), &|progress| {
-            tell(&progress.to_string());
+            note(&progress.to_string());
         })
         .context("looking for the Kubernetes programs")?;
     }
@@ -132,7 +133,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         &history,
     );
     if let Some(seed) = seed {
-        tell(&format!("order: --shuffle {seed}"));
+        note(&format!("order: --shuffle {seed}"));
         job::shuffle(&mut jobs, seed);
     }
     let environment = environment(target_dir.join("debug"));
@@ -175,11 +176,6 @@ fn processors() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |count| {
         f64::from(u32::try_from(count.get()).unwrap_or(1))
     })
-}
-
-/// A line for whoever watches; nobody is left to tell when this fails.
-fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Seconds with one decimal.

@@ -14,8 +14,9 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use testbed::embedded::light::{LightNodes, LightSpec};
 
-use super::{Figure, conclude, progress};
+use super::{Figure, conclude};
 use crate::cargo;
+use crate::console::note;
 
 /// Changes of pods that every client hears of.
 const CHANGES: usize = 2_000;
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Runs the same measurement built with optimisation: the server is part of this program.
 fn in_release(args: &Args) -> anyhow::Result<()> {
-    progress("building with optimisation");
+    note("building with optimisation");
     let mut command = cargo::command();
     command
         .args(["run", "--release", "--quiet", "--package", "xtask", "--"])
@@ -83,14 +84,14 @@ async fn measure(args: &Args) -> anyhow::Result<Vec<Figure>> {
     let began = Instant::now();
     // from here on they renew their leases and run what is bound to them
     let nodes = LightNodes::start(client.clone(), LightSpec::new(args.nodes)).await?;
-    progress(&format!(
+    note(&format!(
         "{} nodes after {:.1} s",
         args.nodes,
         began.elapsed().as_secs_f64()
     ));
     let names: Vec<String> = nodes.names().collect();
     populate(&client, &names, args.pods).await?;
-    progress(&format!(
+    note(&format!(
         "{} pods run after {:.1} s",
         args.pods,
         began.elapsed().as_secs_f64()
@@ -102,7 +103,7 @@ async fn measure(args: &Args) -> anyhow::Result<Vec<Figure>> {
         "MiB",
         64.0,
     );
-    progress(&format!("before the load: {:.0} MiB", resident()?));
+    note(&format!("before the load: {:.0} MiB", resident()?));
     let mut first = None;
     for round in 1..=ROUNDS {
         let began = Instant::now();
@@ -114,7 +115,7 @@ async fn measure(args: &Args) -> anyhow::Result<Vec<Figure>> {
         let now = resident()?;
         let before = *first.get_or_insert(now);
         memory.runs = vec![(now - before).max(0.0)];
-        progress(&format!("round {round}: {now:.0} MiB"));
+        note(&format!("round {round}: {now:.0} MiB"));
     }
     Ok(vec![lists, watches, memory])
 }

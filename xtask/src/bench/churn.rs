@@ -22,8 +22,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{Figure, conclude, progress};
+use super::{Figure, conclude};
 use crate::cargo::build;
+use crate::console::note;
 use cluster::Cluster;
 use demand::{CLIENTS, Job, Jobs};
 use outcome::{COLUMNS, Outcome, Ran, idle_room, mean, percentile};
@@ -110,7 +111,7 @@ async fn measure(args: &Args, cluster: &Cluster) -> anyhow::Result<Vec<Results>>
     for seed in args.seeds.iter().copied() {
         let mut outcomes = Vec::new();
         for scheduler in ["default-scheduler", names::SCHEDULER_PROFILE] {
-            progress(&format!("seed {seed}: {scheduler}"));
+            note(&format!("seed {seed}: {scheduler}"));
             let run = Run {
                 cluster,
                 pods: Api::namespaced(cluster.client(), NAMESPACE),
@@ -122,7 +123,7 @@ async fn measure(args: &Args, cluster: &Cluster) -> anyhow::Result<Vec<Results>>
             if let Some(file) = &args.save {
                 save(file, seed, scheduler, &outcome)?;
             }
-            progress(&format!(
+            note(&format!(
                 "{} ran, {} were refused",
                 outcome.ran, outcome.refused
             ));

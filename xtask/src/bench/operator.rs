@@ -30,8 +30,9 @@ use testbed::lane::Lane;
 use tokio::time::{sleep, timeout};
 
 use super::process::Measured;
-use super::{Figure, conclude, progress};
+use super::{Figure, conclude};
 use crate::cargo::build;
+use crate::console::note;
 
 /// The profile that the programs of the container image are built with.
 const PROFILE: &str = "image";
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let run =
             runtime.block_on(async { Setting::start(args).await?.measure(args, &program).await });
         let run = run.with_context(|| format!("run {number}"))?;
-        progress(&format!(
+        note(&format!(
             "run {number}: all DaemonSets {:.2} s after the resource, Available {:.3} s after the last was ready, {:.1} MB, {:.2} % of a CPU",
             run.made.as_secs_f64(),
             run.available.as_secs_f64(),
@@ -127,7 +128,7 @@ fn pool(number: usize) -> String {
 
 impl Setting {
     async fn start(args: &Args) -> anyhow::Result<Self> {
-        progress(&format!("{} nodes in {} pools", args.nodes, args.pools));
+        note(&format!("{} nodes in {} pools", args.nodes, args.pools));
         let server = ApiServer::start(Lane::Embedded).await?;
         let client = server.client().await?;
         let applier = Applier::new(client.clone());

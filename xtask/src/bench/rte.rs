@@ -17,8 +17,9 @@ use testbed::local::{ClusterSpec, LocalCluster, NodeHandle};
 use tokio::time::sleep;
 
 use super::process::Measured;
-use super::{Figure, conclude, progress};
+use super::{Figure, conclude};
 use crate::cargo::build;
+use crate::console::note;
 use admission::Admissions;
 use fake::FakeKubelet;
 
@@ -76,7 +77,7 @@ async fn measure(args: &Args, bin_dir: &Path, program: &Path) -> anyhow::Result<
     let machine = Machine::default_profile();
     let kubernetes = assets::locate(&Places::from_environment(None), &|_| {})?;
     let spec = ClusterSpec::with_workers("bench", place.path(), kubernetes, bin_dir, 1, &machine);
-    progress("starting a cluster");
+    note("starting a cluster");
     let cluster = LocalCluster::up(spec, &|_| {}).await?;
     let worker = cluster
         .node("worker-0")
@@ -134,7 +135,7 @@ impl Bench<'_> {
             admissions.fill(&format!("pod-{index}")).await?;
         }
         for run in 1..=runs {
-            progress(&format!("run {run}: scans of a real kubelet"));
+            note(&format!("run {run}: scans of a real kubelet"));
             let exporter = self.start("worker-0", &socket, &sysfs, &[&interval(PERIOD)])?;
             admissions.published(PODS).await?;
             let before = exporter.cpu_time()?;
@@ -145,7 +146,7 @@ impl Bench<'_> {
             memory.runs.push(exporter.peak_memory()?);
             drop(exporter);
 
-            progress(&format!("run {run}: admissions"));
+            note(&format!("run {run}: admissions"));
             let exporter = self.start("worker-0", &socket, &sysfs, &["--sleep-interval=1h"])?;
             admissions.published(PODS).await?;
             let mut worst = Duration::ZERO;
@@ -155,10 +156,10 @@ impl Bench<'_> {
             delay.runs.push(worst.as_secs_f64() * 1000.0);
             drop(exporter);
 
-            progress(&format!("run {run}: a large node"));
+            note(&format!("run {run}: a large node"));
             large.runs.push(self.large().await?);
         }
-        progress("10,000 scans");
+        note("10,000 scans");
         growth.runs.push(self.growth().await?);
         Ok(vec![memory, cpu, large, delay, growth])
     }

@@ -30,8 +30,9 @@ use testbed::lane::Lane;
 use testbed::local::assets::{self, Places};
 
 use super::process::Measured;
-use super::{Figure, conclude, progress};
+use super::{Figure, conclude};
 use crate::cargo::build;
+use crate::console::note;
 
 /// Pods that wait when a scheduler starts.
 const PODS: usize = 1_000;
@@ -246,7 +247,7 @@ struct Setting {
 
 impl Setting {
     async fn start(nodes: usize, ours: &Path, kubernetes: &Path) -> anyhow::Result<Self> {
-        progress(&format!("a real API server with {nodes} nodes"));
+        note(&format!("a real API server with {nodes} nodes"));
         let server = ApiServer::start(Lane::Local).await?;
         let client = server.client().await?;
         let definition = api::crd::node_resource_topology();
@@ -280,7 +281,7 @@ impl Setting {
             for scheduler in [Scheduler::Kubernetes, Scheduler::Ours] {
                 let run = self.run(scheduler).await;
                 let run = run.with_context(|| format!("run {number} of {}", scheduler.name()))?;
-                progress(&format!(
+                note(&format!(
                     "run {number}: {} bound {PODS} pods in {:.2} s with {:.2} s of processor time and {:.1} MB",
                     scheduler.name(),
                     run.time.as_secs_f64(),

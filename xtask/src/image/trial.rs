@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::tell;
+use crate::console::note;
 
 /// How long a container may take to start.
 const RUNS_WITHIN: Duration = Duration::from_mins(1);
@@ -74,11 +74,11 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
     ensure!(usage.contains("--resource"), "odd usage: {usage}");
     podman.role("/bin/numacell", &["--unknown"], 2)?;
     podman.pause()?;
-    tell("image: all roles work");
+    note("image: all roles work");
 
     let started = Instant::now();
     podman.main_job()?;
-    tell(&format!(
+    note(&format!(
         "image: the main job took {:.1} s",
         started.elapsed().as_secs_f64()
     ));
@@ -86,7 +86,7 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
     let started = Instant::now();
     let cluster = Outside::start(programs, store.path())?;
     podman.attached_job(&cluster)?;
-    tell(&format!(
+    note(&format!(
         "image: the job on a cluster outside took {:.1} s",
         started.elapsed().as_secs_f64()
     ));
@@ -137,8 +137,8 @@ impl Drop for Outside<'_> {
     fn drop(&mut self) {
         match self.command("down").output() {
             Ok(down) if down.status.success() => {}
-            Ok(down) => tell(&format!("cannot take the cluster down: {}", text(&down))),
-            Err(error) => tell(&format!("cannot take the cluster down: {error}")),
+            Ok(down) => note(&format!("cannot take the cluster down: {}", text(&down))),
+            Err(error) => note(&format!("cannot take the cluster down: {error}")),
         }
     }
 }
@@ -160,7 +160,7 @@ fn install() -> anyhow::Result<()> {
             .status()
             .is_ok_and(|status| status.success())
     };
-    tell(&format!("installing {}", missing.join(" and ")));
+    note(&format!("installing {}", missing.join(" and ")));
     let mut install = vec!["install", "-y", "--no-install-recommends"];
     install.extend(&missing);
     let installed = apt(&install) || (apt(&["update"]) && apt(&install));

@@ -11,7 +11,7 @@ use testbed::cli::print_progress;
 use testbed::local::assets::{self, Places};
 
 use self::server::RealServer;
-use crate::bench::progress;
+use crate::console::note;
 
 mod facts;
 mod server;
@@ -88,7 +88,7 @@ async fn record(args: Args) -> anyhow::Result<()> {
             fs_write(&path, &text)?;
         }
     }
-    progress(&format!("{count} conversations"));
+    note(&format!("{count} conversations"));
     ensure!(
         changed.is_empty(),
         "these are answered otherwise than recorded:\n{}",

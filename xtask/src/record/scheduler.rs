@@ -28,7 +28,7 @@ use testbed::local::assets::{self, Places};
 
 use self::cases::{Case, PLUGINS, Plugin, pinned_by};
 use self::score_cases::{VARIANTS, Variant};
-use crate::bench::progress;
+use crate::console::note;
 
 mod cases;
 mod score_cases;
@@ -119,7 +119,7 @@ async fn record(args: Args) -> anyhow::Result<()> {
             write(&path, &recorded)?;
         }
         let feasible = recorded.iter().filter(|line| line.reasons.is_empty());
-        progress(&format!(
+        note(&format!(
             "{name}: {} of {} nodes will do",
             feasible.count(),
             recorded.len()
@@ -139,7 +139,7 @@ async fn record(args: Args) -> anyhow::Result<()> {
             write(&path, &recorded)?;
         }
         let scored = recorded.iter().filter(|line| !line.scores.is_empty());
-        progress(&format!(
+        note(&format!(
             "{name}: {} of {} cases are scored",
             scored.count(),
             recorded.len()

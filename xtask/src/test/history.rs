@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::plan::{self, Expected};
 use super::run::Done;
+use crate::console::note;
 
 /// Expectations by job.
 #[derive(Clone, Debug, Default, serde::Deserialize, serde::Serialize)]
@@ -28,25 +29,21 @@ impl History {
             .map_or(Ok(()), std::fs::create_dir_all)
             .and_then(|()| std::fs::write(file, text));
         if let Err(error) = written {
-            super::tell(&format!("cannot write {}: {error}", file.display()));
+            note(&format!("cannot write {}: {error}", file.display()));
         }
     }
 
     /// What a job is expected to take.
     pub(crate) fn expected(&self, id: &str, is_split: bool) -> Expected {
-        let table = plan::expected(id, is_split);
+        let table = plan::known(id);
         let Some(last) = self.0.get(id) else {
-            return table;
+            return table.unwrap_or(plan::unknown(is_split));
         };
         // clusters of real parts end apart from the test that started them, so their processor time is not in what was measured
-        let load = if plan::is_known(id) {
-            last.load.max(table.load)
-        } else {
-            last.load
-        };
+        let least = table.map_or(0.0, |table| table.load);
         Expected {
             seconds: last.seconds,
-            load,
+            load: last.load.max(least),
         }
     }
 

@@ -10,7 +10,7 @@ use rand::seq::SliceRandom as _;
 
 use super::history::History;
 use super::plan::Expected;
-use super::targets::{Binary, Test};
+use super::targets::{Binary, Names, Test};
 
 /// How many tests of a library run in one process: enough that starting it does not count, few enough that its libraries share the
 /// processors to the end.
@@ -23,12 +23,13 @@ const LIMIT_FACTOR: f64 = 6.0;
 /// One process and the tests that it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// What its expectations are kept under, and how it is called in messages: `package/target/test`, or `package/target` with the number
-    /// of the part when it runs several tests.
+    /// What its expectations are kept under, and how it is called in messages: `package/target/test`, `package/target` when it runs all
+    /// tests of a binary, or `package/target 2` when it runs the second part of them.
     pub(crate) id: String,
     /// `package/target`.
     pub(crate) target: String,
-    pub(super) is_batch: bool,
+    /// Whether it runs many tests, so that what it prints has to be read to know them.
+    pub(crate) is_batch: bool,
     /// Whether the program is cargo, which must not be told of a package.
     pub(super) is_cargo: bool,
     pub(crate) program: PathBuf,
@@ -48,28 +49,21 @@ impl Job {
             .max(LEAST_LIMIT)
     }
 
-    /// Whether it runs many tests, so that what it prints has to be read to know them.
-    pub(crate) fn is_batch(&self) -> bool {
-        self.is_batch
-    }
-
     fn of(binary: &Binary, tests: &[&Test], which: Which, history: &History) -> Self {
-        let split = which == Which::One;
-        let names =
-            (which != Which::All).then(|| tests.iter().map(|test| OsString::from(&test.name)));
         let target = binary.id();
-        let id = match tests {
-            [test] if split => test.id(),
-            _ => target.clone(),
+        let id = match (which, tests) {
+            (Which::One, [test]) => test.id(),
+            (Which::Part(number), _) => format!("{target} {number}"),
+            (Which::All | Which::One, _) => target.clone(),
         };
         let mut arguments = binary.leading.clone();
         arguments.push("--test-threads=1".into());
         if tests.iter().any(|test| test.ignored) {
             arguments.push("--include-ignored".into());
         }
-        if let Some(names) = names {
+        if which != Which::All {
             arguments.push("--exact".into());
-            arguments.extend(names);
+            arguments.extend(tests.iter().map(|test| OsString::from(&test.name)));
         }
         Self {
             expected: history.expected(&id, binary.is_split()),
@@ -104,42 +98,24 @@ pub(crate) fn cut(
     history: &History,
 ) -> Vec<Job> {
     let mut jobs = Vec::new();
-    for together in tests.chunk_by(|one, other| one.binary == other.binary) {
-        let Some(first) = together.first() else {
+    for of_binary in tests.chunk_by(|one, other| one.binary == other.binary) {
+        let Some(first) = of_binary.first() else {
             continue;
         };
         let binary = &first.binary;
-        let tests: Vec<&Test> = together.iter().collect();
-        // cargo's own run of a documentation's examples takes no names
-        let is_cargo = !binary.leading.is_empty();
-        // several of a runner that takes one name are run with all others of it, which are not counted
-        let one_name = binary.takes_one_name();
-        let splits = if one_name {
-            tests.len() == 1
-        } else {
-            split || binary.is_split()
-        };
-        if !is_cargo && splits {
-            jobs.extend(
-                tests
-                    .iter()
-                    .map(|test| Job::of(binary, &[test], Which::One, history)),
-            );
-        } else {
-            let parts: Vec<&[&Test]> = if one_name {
-                vec![&tests]
-            } else {
-                tests.chunks(TOGETHER).collect()
-            };
-            let whole = (complete || is_cargo || one_name) && parts.len() == 1;
-            for (number, part) in parts.into_iter().enumerate() {
-                let which = if whole {
-                    Which::All
-                } else {
-                    Which::Part(number + 1)
-                };
-                jobs.push(Job::of(binary, part, which, history));
+        let tests: Vec<&Test> = of_binary.iter().collect();
+        let job = |tests: &[&Test], which| Job::of(binary, tests, which, history);
+        match binary.names() {
+            Names::Any if split || binary.is_split() => {
+                jobs.extend(tests.iter().map(|test| job(&[test], Which::One)));
             }
+            Names::Any if !complete || tests.len() > TOGETHER => {
+                let parts = tests.chunks(TOGETHER).zip(1..);
+                jobs.extend(parts.map(|(part, number)| job(part, Which::Part(number))));
+            }
+            Names::One if tests.len() == 1 => jobs.push(job(&tests, Which::One)),
+            // several of a runner that takes one name are run with all others of it, which are not counted
+            Names::Any | Names::One | Names::None => jobs.push(job(&tests, Which::All)),
         }
     }
     jobs.sort_by(|one, other| {
@@ -160,24 +136,25 @@ mod tests {
 
     use super::*;
 
+    fn of(target: &str, names: &[&str]) -> Vec<Test> {
+        let binary = Arc::new(Binary {
+            package: "rte".to_owned(),
+            target: target.to_owned(),
+            executable: PathBuf::from("rte-0123"),
+            leading: Vec::new(),
+            dir: PathBuf::from("rte"),
+        });
+        names
+            .iter()
+            .map(|name| Test {
+                binary: Arc::clone(&binary),
+                name: (*name).to_owned(),
+                ignored: *name == "real",
+            })
+            .collect()
+    }
+
     fn tests() -> Vec<Test> {
-        let of = |target: &str, names: &[&str]| {
-            let binary = Arc::new(Binary {
-                package: "rte".to_owned(),
-                target: target.to_owned(),
-                executable: PathBuf::from("rte-0123"),
-                leading: Vec::new(),
-                dir: PathBuf::from("rte"),
-            });
-            names
-                .iter()
-                .map(|name| Test {
-                    binary: Arc::clone(&binary),
-                    name: (*name).to_owned(),
-                    ignored: *name == "real",
-                })
-                .collect::<Vec<_>>()
-        };
         [of("lib", &["a", "b"]), of("it", &["c", "real"])].concat()
     }
 
@@ -190,13 +167,24 @@ mod tests {
         let jobs = cut(&tests(), false, true, 1, &History::default());
         assert_eq!(ids(&jobs), ["rte/lib", "rte/it/c", "rte/it/real"]);
         assert_eq!(jobs[0].tests, ["a", "b"]);
-        assert!(jobs[0].is_batch());
-        assert!(!jobs[1].is_batch());
+        assert!(jobs[0].is_batch);
+        assert!(!jobs[1].is_batch);
         let names_tests = |job: &Job| job.arguments.contains(&"--exact".into());
         assert!(!names_tests(&jobs[0]) && names_tests(&jobs[1]));
         let asks_for_ignored = |job: &Job| job.arguments.contains(&"--include-ignored".into());
         assert!(!asks_for_ignored(&jobs[1]));
         assert!(asks_for_ignored(&jobs[2]));
+    }
+
+    #[test]
+    fn parts_of_a_large_library_have_numbers() {
+        let names: Vec<String> = (0..TOGETHER + 1)
+            .map(|number| format!("t{number}"))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let jobs = cut(&of("lib", &names), false, true, 1, &History::default());
+        assert_eq!(ids(&jobs), ["rte/lib 1", "rte/lib 2"]);
+        assert_eq!(jobs[1].tests, [format!("t{TOGETHER}")]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) fn verdicts(job: &Job, ended: &Ended) -> Vec<Verdict> {
             Some(Verdict {
                 name: name.clone(),
                 outcome,
-                took: if job.is_batch() { took } else { ended.wall },
+                took: if job.is_batch { took } else { ended.wall },
                 output: String::new(),
             })
         })

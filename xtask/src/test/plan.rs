@@ -117,24 +117,20 @@ const fn takes(seconds: f64, load: f64) -> Expected {
     Expected { seconds, load }
 }
 
-/// Whether the table knows a job.
-pub(crate) fn is_known(id: &str) -> bool {
-    LONG.iter().any(|(beginning, _)| id.starts_with(beginning))
+/// What a job takes, when the table knows it.
+pub(crate) fn known(id: &str) -> Option<Expected> {
+    let found = LONG.iter().find(|(beginning, _)| id.starts_with(beginning));
+    found.map(|(_, expected)| *expected)
 }
 
-/// What a job takes as far as the table knows.
-pub(crate) fn expected(id: &str, is_split: bool) -> Expected {
-    LONG.iter()
-        .find(|(beginning, _)| id.starts_with(beginning))
-        .map_or(
-            // most tests of clusters wait half of their time; the tests of a library only compute
-            if is_split {
-                takes(1.0, 0.5)
-            } else {
-                takes(2.0, 1.0)
-            },
-            |(_, expected)| *expected,
-        )
+/// What a job takes that nothing is known of: most tests of clusters (`is_split`) wait half of their time; the tests of a library only
+/// compute.
+pub(crate) fn unknown(is_split: bool) -> Expected {
+    if is_split {
+        takes(1.0, 0.5)
+    } else {
+        takes(2.0, 1.0)
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Report {
             target.totals.count(verdict.outcome);
             self.totals.count(verdict.outcome);
         }
-        if job.is_batch() {
+        if job.is_batch {
             let word = if totals.failed > 0 { "FAILED" } else { "ok" };
             let skipped = if totals.skipped > 0 {
                 format!(", {} skipped", totals.skipped)
@@ -109,7 +109,7 @@ impl Report {
                 Outcome::Failed => "FAILED",
                 Outcome::Skipped => "skipped",
             };
-            if !job.is_batch() || self.verbose || verdict.failed() {
+            if !job.is_batch || self.verbose || verdict.failed() {
                 self.line(word, verdict.took, &id);
             }
             if verdict.failed() {

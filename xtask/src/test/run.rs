@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use super::job::Job;
 use super::output::{self, Verdict};
 use super::process::{Ended, Running};
+use crate::console::note;
 
 /// A job that keeps less than this of a processor busy waits most of its time: it may begin before a longer one that has no room yet.
 const WAITING: f64 = 0.4;
@@ -101,7 +102,7 @@ fn interrupts(running: Arc<Running>) -> anyhow::Result<tokio::runtime::Runtime> 
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        super::tell("stopping: what runs is ended");
+        note("stopping: what runs is ended");
         running.close();
     });
     is_ready.recv().context("listening for Ctrl-C")?;

@@ -32,15 +32,31 @@ impl Binary {
         self.target == "it"
     }
 
-    /// Whether its runner (libtest-mimic) takes one name and no more.
-    pub(crate) fn takes_one_name(&self) -> bool {
-        matches!(self.id().as_str(), "apiserver/replay" | "suite/suite")
+    /// How many names of tests its runner takes.
+    pub(crate) fn names(&self) -> Names {
+        if !self.leading.is_empty() {
+            // cargo's own run of a documentation's examples
+            Names::None
+        } else if matches!(self.id().as_str(), "apiserver/replay" | "suite/suite") {
+            // libtest-mimic
+            Names::One
+        } else {
+            Names::Any
+        }
     }
 
     /// Its short name, `package/target`.
     pub(crate) fn id(&self) -> String {
         format!("{}/{}", self.package, self.target)
     }
+}
+
+/// How many names of tests a runner takes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Names {
+    None,
+    One,
+    Any,
 }
 
 /// A test of a binary.

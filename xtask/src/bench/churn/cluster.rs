@@ -20,7 +20,7 @@ use testbed::local::cluster::WORKER;
 use testbed::local::{ClusterSpec, KubeletSettings, LocalCluster, NodeHandle, NodePlan};
 use tokio::time::{Instant, sleep};
 
-use crate::bench::progress;
+use crate::console::note;
 
 /// Workers.
 const WORKERS: usize = 4;
@@ -75,7 +75,7 @@ impl Cluster {
             hide_allocations: false,
             flavour: None,
         };
-        progress("starting a cluster of four real kubelets");
+        note("starting a cluster of four real kubelets");
         let local = LocalCluster::up(spec, &|_| {}).await?;
         let zone = |zone| {
             let cpus = machine.zone_cpus(zone).into_iter();
@@ -90,7 +90,7 @@ impl Cluster {
             zones,
             _place: place,
         };
-        progress("installing the stack");
+        note("installing the stack");
         cluster.install().await?;
         cluster.calm().await?;
         Ok(cluster)

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use apiserver::conversation::Caller;
 use serde_json::Value;
 
-use crate::bench::progress;
+use crate::console::note;
 
 mod go;
 mod server;
@@ -36,7 +36,7 @@ pub(super) async fn record(caller: &Caller, directory: &Path, check: bool) -> an
             ));
         } else {
             super::fs_write(&path, text)?;
-            progress(&format!("wrote {}", path.display()));
+            note(&format!("wrote {}", path.display()));
         }
     }
     drifted.extend(strangers(directory, &files)?);
@@ -45,7 +45,7 @@ pub(super) async fn record(caller: &Caller, directory: &Path, check: bool) -> an
         "these facts are not what Kubernetes says:\n{}",
         drifted.join("\n")
     );
-    progress(&format!("{} files of facts", files.len()));
+    note(&format!("{} files of facts", files.len()));
     Ok(())
 }
 
