@@ -127,6 +127,8 @@ pub(crate) struct State {
     /// Bytes of the texts of changed objects. What was before a change shares the text of the change that made it.
     texts: usize,
     compacted: u64,
+    /// Version of the newest change of each resource that is no longer in the history.
+    forgotten: BTreeMap<String, u64>,
     keep: usize,
     keep_bytes: usize,
     /// Highest version at which anything of a kind of definition changed; see [`State::version_of`].
@@ -219,8 +221,13 @@ impl State {
                 break;
             };
             self.texts -= oldest.object.size();
-            self.compacted = oldest.version;
+            self.forget(oldest);
         }
+    }
+
+    fn forget(&mut self, change: Change) {
+        self.compacted = change.version;
+        self.forgotten.insert(change.key.resource, change.version);
     }
 
     /// Keeps a change as texts. What was before has the same text as the change that made it, if that is still there.
@@ -246,15 +253,22 @@ impl State {
         }
     }
 
-    /// The changes after a version, oldest first; `None` when they are no longer all there.
-    pub(crate) fn after(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
-        if version < self.compacted {
+    /// The changes of a resource after a version, oldest first; `None` when they are no longer all there. It does not matter what is
+    /// forgotten of other resources.
+    pub(crate) fn after_of<'a>(
+        &'a self,
+        resource: &'a str,
+        version: u64,
+    ) -> Option<impl Iterator<Item = &'a Change>> {
+        let forgotten = self.forgotten.get(resource).copied().unwrap_or(0);
+        if version < forgotten {
             return None;
         }
         let start = self
             .history
             .partition_point(|change| change.version <= version);
-        Some(self.history.range(start..))
+        let changes = self.history.range(start..);
+        Some(changes.filter(move |change| change.key.resource == resource))
     }
 
     /// One resource as it was at a version, or as far back as the history goes; nothing else is in it.
@@ -280,6 +294,7 @@ impl State {
             history: VecDeque::new(),
             texts: 0,
             compacted: self.compacted,
+            forgotten: BTreeMap::new(),
             keep: 0,
             keep_bytes: 0,
             touched: BTreeMap::new(),
@@ -300,7 +315,9 @@ impl State {
 
     /// Forgets all history.
     pub(crate) fn compact(&mut self) {
-        self.history.clear();
+        for change in std::mem::take(&mut self.history) {
+            self.forget(change);
+        }
         self.texts = 0;
         self.compacted = self.version;
     }
@@ -314,6 +331,8 @@ const TEXTS: usize = 1024;
 pub(crate) struct Store {
     state: Mutex<State>,
     newest: watch::Sender<u64>,
+    /// The same by resource, for those that somebody watches: most writes concern few of the watches.
+    newest_of: Mutex<BTreeMap<String, watch::Sender<u64>>>,
     /// The newest changed objects as JSON, by their versions: all watches tell the same text.
     texts: Mutex<BTreeMap<u64, Bytes>>,
 }
@@ -329,6 +348,7 @@ impl Store {
                 history: VecDeque::new(),
                 texts: 0,
                 compacted: 0,
+                forgotten: BTreeMap::new(),
                 keep,
                 keep_bytes: BYTES,
                 touched: BTreeMap::new(),
@@ -336,6 +356,7 @@ impl Store {
                 incomplete: BTreeSet::new(),
             }),
             newest: watch::Sender::new(1),
+            newest_of: Mutex::default(),
             texts: Mutex::default(),
         }
     }
@@ -359,12 +380,34 @@ impl Store {
     pub(crate) fn lock(&self) -> Transaction<'_> {
         // a panic in a transaction ends its request; the state is replaced in whole values, so it stays consistent
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Transaction { state, store: self }
+        Transaction {
+            since: state.version,
+            state,
+            store: self,
+        }
     }
 
     /// Tells the version of the newest write whenever there is one.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
+    }
+
+    /// The same for writes of one resource.
+    pub(crate) fn subscribe_to(&self, resource: &str) -> watch::Receiver<u64> {
+        let mut newest_of = self.newest_of();
+        if let Some(newest) = newest_of.get(resource) {
+            return newest.subscribe();
+        }
+        let newest = watch::Sender::new(1);
+        let receiver = newest.subscribe();
+        newest_of.insert(resource.to_owned(), newest);
+        receiver
+    }
+
+    fn newest_of(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<u64>>> {
+        self.newest_of
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -372,6 +415,8 @@ impl Store {
 pub(crate) struct Transaction<'a> {
     state: MutexGuard<'a, State>,
     store: &'a Store,
+    /// The version when it was locked.
+    since: u64,
 }
 
 impl std::ops::Deref for Transaction<'_> {
@@ -391,11 +436,17 @@ impl std::ops::DerefMut for Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         let version = self.state.version;
-        self.store.newest.send_if_modified(|newest| {
-            let changed = *newest != version;
-            *newest = version;
-            changed
-        });
+        if version == self.since {
+            return;
+        }
+        self.store.newest.send_replace(version);
+        let newest_of = self.store.newest_of();
+        let touched = self.state.touched.iter();
+        for (resource, at) in touched.filter(|(_, at)| **at > self.since) {
+            if let Some(newest) = newest_of.get(resource) {
+                newest.send_replace(*at);
+            }
+        }
     }
 }
 
@@ -415,12 +466,12 @@ mod tests {
         state.put(Key::new("nodes", "", "n"), object("n"));
         let last = state.remove(&Key::new("pods", "a", "one")).unwrap();
         assert_eq!(last["metadata"]["resourceVersion"], "4");
-        let versions: Vec<u64> = state
-            .after(1)
-            .unwrap()
-            .map(|change| change.version)
-            .collect();
-        assert_eq!(versions, [2, 3, 4]);
+        let versions = |resource| -> Vec<u64> {
+            let changes = state.after_of(resource, 1).unwrap();
+            changes.map(|change| change.version).collect()
+        };
+        assert_eq!(versions("pods"), [2, 4]);
+        assert_eq!(versions("nodes"), [3]);
     }
 
     #[test]
@@ -433,7 +484,7 @@ mod tests {
             state.put(Key::new("pods", "a", "one"), written);
         }
         let mut numbers = Vec::new();
-        for change in state.after(0).unwrap() {
+        for change in state.after_of("pods", 0).unwrap() {
             assert_eq!(
                 change.object.value()["metadata"]["resourceVersion"],
                 change.version.to_string()
@@ -453,7 +504,7 @@ mod tests {
         );
         let mut last: Option<Bytes> = None;
         let mut count = 0;
-        for change in state.after(0).unwrap() {
+        for change in state.after_of("pods", 0).unwrap() {
             let Past::Text(text) = &change.object else {
                 break;
             };
@@ -497,11 +548,50 @@ mod tests {
         for name in ["a", "b", "c"] {
             state.put(Key::new("pods", "x", name), object(name));
         }
-        assert!(state.after(1).is_none());
-        assert_eq!(state.after(2).unwrap().count(), 2);
+        assert!(state.after_of("pods", 1).is_none());
+        assert_eq!(state.after_of("pods", 2).unwrap().count(), 2);
         state.compact();
-        assert!(state.after(2).is_none());
-        assert_eq!(state.after(4).unwrap().count(), 0);
+        assert!(state.after_of("pods", 2).is_none());
+        assert_eq!(state.after_of("pods", 4).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_forgotten_of_one_resource_is_no_loss_to_another() {
+        let store = Store::new(2);
+        let mut state = store.lock();
+        state.put(Key::new("nodes", "", "n"), object("n"));
+        let then = state.version();
+        for name in ["a", "b", "c"] {
+            state.put(Key::new("pods", "x", name), object(name));
+        }
+        assert_eq!(state.after_of("nodes", then).unwrap().count(), 0);
+        assert!(state.after_of("nodes", then - 1).is_none());
+        assert!(state.after_of("pods", then).is_none());
+        state.put(Key::new("nodes", "", "n"), object("n"));
+        assert_eq!(state.after_of("nodes", then).unwrap().count(), 1);
+        state.compact();
+        assert!(state.after_of("nodes", then).is_none());
+        assert_eq!(state.after_of("nodes", then + 4).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_who_watches_a_resource_hears_of_its_writes() {
+        let store = Store::new(10);
+        let [mut pods, mut nodes] = ["pods", "nodes"].map(|name| store.subscribe_to(name));
+        let all = store.subscribe();
+        store.lock().put(Key::new("pods", "x", "a"), object("a"));
+        let heard = |receiver: &watch::Receiver<u64>| receiver.has_changed().unwrap();
+        assert_eq!([&pods, &nodes, &all].map(heard), [true, false, true]);
+        pods.mark_unchanged();
+        // a look is no write
+        drop(store.lock());
+        assert_eq!([&pods, &nodes].map(heard), [false, false]);
+        let mut state = store.lock();
+        state.put(Key::new("pods", "x", "b"), object("b"));
+        state.put(Key::new("nodes", "", "n"), object("n"));
+        drop(state);
+        assert_eq!([&pods, &nodes].map(heard), [true, true]);
+        assert_eq!(*nodes.borrow_and_update(), 4);
     }
 
     #[test]
@@ -517,8 +607,8 @@ mod tests {
         let newest = state.version();
         let texts = newest - VALUES as u64 - state.compacted();
         assert_eq!(texts, 9, "of 1,100 bytes each");
-        assert_eq!(state.after(newest - 1).unwrap().count(), 1);
-        assert!(state.after(10).is_none());
+        assert_eq!(state.after_of("pods", newest - 1).unwrap().count(), 1);
+        assert!(state.after_of("pods", 10).is_none());
     }
 
     #[test]

@@ -50,6 +50,9 @@ struct Watch {
     filter: Filter,
     /// Version up to which everything was told.
     seen: u64,
+    /// Version from which the history has to be complete when it is read for the first time. After that every change of the resource
+    /// wakes the watch, and what is forgotten of others does not matter.
+    begins: Option<u64>,
     ready: VecDeque<Event>,
     bookmarks: bool,
     view: View,
@@ -109,7 +112,7 @@ pub(super) fn watch(
         .parse()
         .ok()
         .filter(|seconds| *seconds > 0);
-    let newest = shared.store.subscribe();
+    let newest = shared.store.subscribe_to(&resource.storage);
     let watch = Watch {
         shared: Arc::clone(shared),
         newest,
@@ -117,6 +120,7 @@ pub(super) fn watch(
         resource,
         filter,
         seen,
+        begins: Some(seen),
         ready,
         bookmarks,
         view,
@@ -199,6 +203,11 @@ impl Watch {
                 () = faults_changed => {}
                 () = tokio::time::sleep_until(self.ends) => return None,
                 () = tokio::time::sleep_until(mark), if self.bookmarks => {
+                    // others may have written much since
+                    self.collect();
+                    if self.over || !self.ready.is_empty() {
+                        continue;
+                    }
                     return Some(Ok(Event::Value(bookmark(&self.resource, self.seen))));
                 }
             }
@@ -226,7 +235,10 @@ impl Watch {
         let horizon = self.ticket.as_mut().and_then(Open::horizon);
         let shared = Arc::clone(&self.shared);
         let state = shared.store.lock();
-        let Some(changes) = state.after(self.seen) else {
+        let begins = self.begins.take();
+        let is_complete = begins.is_none_or(|begins| begins >= state.compacted());
+        let changes = state.after_of(&self.resource.storage, self.seen);
+        let Some(changes) = changes.filter(|_| is_complete) else {
             self.ready
                 .push_back(Event::Value(expired(self.seen, state.compacted())));
             self.over = true;
@@ -235,9 +247,7 @@ impl Watch {
         let horizon = horizon.unwrap_or(u64::MAX);
         for change in changes.take_while(|change| change.version <= horizon) {
             self.seen = self.seen.max(change.version);
-            let here = change.key.resource == self.resource.storage
-                && (self.namespace.is_empty() || change.key.namespace == self.namespace);
-            if !here {
+            if !self.namespace.is_empty() && change.key.namespace != self.namespace {
                 continue;
             }
             let now = change.object.value();
