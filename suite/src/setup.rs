@@ -186,10 +186,10 @@ async fn own_cluster(
     bin_dir: PathBuf,
     recorder: &Recorder,
 ) -> Result<lane::Cluster, Stop> {
-    let root = options
-        .state_root
-        .clone()
-        .unwrap_or_else(testbed::state::default_root);
+    let root = options.state_root.clone().unwrap_or_else(|| match lane {
+        lane::Lane::Embedded => testbed::state::passing_root(),
+        lane::Lane::Local => testbed::state::default_root(),
+    });
     let plan = PlanArgs {
         bin_dir: Some(bin_dir),
         ..options.plan.clone()

@@ -4,10 +4,13 @@
 //! name, so foreign processes are never touched. A directory without a record of ours is never removed.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, Pid, access, getuid};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +26,9 @@ const END: Duration = Duration::from_secs(20);
 const LAST_WRITES: Duration = Duration::from_secs(5);
 /// Pause before a directory is removed once more.
 const AGAIN: Duration = Duration::from_millis(20);
+/// File system in memory that every Linux has, and the bytes that have to be free there for a whole run.
+const MEMORY: &str = "/dev/shm";
+const ROOM: u64 = 256 << 20;
 /// Longest path that fits into the address of a unix socket, its end included.
 const SOCKET_PATH: usize = 108;
 
@@ -143,6 +149,31 @@ pub fn default_root() -> PathBuf {
     } else {
         std::env::temp_dir().join(format!("numaresources-{}", getuid()))
     }
+}
+
+/// The state root for a cluster that ends with this process: in memory where there is room, else the default one.
+///
+/// Each pod has a dozen directories. A disk takes milliseconds to remove one, so that the pods of a run would wait for it for longer than
+/// for anything else.
+pub fn passing_root() -> PathBuf {
+    let root = Path::new(MEMORY).join(format!("numaresources-{}", getuid()));
+    if has_room_in_memory() && is_own(&root) {
+        root
+    } else {
+        default_root()
+    }
+}
+
+fn has_room_in_memory() -> bool {
+    let is_in_memory = statfs(MEMORY).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC);
+    let room = statvfs(MEMORY).map_or(0, |it| it.blocks_available() * it.fragment_size());
+    is_in_memory && room >= ROOM
+}
+
+/// Whether this directory, which anybody may have made, is ours; it is made when missing.
+fn is_own(dir: &Path) -> bool {
+    let _ = std::fs::DirBuilder::new().mode(0o700).create(dir);
+    std::fs::symlink_metadata(dir).is_ok_and(|it| it.is_dir() && it.uid() == getuid().as_raw())
 }
 
 /// Directory of a cluster.
@@ -442,6 +473,21 @@ mod tests {
         let mut process = ProcessRef::current().unwrap();
         process.start_ticks += 1;
         process
+    }
+
+    #[test]
+    fn a_root_in_memory_is_a_directory_of_ours_that_nobody_else_reads() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("ours");
+        assert!(is_own(&dir), "it is made");
+        assert!(is_own(&dir), "it is there");
+        let mode = fs_err::metadata(&dir).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let link = place.path().join("link");
+        fs_err::os::unix::fs::symlink(&dir, &link).unwrap();
+        assert!(!is_own(&link), "it may lead anywhere");
+        assert!(!is_own(&place.path().join("none/ours")));
     }
 
     #[test]

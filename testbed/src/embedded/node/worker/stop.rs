@@ -1,5 +1,6 @@
 //! Stopping a pod: hooks, a polite signal, and the end of patience.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,15 +67,12 @@ impl Worker {
         {
             self.kubelet.addresses.give_back(address);
         }
-        for directory in [
-            self.kubelet.layout.containers(&self.uid),
-            self.kubelet.layout.pod(&self.uid),
-        ] {
-            if directory.exists()
-                && let Err(error) = fs_err::remove_dir_all(&directory)
-            {
-                tracing::debug!(%error, "Files of a pod stay");
-            }
+        let layout = &self.kubelet.layout;
+        let directories = [layout.containers(&self.uid), layout.pod(&self.uid)];
+        // a disk may take long for it, and the threads of the runtime have other pods to serve
+        let removed = tokio::task::spawn_blocking(move || remove(&directories)).await;
+        if let Err(error) = removed {
+            tracing::debug!(%error, "Files of a pod stay");
         }
     }
 
@@ -241,6 +239,14 @@ impl Worker {
                 tracing::debug!(%error, pod = name, "The object of an ended pod is not removed yet");
                 Next::Wait(Some(Instant::now() + AGAIN))
             }
+        }
+    }
+}
+
+fn remove(directories: &[PathBuf]) {
+    for directory in directories.iter().filter(|directory| directory.exists()) {
+        if let Err(error) = fs_err::remove_dir_all(directory) {
+            tracing::debug!(%error, "Files of a pod stay");
         }
     }
 }
