@@ -36,6 +36,8 @@ pub struct Cluster {
     pub facts: Facts,
     /// How long things may take.
     pub deadlines: Deadlines,
+    /// Time between the two looks at a settled cluster, which have to agree.
+    pub between_looks: Duration,
 }
 
 /// What a scenario works with.

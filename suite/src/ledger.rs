@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::{Client, Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use thiserror::Error;
-use tokio::time::Instant;
+
+use crate::pace::Pace;
 
 /// How long one undo may take.
 pub const UNDO_DEADLINE: Duration = Duration::from_mins(1);
 /// How long the pods of a namespace may take to be gone.
 const NAMESPACE_DEADLINE: Duration = Duration::from_mins(2);
-const POLL: Duration = Duration::from_millis(200);
 
 /// An object of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -279,18 +281,17 @@ async fn delete_namespace(client: &Client, name: &str) -> Result<(), Error> {
         grace_period_seconds: Some(0),
         ..DeleteParams::default()
     };
+    let all = ListParams::default();
     gone(
         &format!("a pod of namespace {name}"),
         NAMESPACE_DEADLINE,
         async || {
-            let left = pods
-                .list_metadata(&kube::api::ListParams::default())
-                .await?
-                .items;
-            for pod in &left {
-                absent_is_fine(pods.delete(&pod.name_any(), &now).await)?;
+            let left = pods.list_metadata(&all).await?.items;
+            if left.is_empty() {
+                return Ok(true);
             }
-            Ok(left.is_empty())
+            absent_is_fine(pods.delete_collection(&now, &all).await)?;
+            Ok(false)
         },
     )
     .await
@@ -344,15 +345,15 @@ async fn gone(
     limit: Duration,
     mut is_gone: impl AsyncFnMut() -> Result<bool, Error>,
 ) -> Result<(), Error> {
-    let deadline = Instant::now() + limit;
+    let pace = Pace::begin();
     while !is_gone().await? {
-        if Instant::now() > deadline {
+        if pace.waited() > limit {
             return Err(Error::Deadline {
                 what: what.to_owned(),
                 after: limit,
             });
         }
-        tokio::time::sleep(POLL).await;
+        pace.pause().await;
     }
     Ok(())
 }

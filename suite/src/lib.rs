@@ -21,6 +21,7 @@ pub mod labels;
 pub mod ledger;
 pub mod machine_pools;
 pub mod observed;
+mod pace;
 pub mod padding;
 pub mod probe;
 pub mod recorder;

@@ -10,10 +10,9 @@ use reports::stream::Stream;
 use tokio::time::Instant;
 
 use crate::ledger::{Ledger, Undo};
+use crate::pace::Pace;
 use crate::scenario::Stop;
 
-/// How often a state of the cluster is looked at while waiting for it.
-pub const POLL: Duration = Duration::from_millis(200);
 /// When a wait is first told, and how often again while nothing changes.
 const TELL_FIRST: Duration = Duration::from_secs(3);
 const TELL_AGAIN: Duration = Duration::from_secs(15);
@@ -205,7 +204,7 @@ impl Recorder {
         limit: Duration,
         mut look: impl AsyncFnMut() -> Result<Look<T>, Stop>,
     ) -> Result<T, Stop> {
-        let started = Instant::now();
+        let pace = Pace::begin();
         let mut told: Option<(String, Instant)> = None;
         loop {
             let missing = match Box::pin(look()).await {
@@ -214,7 +213,7 @@ impl Recorder {
                 Err(Stop::Api(error)) => format!("the API server refused: {error}"),
                 Err(stop) => return Err(stop),
             };
-            let waited = started.elapsed();
+            let waited = pace.waited();
             if waited > limit {
                 let message = format!("not within {} s: {what}", limit.as_secs());
                 return Err(Stop::mismatch(message, what, missing));
@@ -235,7 +234,7 @@ impl Recorder {
                 });
                 told = Some((missing, Instant::now()));
             }
-            tokio::time::sleep(POLL).await;
+            pace.pause().await;
         }
     }
 

@@ -62,36 +62,41 @@ impl Context {
 
     /// Waits until the cluster is settled and gives the NRTs as they are then.
     pub async fn settle(&self) -> Result<Vec<NodeTopology>, Stop> {
-        let mut last: Option<Vec<NodeTopology>> = None;
         self.until(
             "every node is complete and every published fingerprint is that of the API's pods",
             self.deadlines().settled,
             async || {
-                let before = self.topologies().await?;
-                if let Some(missing) = self.incomplete(&before).await? {
-                    last = None;
-                    return Ok(Look::NotYet(missing));
-                }
-                let pods = Api::<Pod>::all(self.client())
-                    .list(&ListParams::default())
-                    .await?
-                    .items;
-                if let Some(unsettled) = before.iter().find_map(|node| unsettled(node, &pods)) {
-                    last = None;
-                    return Ok(Look::NotYet(unsettled));
-                }
+                let first = match self.settled_look().await? {
+                    Look::Ready(nodes) => nodes,
+                    unsettled @ Look::NotYet(_) => return Ok(unsettled),
+                };
                 // it must stay so: the same NRTs at the next look, too
-                if last.as_ref() == Some(&before) {
-                    self.remember_settled(&before);
-                    return Ok(Look::Ready(before));
-                }
-                last = Some(before);
-                Ok(Look::NotYet(
-                    "settled at one look, waiting for the second".to_owned(),
-                ))
+                tokio::time::sleep(self.cluster.between_looks).await;
+                let second = match self.settled_look().await? {
+                    Look::Ready(nodes) => nodes,
+                    unsettled @ Look::NotYet(_) => return Ok(unsettled),
+                };
+                Ok(if first == second {
+                    self.remember_settled(&second);
+                    Look::Ready(second)
+                } else {
+                    Look::NotYet("settled, but the NRTs still change".to_owned())
+                })
             },
         )
         .await
+    }
+
+    /// One look: the NRTs, if every node is complete and every fingerprint is that of the API's pods.
+    async fn settled_look(&self) -> Result<Look<Vec<NodeTopology>>, Stop> {
+        let nodes = self.topologies().await?;
+        if let Some(missing) = self.incomplete(&nodes).await? {
+            return Ok(Look::NotYet(missing));
+        }
+        let pods = Api::<Pod>::all(self.client());
+        let pods = pods.list(&ListParams::default()).await?.items;
+        let unsettled = nodes.iter().find_map(|node| unsettled(node, &pods));
+        Ok(unsettled.map_or(Look::Ready(nodes), Look::NotYet))
     }
 
     /// Proves that the exporter of a node has looked since now: a pod that holds a numacell device, and nothing else, is put there,

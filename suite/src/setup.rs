@@ -8,6 +8,7 @@ mod manifests;
 mod reference;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use kube::Client;
@@ -177,6 +178,16 @@ pub async fn run(
         run: options.run.clone(),
         facts,
         deadlines: options.deadlines,
+        between_looks: between_looks(&options.lane),
+    })
+}
+
+/// Time between the two looks that have to agree. It is many times what a kubelet and an exporter need to tell what they have begun: in an
+/// embedded cluster that takes a few milliseconds.
+fn between_looks(lane: &Lane) -> Duration {
+    Duration::from_millis(match lane {
+        Lane::Own(lane::Lane::Embedded) => 50,
+        Lane::Own(lane::Lane::Local) | Lane::Kubeconfig(_) => 200,
     })
 }
 

@@ -1,0 +1,70 @@
+//! How often a state of the cluster is looked at while waiting for it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Shortest pause between two looks, right after a wait began.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// Longest pause between two looks.
+const LONGEST: Duration = Duration::from_millis(200);
+/// A pause is this part of the time waited so far, so that a wait never lasts much longer than what it waits for.
+const PART: u32 = 8;
+
+/// The pauses of one wait: short ones first, because most things happen within a moment, longer ones the longer it takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    began: Instant,
+}
+
+impl Pace {
+    /// Begins a wait.
+    pub(crate) fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+        }
+    }
+
+    /// Time since the wait began.
+    pub(crate) fn waited(self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Returns when it is time for the next look.
+    pub(crate) async fn pause(self) {
+        tokio::time::sleep(pause_after(self.waited())).await;
+    }
+}
+
+fn pause_after(waited: Duration) -> Duration {
+    (waited / PART).clamp(SHORTEST, LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::at_once(0, 10)]
+    #[case::soon(80, 10)]
+    #[case::an_eighth(800, 100)]
+    #[case::long(1600, 200)]
+    #[case::no_longer(60_000, 200)]
+    fn pauses_grow_with_the_wait(#[case] waited: u64, #[case] expected: u64) {
+        let waited = Duration::from_millis(waited);
+        assert_eq!(pause_after(waited), Duration::from_millis(expected));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_comes_at_most_an_eighth_too_late() {
+        for happens in [30, 250, 999].map(Duration::from_millis) {
+            let pace = Pace::begin();
+            while pace.waited() < happens {
+                pace.pause().await;
+            }
+            assert!(pace.waited() <= happens + happens / PART + SHORTEST);
+        }
+    }
+}
