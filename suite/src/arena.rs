@@ -3,6 +3,7 @@
 //! A cluster may have nodes of both scopes, and more nodes than a scenario wants to fill. So a scenario asks for its nodes; they get a
 //! label for as long as it runs, and its pods are confined to that label.
 
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 
@@ -104,10 +105,10 @@ impl Context {
             );
             return Err(Stop::Skip(message));
         }
-        for node in &nodes {
-            self.label_node(&node.node, ARENA_LABEL, &self.namespace)
-                .await?;
-        }
+        let labelled = nodes
+            .iter()
+            .map(|node| self.label_node(&node.node, ARENA_LABEL, &self.namespace));
+        try_join_all(labelled).await?;
         let target = self.pick(&nodes);
         let names: Vec<_> = nodes.iter().map(|node| node.node.as_str()).collect();
         self.recorder

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node, ServiceAccount, Taint};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -25,6 +26,8 @@ use crate::scenario::Stop;
 
 /// Label on every object that a run creates; the value is the run's identity.
 pub const RUN_LABEL: &str = "numaresources-tests/run";
+/// Requests of [`Context::create_all`] that are under way together.
+const CREATED_AT_ONCE: usize = 8;
 
 /// The cluster that a run works on.
 pub struct Cluster {
@@ -193,6 +196,22 @@ impl Context {
             .api::<K>()
             .create(&PostParams::default(), &object)
             .await?)
+    }
+
+    /// Creates objects as [`Context::create`] does, in their order, without waiting for each answer before the next request.
+    pub async fn create_all<K>(&self, objects: impl IntoIterator<Item = K>) -> Result<(), Stop>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Serialize
+            + DeserializeOwned
+            + Clone
+            + Debug,
+    {
+        let requests = objects.into_iter().map(|object| self.create(object));
+        stream::iter(requests)
+            .buffered(CREATED_AT_ONCE)
+            .try_for_each(async |_| Ok(()))
+            .await
     }
 
     /// Creates an object that is in no namespace; it goes at the end.

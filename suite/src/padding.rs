@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
@@ -232,14 +233,10 @@ impl Context {
         arena: &Arena,
         free: &Resources,
     ) -> Result<Vec<NodeTopology>, Stop> {
-        let mut pads = Vec::new();
-        for node in arena.others() {
-            pads.extend(
-                self.pad(node, &[free.clone(), free.clone()], "others")
-                    .await?,
-            );
-        }
-        self.padded(&pads).await
+        let free = [free.clone(), free.clone()];
+        let pads = arena.others().map(|node| self.pad(node, &free, "others"));
+        let pads = try_join_all(pads).await?;
+        self.padded(&pads.concat()).await
     }
 }
 

@@ -155,9 +155,7 @@ async fn all_run(ctx: &Context, plans: &[PodPlan], limit: Duration) -> Result<Ve
         limit.as_secs()
     );
     ctx.step(title, async {
-        for plan in plans {
-            ctx.create(plan.pod()).await?;
-        }
+        ctx.create_all(plans.iter().map(PodPlan::pod)).await?;
         ctx.pods_running_within(&names, limit).await
     })
     .await
@@ -207,6 +205,7 @@ async fn interference(ctx: &Context, load: &Load) -> Result<(), Stop> {
         load.ratio
     );
     ctx.step(title, async {
+        let mut pods = Vec::new();
         for index in 0..count {
             let name = format!("ovrfix-pod-{}-{index}", load.short);
             let interferes = index.is_multiple_of(load.ratio);
@@ -221,10 +220,10 @@ async fn interference(ctx: &Context, load: &Load) -> Result<(), Stop> {
                 let marks = pod.metadata.annotations.get_or_insert_default();
                 marks.insert(INTERFERES.to_owned(), "true".to_owned());
             }
-            ctx.create(pod).await?;
+            pods.push(pod);
             names.push(name);
         }
-        Ok(())
+        ctx.create_all(pods).await
     })
     .await?;
     let title = format!("all of them run within {} s", INTERFERED.as_secs());

@@ -165,13 +165,14 @@ pub(super) async fn burst(
                 limit.as_secs()
             ),
             async {
-                for name in &names {
+                let pods = names.iter().map(|name| {
                     let mut plan = arena.confine(PodPlan::new(name, ctx.scheduler(), [ask()]));
                     if one_node {
                         plan = plan.on_nodes_with(api::labels::HOSTNAME, &arena.target().node);
                     }
-                    ctx.create(plan.pod()).await?;
-                }
+                    plan.pod()
+                });
+                ctx.create_all(pods).await?;
                 ctx.pods_running_within(&names, limit).await
             },
         )
