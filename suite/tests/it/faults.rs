@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use reports::event::Verdict;
-use suite::recorder::Deadlines;
 use suite::run::Outcome;
 use suite::select::Selection;
 use suite::session::Session;
@@ -56,6 +55,8 @@ struct Fault {
     flags: &'static [&'static str],
     /// Who places the pods, if not the stack's scheduler.
     scheduler: Option<&'static str>,
+    /// How long is waited for a settled cluster, if not as long as ever.
+    settled: Option<Duration>,
     /// What else is done.
     break_it: fn(&Session) -> Result<(), String>,
     /// Which scenarios find it out.
@@ -66,6 +67,7 @@ const OTHER_SCHEDULER: Fault = Fault {
     name: "default-scheduler",
     flags: &[],
     scheduler: Some("default-scheduler"),
+    settled: None,
     break_it: |_| Ok(()),
     must_fail: NEED_PLACEMENT,
 };
@@ -74,6 +76,7 @@ const STOPPED_EXPORTER: Fault = Fault {
     name: "stopped-exporter",
     flags: &[],
     scheduler: None,
+    settled: Some(SETTLED),
     break_it: stop_exporters,
     must_fail: NEED_ACCOUNTING,
 };
@@ -82,6 +85,7 @@ const HIDDEN_ALLOCATIONS: Fault = Fault {
     name: "hidden-allocations",
     flags: &["--hide-allocations"],
     scheduler: None,
+    settled: Some(SETTLED),
     break_it: |_| Ok(()),
     must_fail: NEED_ACCOUNTING,
 };
@@ -137,14 +141,13 @@ fn check(lane: Lane, fault: &Fault) {
         labels: Some("tier0 && !openshift && !install".to_owned()),
         ..Selection::default()
     };
-    let options = Options {
+    let mut options = Options {
         scheduler: fault.scheduler.map(str::to_owned),
-        deadlines: Deadlines {
-            settled: SETTLED,
-            ..Deadlines::default()
-        },
         ..Options::own(lane, fault.flags).expect("the flags exist")
     };
+    if let Some(settled) = fault.settled {
+        options.deadlines.settled = settled;
+    }
     let test = format!("faults/{}/{}", fault.name, lane.name());
     let judged = runtime().block_on(judge(&test, &options, &selection, async |session| {
         (fault.break_it)(session)
