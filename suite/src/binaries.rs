@@ -1,35 +1,32 @@
 //! The programs under test: built from the workspace when there is one, and never older than their sources.
+//!
+//! Which sources a program has is in the dep-info file that cargo writes beside it (`<program>.d`): a change of any other file does not matter. In a
+//! source tree cargo is asked only when something of that has changed since it was asked last ([`Stamp`]): the question alone takes 0.6 s. Programs
+//! that were built before are judged by their own time; one without a dep-info file was installed, and is taken as it is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-/// What the local lane starts, by file name.
-pub const PROGRAMS: [&str; 3] = [
-    "numaresources-operator",
-    "numaresources-scheduler",
-    "numaresources-testbed",
-];
+/// The operator; it is the exporter, too, when it is called by that name.
+pub const OPERATOR: &str = "numaresources-operator";
+/// The scheduler.
+pub const SCHEDULER: &str = "numaresources-scheduler";
+/// What clusters of ours are made of.
+pub const TESTBED: &str = "numaresources-testbed";
+/// What a run on a cluster of ours starts, by file name.
+pub const PROGRAMS: [&str; 3] = [OPERATOR, SCHEDULER, TESTBED];
 /// Packages of [`PROGRAMS`].
 const PACKAGES: [&str; 3] = ["operator", "scheduler", "testbed"];
 /// Names the directory of programs that are built already, for whom nothing was given: `cargo xtask test` builds all of the workspace at
 /// once, and a build of these packages alone would compile what they depend on a second time, with other features.
 pub const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
-/// Folders of the workspace whose code ends up in [`PROGRAMS`].
-const SOURCES: [&str; 7] = [
-    "crates",
-    "fixtures",
-    "operator",
-    "rte",
-    "scheduler",
-    "scheduler-config",
-    "testbed",
-];
-
 /// The programs cannot be had.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -46,14 +43,26 @@ pub enum Error {
         /// Where it should be.
         dir: PathBuf,
     },
-    /// A program is older than its sources.
+    /// A program is older than one of its sources.
     #[error(
-        "{program} is older than {source_file}; build it again (cargo build -p operator -p scheduler -p testbed) or leave --bin-dir out"
+        "{} is older than its source {}; build it again (cargo build -p operator -p scheduler -p testbed) or leave --bin-dir out",
+        program.display(), source_file.display()
     )]
     Stale {
         /// The program.
         program: PathBuf,
-        /// The newest source.
+        /// Its source that was changed last.
+        source_file: PathBuf,
+    },
+    /// A source of a program is gone, others of it are there.
+    #[error(
+        "{} was built from {}, which is gone; build it again (cargo build -p operator -p scheduler -p testbed) or leave --bin-dir out",
+        program.display(), source_file.display()
+    )]
+    Gone {
+        /// The program.
+        program: PathBuf,
+        /// Its source that is gone.
         source_file: PathBuf,
     },
     /// The build failed.
@@ -74,49 +83,76 @@ pub enum Error {
 ///
 /// Lines that cargo writes go to `progress`.
 pub async fn locate(given: Option<&Path>, progress: impl Fn(&str)) -> Result<PathBuf, Error> {
-    let workspace = workspace();
-    let existing = |dir: &Path| {
-        dir.canonicalize().map_err(|source| Error::Io {
-            what: format!("no directory {}", dir.display()),
-            source,
-        })
-    };
     if let Some(dir) = given {
-        return checked(existing(dir)?, workspace.as_deref());
+        return checked(existing(dir)?);
     }
-    if let Some(dir) = std::env::var_os(BIN_DIR) {
+    if let Some(dir) = from_environment() {
         // cargo has seen to it that they are those of the sources
-        return checked(existing(dir.as_ref())?, None);
+        return complete(existing(&dir)?);
     }
-    let own = std::env::current_exe().map_err(|source| Error::Io {
-        what: "cannot find this program".to_owned(),
-        source,
-    })?;
+    let own = own()?;
+    if let Some((root, dir)) = source_tree(&own) {
+        return built(&root, dir, progress).await;
+    }
     let beside = own
         .parent()
         .map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    match workspace
-        .as_deref()
-        .and_then(|root| profile_dir(&own).map(|dir| (root, dir)))
+    if PROGRAMS
+        .iter()
+        .all(|program| beside.join(program).is_file())
     {
-        Some((root, dir)) => {
-            build(root, &dir, progress).await?;
-            checked(dir, None)
-        }
-        None if PROGRAMS
-            .iter()
-            .all(|program| beside.join(program).is_file()) =>
-        {
-            checked(beside, workspace.as_deref())
-        }
-        None => Err(Error::NoSources(own)),
+        checked(beside)
+    } else {
+        Err(Error::NoSources(own))
     }
+}
+
+/// Brings the programs of a directory up to date where that is the one that [`locate`] builds into; else looks whether they are.
+///
+/// Lines that cargo writes go to `progress`.
+pub async fn refresh(dir: &Path, progress: impl Fn(&str)) -> Result<(), Error> {
+    let dir = existing(dir)?;
+    if let Some(of_tests) = from_environment()
+        && existing(&of_tests)? == dir
+    {
+        return complete(dir).map(drop);
+    }
+    match source_tree(&own()?) {
+        Some((root, profile_dir)) if profile_dir == dir => {
+            built(&root, dir, progress).await.map(drop)
+        }
+        _ => checked(dir).map(drop),
+    }
+}
+
+/// A directory by its one name.
+pub fn existing(dir: &Path) -> Result<PathBuf, Error> {
+    dir.canonicalize().map_err(|source| Error::Io {
+        what: format!("no directory {}", dir.display()),
+        source,
+    })
+}
+
+fn from_environment() -> Option<PathBuf> {
+    std::env::var_os(BIN_DIR).map(PathBuf::from)
+}
+
+fn own() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(|source| Error::Io {
+        what: "cannot find this program".to_owned(),
+        source,
+    })
 }
 
 /// The workspace that this program was compiled in, if it is still there.
 pub fn workspace() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     root.join("Cargo.lock").is_file().then(|| root.to_owned())
+}
+
+/// The workspace of this program and the directory that cargo puts the profile's programs into, when it lies where cargo has put it.
+fn source_tree(own: &Path) -> Option<(PathBuf, PathBuf)> {
+    Some((workspace()?, profile_dir(own)?))
 }
 
 /// The directory with the profile's programs, when this program lies in a target directory: `target/debug/numaresources-tests` or
@@ -130,6 +166,82 @@ fn profile_dir(own: &Path) -> Option<PathBuf> {
     };
     // cargo keeps this directory beside the programs of every profile
     dir.join(".fingerprint").is_dir().then(|| dir.to_owned())
+}
+
+/// When cargo was asked last, and what was there then. A build by others shows in the programs, a change of a source in its time.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stamp {
+    programs: BTreeMap<String, Build>,
+}
+
+impl Stamp {
+    /// Name of its file beside the programs. The time of the file is that before cargo was asked: a source that is saved while cargo works is newer.
+    const FILE: &str = ".numaresources-tests.built";
+
+    /// Whether nothing has changed since that cargo would look at: neither sources nor manifests, lock file and settings.
+    fn holds(root: &Path, dir: &Path) -> bool {
+        let path = dir.join(Self::FILE);
+        let Ok(asked) = modified(&path) else {
+            return false;
+        };
+        let stamp = std::fs::read_to_string(&path).ok();
+        let stamp = stamp.and_then(|text| serde_json::from_str::<Self>(&text).ok());
+        let programs = builds(dir).ok();
+        if programs.is_none() || stamp.map(|stamp| stamp.programs) != programs {
+            return false;
+        }
+        let mut inputs = BTreeSet::new();
+        for program in PROGRAMS {
+            let Ok(dep_info) = std::fs::read_to_string(dir.join(program).with_extension("d"))
+            else {
+                return false;
+            };
+            inputs.extend(sources(&dep_info));
+        }
+        let is_older = |path: &Path| modified(path).is_ok_and(|changed| changed < asked);
+        let folders: BTreeSet<&Path> = inputs
+            .iter()
+            .flat_map(|path| path.ancestors().skip(1))
+            .filter(|folder| folder.starts_with(root))
+            .chain([root])
+            .collect();
+        let settings = [
+            "Cargo.toml",
+            "Cargo.lock",
+            "rust-toolchain.toml",
+            ".cargo/config.toml",
+        ];
+        let mut settings = folders
+            .iter()
+            .flat_map(|folder| settings.map(|name| folder.join(name)));
+        inputs.iter().all(|source| is_older(source))
+            && settings.all(|file| !file.exists() || is_older(&file))
+    }
+}
+
+/// Builds the programs, unless nothing has changed since they were built last.
+async fn built(root: &Path, dir: PathBuf, progress: impl Fn(&str)) -> Result<PathBuf, Error> {
+    if Stamp::holds(root, &dir) {
+        return Ok(dir);
+    }
+    let draft = dir.join(format!("{}.new", Stamp::FILE));
+    let failed = |source| Error::Io {
+        what: format!("cannot write {}", draft.display()),
+        source,
+    };
+    let file = std::fs::File::create(&draft).map_err(failed)?;
+    let asked = modified(&draft).map_err(failed)?;
+    build(root, &dir, progress).await?;
+    let dir = complete(dir)?;
+    let stamp = Stamp {
+        programs: builds(&dir)?,
+    };
+    serde_json::to_writer(&file, &stamp)
+        .map_err(std::io::Error::other)
+        .and_then(|()| file.set_modified(asked))
+        .and_then(|()| std::fs::rename(&draft, dir.join(Stamp::FILE)))
+        .map_err(failed)?;
+    Ok(dir)
 }
 
 async fn build(root: &Path, profile_dir: &Path, progress: impl Fn(&str)) -> Result<(), Error> {
@@ -176,107 +288,259 @@ async fn build(root: &Path, profile_dir: &Path, progress: impl Fn(&str)) -> Resu
     }
 }
 
-fn checked(dir: PathBuf, workspace: Option<&Path>) -> Result<PathBuf, Error> {
-    let newest = workspace.and_then(newest_source);
+/// The directory, if all programs are in it.
+fn complete(dir: PathBuf) -> Result<PathBuf, Error> {
+    match PROGRAMS.iter().find(|program| !dir.join(program).is_file()) {
+        Some(program) => Err(Error::Missing { program, dir }),
+        None => Ok(dir),
+    }
+}
+
+/// The directory, if all programs are in it and none is older than what it was built from.
+fn checked(dir: PathBuf) -> Result<PathBuf, Error> {
+    let dir = complete(dir)?;
     for program in PROGRAMS {
-        let path = dir.join(program);
-        let Ok(built) = modified(&path) else {
-            return Err(Error::Missing { program, dir });
-        };
-        if let Some((changed, source_file)) = &newest
-            && built < *changed
-        {
-            return Err(Error::Stale {
-                program: path,
-                source_file: source_file.clone(),
-            });
-        }
+        fresh(&dir.join(program))?;
     }
     Ok(dir)
+}
+
+/// Judges a program by its dep-info file. Without one, or when none of the sources is on this machine, it was built elsewhere and is taken as it is.
+fn fresh(program: &Path) -> Result<(), Error> {
+    let failed = |source| Error::Io {
+        what: format!("cannot read when {} was built", program.display()),
+        source,
+    };
+    let dep_info = match std::fs::read_to_string(program.with_extension("d")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    let built = modified(program).map_err(failed)?;
+    let mut newest: Option<(SystemTime, PathBuf)> = None;
+    let mut gone = None;
+    for source_file in sources(&dep_info) {
+        match modified(&source_file) {
+            Ok(changed) if newest.as_ref().is_none_or(|(at, _)| changed > *at) => {
+                newest = Some((changed, source_file));
+            }
+            Ok(_) => {}
+            Err(_) => gone = Some(source_file),
+        }
+    }
+    let Some((changed, source_file)) = newest else {
+        return Ok(());
+    };
+    let program = program.to_owned();
+    match gone {
+        Some(source_file) => Err(Error::Gone {
+            program,
+            source_file,
+        }),
+        None if built < changed => Err(Error::Stale {
+            program,
+            source_file,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The sources in a dep-info file of cargo: after the program and a colon, between blanks; a blank in a path has a backslash before it.
+fn sources(dep_info: &str) -> Vec<PathBuf> {
+    let list = dep_info.split_once(": ").map_or("", |(_, list)| list);
+    let list = list.lines().next().unwrap_or_default().trim_end();
+    let mut sources = Vec::new();
+    let mut path = String::new();
+    for word in list.split(' ') {
+        if let Some(part) = word.strip_suffix('\\') {
+            path.push_str(part);
+            path.push(' ');
+        } else {
+            path.push_str(word);
+            sources.push(PathBuf::from(std::mem::take(&mut path)));
+        }
+    }
+    sources
 }
 
 fn modified(path: &Path) -> std::io::Result<SystemTime> {
     std::fs::metadata(path)?.modified()
 }
 
-/// The source that was changed last.
-fn newest_source(root: &Path) -> Option<(SystemTime, PathBuf)> {
-    let mut newest: Option<(SystemTime, PathBuf)> = None;
-    let mut folders: Vec<PathBuf> = SOURCES.iter().map(|folder| root.join(folder)).collect();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let name = entry.file_name();
-            if path.is_dir() {
-                // tests do not end up in programs
-                if name != "tests" && name != "target" {
-                    folders.push(path);
-                }
-            } else if path
-                .extension()
-                .is_some_and(|extension| extension == "rs" || extension == "toml")
-                && name != "tests.rs"
-                && let Ok(changed) = modified(&path)
-                && newest.as_ref().is_none_or(|(at, _)| changed > *at)
-            {
-                newest = Some((changed, path));
-            }
-        }
+/// One build of a program, told from another by size and time of its file: programs are too large to be read at every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Build {
+    /// Size of the file in bytes.
+    pub size: u64,
+    /// When it was written.
+    pub modified: SystemTime,
+}
+
+impl Build {
+    /// The build that is in a file now.
+    pub fn of(program: &Path) -> Result<Self, Error> {
+        let read = || {
+            let metadata = std::fs::metadata(program)?;
+            Ok(Self {
+                size: metadata.len(),
+                modified: metadata.modified()?,
+            })
+        };
+        read().map_err(|source| Error::Io {
+            what: format!("cannot look at the program {}", program.display()),
+            source,
+        })
     }
-    newest
+}
+
+/// The builds of all programs that are in a directory now, by name.
+pub fn builds(dir: &Path) -> Result<BTreeMap<String, Build>, Error> {
+    let build = |program: &str| Ok((program.to_owned(), Build::of(&dir.join(program))?));
+    PROGRAMS.into_iter().map(build).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use rstest::rstest;
+
     use super::*;
 
-    fn touch(path: &Path, age: Duration) {
+    fn touch(path: &Path, age: u64) {
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("directory is made");
         let file = std::fs::File::create(path).expect("file is made");
-        file.set_modified(SystemTime::now() - age)
+        file.set_modified(SystemTime::now() - Duration::from_secs(age))
             .expect("time is set");
     }
 
-    fn tree() -> tempfile::TempDir {
+    /// Programs that are 100 s old, each built from a source in a folder of its name and from one that all share.
+    fn tree() -> (tempfile::TempDir, PathBuf) {
         let root = tempfile::tempdir().expect("temporary directory");
-        for program in PROGRAMS {
-            touch(
-                &root.path().join("bin").join(program),
-                Duration::from_secs(100),
-            );
-        }
-        touch(
-            &root.path().join("operator/src/main.rs"),
-            Duration::from_secs(200),
-        );
-        root
-    }
-
-    #[test]
-    fn fresh_programs_are_taken() {
-        let root = tree();
-        touch(&root.path().join("operator/tests/new.rs"), Duration::ZERO);
         let bin = root.path().join("bin");
-        assert_eq!(checked(bin.clone(), Some(root.path())).expect("fresh"), bin);
+        let shared = root.path().join("shared library/lib.rs");
+        touch(&shared, 300);
+        for program in PROGRAMS {
+            touch(&bin.join(program), 100);
+            let main = root.path().join(program).join("main.rs");
+            touch(&main, 200);
+            let [program_path, main, shared] = [&bin.join(program), &main, &shared]
+                .map(|path| path.display().to_string().replace(' ', "\\ "));
+            let dep_info = format!("{program_path}: {main} {shared}\n");
+            std::fs::write(bin.join(format!("{program}.d")), dep_info).expect("file is written");
+        }
+        (root, bin)
     }
 
     #[test]
-    fn programs_older_than_a_source_are_refused() {
-        let root = tree();
-        let source = root.path().join("scheduler/src/a/b.rs");
-        touch(&source, Duration::from_secs(50));
-        let error = checked(root.path().join("bin"), Some(root.path())).expect_err("stale");
-        assert!(matches!(error, Error::Stale { source_file, .. } if source_file == source));
+    fn programs_younger_than_their_sources_are_taken_whatever_else_has_changed() {
+        let (root, bin) = tree();
+        touch(&root.path().join("numaresources-scheduler/tests.rs"), 0);
+        touch(&root.path().join("suite/src/lib.rs"), 0);
+        assert_eq!(checked(bin.clone()).expect("fresh"), bin);
+    }
+
+    #[rstest]
+    #[case::own("numaresources-scheduler/main.rs", "numaresources-scheduler")]
+    #[case::shared("shared library/lib.rs", "numaresources-operator")]
+    fn a_program_older_than_one_of_its_sources_is_refused(
+        #[case] changed: &str,
+        #[case] refused: &str,
+    ) {
+        let (root, bin) = tree();
+        let changed = root.path().join(changed);
+        touch(&changed, 50);
+        let error = checked(bin.clone()).expect_err("stale");
+        let expected = format!(
+            "{} is older than its source {};",
+            bin.join(refused).display(),
+            changed.display()
+        );
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+
+    #[test]
+    fn a_program_with_a_source_that_is_gone_is_refused() {
+        let (root, bin) = tree();
+        let main = root.path().join("numaresources-testbed/main.rs");
+        std::fs::remove_file(&main).expect("file is removed");
+        let error = checked(bin).expect_err("stale");
+        assert!(matches!(error, Error::Gone { source_file, .. } if source_file == main));
+    }
+
+    #[test]
+    fn programs_that_were_built_elsewhere_are_taken_as_they_are() {
+        let (root, bin) = tree();
+        touch(&root.path().join("numaresources-operator/main.rs"), 0);
+        std::fs::remove_file(bin.join("numaresources-operator.d")).expect("file is removed");
+        checked(bin.clone()).expect("without dep-info nothing is known");
+        for folder in PROGRAMS.iter().chain(&["shared library"]) {
+            std::fs::remove_dir_all(root.path().join(folder)).expect("sources are removed");
+        }
+        checked(bin).expect("no source is on this machine");
+    }
+
+    /// The same with a stamp of 150 s ago, and a manifest for each program.
+    fn stamped() -> (tempfile::TempDir, PathBuf) {
+        let (root, bin) = tree();
+        touch(&root.path().join("Cargo.lock"), 300);
+        for program in PROGRAMS {
+            touch(&root.path().join(program).join("Cargo.toml"), 300);
+        }
+        stamp(&bin);
+        (root, bin)
+    }
+
+    fn stamp(bin: &Path) {
+        let path = bin.join(Stamp::FILE);
+        touch(&path, 150);
+        let asked = modified(&path).expect("it is there");
+        let programs = builds(bin).expect("programs are there");
+        let text = serde_json::to_string(&Stamp { programs }).expect("it is data");
+        std::fs::write(&path, text).expect("file is written");
+        let file = std::fs::File::options().append(true).open(&path);
+        let file = file.expect("file is there");
+        file.set_modified(asked).expect("time is set");
+    }
+
+    #[test]
+    fn cargo_is_not_asked_again_while_nothing_of_the_programs_has_changed() {
+        let (root, bin) = stamped();
+        assert!(Stamp::holds(root.path(), &bin));
+        touch(&root.path().join("suite/src/lib.rs"), 0);
+        touch(&root.path().join("suite/Cargo.toml"), 0);
+        assert!(Stamp::holds(root.path(), &bin));
+    }
+
+    #[rstest]
+    #[case::source("numaresources-scheduler/main.rs")]
+    #[case::manifest("numaresources-operator/Cargo.toml")]
+    #[case::lock_file("Cargo.lock")]
+    #[case::settings(".cargo/config.toml")]
+    #[case::program("bin/numaresources-testbed")]
+    fn cargo_is_asked_when_something_has_changed(#[case] changed: &str) {
+        let (root, bin) = stamped();
+        // also what was saved while cargo worked: before the programs were there
+        touch(&root.path().join(changed), 120);
+        assert!(!Stamp::holds(root.path(), &bin));
+    }
+
+    #[rstest]
+    #[case::stamp(Stamp::FILE)]
+    #[case::dep_info("numaresources-operator.d")]
+    #[case::program("numaresources-scheduler")]
+    #[case::source("../numaresources-scheduler/main.rs")]
+    fn cargo_is_asked_when_something_is_missing(#[case] missing: &str) {
+        let (root, bin) = stamped();
+        std::fs::remove_file(bin.join(missing)).expect("file is removed");
+        assert!(!Stamp::holds(root.path(), &bin));
     }
 
     #[test]
     fn a_missing_program_is_named() {
-        let root = tree();
-        std::fs::remove_file(root.path().join("bin/numaresources-scheduler"))
-            .expect("file is removed");
-        let error = checked(root.path().join("bin"), None).expect_err("missing");
+        let (_root, bin) = tree();
+        std::fs::remove_file(bin.join("numaresources-scheduler")).expect("file is removed");
+        let error = checked(bin).expect_err("missing");
         assert!(matches!(
             error,
             Error::Missing {
@@ -284,5 +548,21 @@ mod tests {
                 ..
             }
         ));
+    }
+
+    #[test]
+    fn another_build_has_another_size_or_time() {
+        let (_root, bin) = tree();
+        let program = bin.join("numaresources-scheduler");
+        let build = |program: &Path| Build::of(program).expect("it is there");
+        let first = build(&program);
+        assert_eq!(build(&program), first);
+        let text = serde_json::to_string(&first).expect("it is data");
+        assert_eq!(
+            serde_json::from_str::<Build>(&text).expect("it is read back"),
+            first
+        );
+        touch(&program, 10);
+        assert_ne!(build(&program), first);
     }
 }

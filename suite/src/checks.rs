@@ -443,6 +443,16 @@ pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref())
 }
 
+/// Whether a pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// A pod's state in a few words, with the reason where it has one.
 pub fn describe(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();

@@ -5,19 +5,23 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use kube::Client;
+use reports::event::SETUP;
 use reports::junit::Junit;
+use reports::stream::Stream;
 use reports::summary::Summary;
 use reports::terminal::Terminal;
-use testbed::cli::{ClusterCommand, PlanArgs};
-use testbed::lane;
+use testbed::cli::{ClusterCommand, NameArgs, PlanArgs, RootArgs, UpArgs};
+use testbed::{lane, state};
 
 use crate::interrupt::Interrupt;
-use crate::recorder::Deadlines;
+use crate::recorder::{Deadlines, Recorder};
 use crate::run::{self, Outcome, Places};
 use crate::scenario::Scenario;
 use crate::scenarios;
 use crate::select::Selection;
-use crate::setup::{Lane, Options, allow};
+use crate::setup::kept::{self, Stack};
+use crate::setup::{self, Lane, Options, Partial, allow};
 
 /// Exit code for a command line that makes no sense, as the original's runner has it.
 const USAGE: u8 = 127;
@@ -35,6 +39,9 @@ Examples:
   KUBECONFIG=~/.kube/config numaresources-tests --tier-up-to 1
       runs tiers 0 and 1 on that cluster, which has to be marked as usable for disruptive tests
   numaresources-tests --cluster local --focus 'tmpol/.*-pod$' --verbose
+  numaresources-tests cluster up --with-stack
+  numaresources-tests --cluster kept tmpol/pend-cpu-cnt
+      one scenario on a cluster that is kept with the stack on it, as often as you like: without set-up, programs that changed are built and restarted
   numaresources-tests --list --label 'feature: containsAny {tmpol, unsched} && !slow'
 
 Exit codes: 0 all passed; 1 set-up failed; 2 a scenario failed; 127 usage error; 130 interrupted.
@@ -55,7 +62,7 @@ enum Command {
     /// Bring a cluster up or down, or look at it
     Cluster {
         #[command(subcommand)]
-        command: ClusterCommand,
+        command: Cluster,
     },
     /// Show a recorded run again, from its event log
     Report {
@@ -75,6 +82,28 @@ enum Command {
     },
 }
 
+/// Bring a cluster up or down, or look at it
+#[derive(Debug, Subcommand)]
+enum Cluster {
+    /// Bring up a cluster that lives until `down`
+    Up(ClusterUpArgs),
+    /// Bring up a cluster for the time of one command, which finds it by KUBECONFIG
+    Run(testbed::cli::RunArgs),
+    /// End a cluster and remove everything that it left
+    Down(NameArgs),
+    /// Tell which clusters there are, and which builds of the stack run on them
+    Status(RootArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ClusterUpArgs {
+    #[command(flatten)]
+    up: UpArgs,
+    /// Install the stack, too, and keep it: scenarios then start at once, with `--cluster kept`
+    #[arg(long)]
+    with_stack: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ClusterKind {
     /// Our own API server and simulated nodes, brought up for the run: no privileges, nothing to install
@@ -83,6 +112,8 @@ enum ClusterKind {
     Local,
     /// The cluster of the kubeconfig file
     Kubeconfig,
+    /// The cluster that `cluster up` brought up; with its stack, where that was asked for with `--with-stack`
+    Kept,
 }
 
 #[derive(Debug, clap::Args)]
@@ -122,6 +153,9 @@ struct RunArgs {
     /// Where to run [default: kubeconfig when KUBECONFIG is set, else embedded]
     #[arg(long, value_enum, help_heading = "Cluster")]
     cluster: Option<ClusterKind>,
+    /// Name of the kept cluster [default: default]
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    name: Option<String>,
     /// The kubeconfig file
     #[arg(
         long,
@@ -227,29 +261,94 @@ async fn dispatch(cli: Cli) -> ExitCode {
     }
 }
 
-/// `cluster up` also builds the programs of the stack and marks the cluster as usable; all else is the testbed's.
-async fn cluster(command: ClusterCommand) -> anyhow::Result<ExitCode> {
-    let ClusterCommand::Up(mut args) = command else {
-        return command.run().await;
-    };
+/// `cluster up` also builds the programs of the stack, marks the cluster as usable and installs the stack; `cluster status` tells of it. All else is
+/// the testbed's.
+async fn cluster(command: Cluster) -> anyhow::Result<ExitCode> {
+    match command {
+        Cluster::Up(args) => up(args).await,
+        Cluster::Run(args) => ClusterCommand::Run(args).run().await,
+        Cluster::Down(args) => ClusterCommand::Down(args).run().await,
+        Cluster::Status(args) => {
+            let text = testbed::cli::status(&args.resolve(), about_stack).await?;
+            std::io::stdout().write_all(text.as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn up(args: ClusterUpArgs) -> anyhow::Result<ExitCode> {
+    let ClusterUpArgs { mut up, with_stack } = args;
     let progress = |line: &str| {
         let _ = writeln!(std::io::stderr(), "  {line}");
     };
-    args.plan.bin_dir =
-        Some(crate::binaries::locate(args.plan.bin_dir.as_deref(), progress).await?);
-    let mark = async |client| {
+    let bin_dir = crate::binaries::locate(up.plan.bin_dir.as_deref(), progress).await?;
+    up.plan.bin_dir = Some(bin_dir.clone());
+    let prepare = async |client: Client| {
         let marked = allow(&client).await;
-        marked.map_err(|_| anyhow::anyhow!("cannot mark the cluster as usable for tests"))
+        marked.map_err(|_| anyhow::anyhow!("cannot mark the cluster as usable for tests"))?;
+        if with_stack {
+            install(&up, &bin_dir).await?;
+        }
+        Ok(())
     };
-    let kubeconfig = args
-        .up_detached(&testbed::cli::print_progress, mark)
+    let kubeconfig = up
+        .up_detached(&testbed::cli::print_progress, prepare)
         .await?;
+    if with_stack {
+        let name = match up.name.name.as_str() {
+            "default" => String::new(),
+            name => format!(" --name {name}"),
+        };
+        let root = match &up.name.root.state_root {
+            None => String::new(),
+            Some(root) => format!(" --state-root {}", root.display()),
+        };
+        progress(&format!(
+            "the stack is kept: numaresources-tests --cluster kept{name}{root} ID runs a scenario on it, as does numaresources-tests ID with the \
+             line below in the environment"
+        ));
+    }
     writeln!(
         std::io::stdout(),
         "export KUBECONFIG={}",
         kubeconfig.display()
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Installs the stack on a cluster that was just brought up, to be kept there.
+async fn install(up: &UpArgs, bin_dir: &std::path::Path) -> anyhow::Result<()> {
+    let failed = |stop: crate::scenario::Stop| {
+        anyhow::anyhow!(
+            "the stack cannot be installed, the cluster is taken down: {}",
+            stop.into_failure("set-up")
+        )
+    };
+    let dir = state::dir(&up.name.root.resolve(), &up.name.name);
+    Stack::begin(&dir, up.cluster, bin_dir).map_err(failed)?;
+    let options = Options {
+        lane: Lane::Kubeconfig(dir.join("kubeconfig")),
+        plan: up.plan.clone(),
+        ..Options::own(up.cluster, &[])?
+    };
+    let stream = Stream::new(vec![Box::new(Terminal::new(anstream::stderr(), false))]);
+    let recorder = Recorder::new(&stream, SETUP);
+    let installed = setup::run(&options, &recorder, &mut Partial::default()).await;
+    installed.map(drop).map_err(failed)
+}
+
+/// What is kept on a cluster, for `cluster status`.
+async fn about_stack(dir: PathBuf) -> String {
+    let kubeconfig = dir.join("kubeconfig");
+    match Stack::beside(&kubeconfig) {
+        Ok(None) => String::new(),
+        Ok(Some(stack)) => format!(
+            "  {}\n{}",
+            kept::availability(&kubeconfig).await,
+            stack.describe()
+        ),
+        Err(stop) => format!("  {}\n", stop.into_failure("").message),
+    }
 }
 
 fn report(
@@ -353,10 +452,14 @@ fn options(args: &RunArgs) -> Result<Options, String> {
         ClusterKind::Embedded
     };
     let kind = args.cluster.unwrap_or(default);
+    if args.name.is_some() && kind != ClusterKind::Kept {
+        return Err("--name is the name of a kept cluster: it needs --cluster kept".to_owned());
+    }
     let lane = match (kind, &args.kubeconfig) {
         (ClusterKind::Embedded, _) => Lane::Own(lane::Lane::Embedded),
         (ClusterKind::Local, _) => Lane::Own(lane::Lane::Local),
         (ClusterKind::Kubeconfig, Some(path)) => Lane::Kubeconfig(path.clone()),
+        (ClusterKind::Kept, _) => Lane::Kubeconfig(kept_kubeconfig(args)?),
         (ClusterKind::Kubeconfig, None) => {
             return Err("--cluster kubeconfig needs KUBECONFIG or --kubeconfig".to_owned());
         }
@@ -375,6 +478,19 @@ fn options(args: &RunArgs) -> Result<Options, String> {
         deadlines: Deadlines::default().scaled(args.deadline_factor),
         run: run::new_run_id(),
     })
+}
+
+/// The kubeconfig of the kept cluster that is asked for.
+fn kept_kubeconfig(args: &RunArgs) -> Result<PathBuf, String> {
+    let root = args.state_root.clone().unwrap_or_else(state::default_root);
+    let name = args.name.as_deref().unwrap_or("default");
+    state::find(&root, name).map_err(|error| {
+        format!(
+            "{}; bring it up: numaresources-tests cluster up --with-stack",
+            crate::context::chain(&error)
+        )
+    })?;
+    Ok(state::dir(&root, name).join("kubeconfig"))
 }
 
 fn list<'a>(scenarios: impl Iterator<Item = &'a Scenario>) -> ExitCode {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::{attributes, nrt, quantity};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::resources::{Resources, is_native};
@@ -36,7 +37,7 @@ pub enum Error {
 }
 
 /// What one NRT says. Zones keep the order of the object: `z0` and `z1` of the catalogue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTopology {
     /// Name of the node.
     pub node: String,
@@ -49,7 +50,7 @@ pub struct NodeTopology {
 }
 
 /// One NUMA zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Zone {
     /// Name in the object.
     pub name: String,
@@ -60,7 +61,7 @@ pub struct Zone {
 }
 
 /// Amounts of one resource in one zone, in thousandths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amounts {
     /// What is there.
     pub capacity: i64,

@@ -255,6 +255,11 @@ impl Recorder {
         self.state.borrow().ledger.is_empty()
     }
 
+    /// Lets all changes of so far stay.
+    pub fn keep_all(&self) {
+        self.state.borrow_mut().ledger = Ledger::default();
+    }
+
     /// Takes all changes back, latest first, going on after errors. Returns what could not be undone.
     pub async fn undo_all(&self, client: &Client) -> Vec<String> {
         let mut failed = Vec::new();

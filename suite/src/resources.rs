@@ -5,6 +5,7 @@ use std::fmt;
 
 use api::quantity::{self, Amount, Format};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// CPU time, in cores.
@@ -24,7 +25,7 @@ pub const MI: i64 = 1 << 20;
 pub const GI: i64 = 1 << 30;
 
 /// Resource names with amounts in thousandths (of a core, a byte, a device).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources(BTreeMap<String, i64>);
 
 /// Something in the catalogue's notation is not understood.

@@ -3,6 +3,7 @@
 mod connect;
 mod infra;
 mod install;
+pub mod kept;
 mod kubelets;
 mod manifests;
 mod reference;
@@ -22,11 +23,9 @@ use crate::context::{Cluster, chain};
 use crate::facts::Facts;
 use crate::recorder::{Deadlines, Recorder};
 use crate::scenario::Stop;
+use kept::Stack;
 
 pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
-
-/// The program that is the exporter, too, when it is called by that name.
-const OPERATOR: &str = binaries::PROGRAMS[0];
 
 /// Where the cluster comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +37,7 @@ pub enum Lane {
 }
 
 /// How to get to a cluster that scenarios can run on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Where the cluster comes from.
     pub lane: Lane,
@@ -99,8 +98,19 @@ pub async fn run(
     partial: &mut Partial,
 ) -> Result<Cluster, Stop> {
     let mut exporter = None;
+    let mut kept = None;
     let client = match &options.lane {
         Lane::Kubeconfig(path) => {
+            if let Some(stack) = Stack::beside(path)? {
+                recorder
+                    .step(
+                        "the programs under test are built",
+                        stack.programs_are_built(options, recorder),
+                    )
+                    .await?;
+                exporter = Some(stack.bin_dir.join(binaries::OPERATOR));
+                kept = Some((stack, path));
+            }
             recorder
                 .step(
                     format!("the cluster of {} answers", path.display()),
@@ -117,7 +127,7 @@ pub async fn run(
                         .map_err(|error| Stop::fail(chain(&error)))
                 })
                 .await?;
-            exporter = Some(bin_dir.join(OPERATOR));
+            exporter = Some(bin_dir.join(binaries::OPERATOR));
             let own = recorder
                 .step(
                     format!("a cluster is up ({})", lane.name()),
@@ -131,6 +141,13 @@ pub async fn run(
         }
     };
     partial.client = Some(client.clone());
+    let run = options.run.clone();
+    // what is missing of a kept stack does not belong to the run that puts it there again
+    let installer = Options {
+        run: kept::RUN.to_owned(),
+        ..options.clone()
+    };
+    let options = if kept.is_some() { &installer } else { options };
     let kubernetes = recorder
         .step(
             "the API server is there",
@@ -148,10 +165,26 @@ pub async fn run(
         kubelets::configured(options, recorder, &client).await?;
     }
     install::stack(options, recorder, &client, may_install).await?;
+    if let Some((stack, kubeconfig)) = &mut kept {
+        stack.renew(options, recorder, &client, kubeconfig).await?;
+    }
     let status = install::available(options, recorder, &client).await?;
+    if kept.is_some() {
+        kept::is_running(options, recorder, &client).await?;
+    }
     infra::numacell(options, recorder, &client).await?;
-    let reference::Reference { nodes, allocatable } =
-        reference::take(options, recorder, &client).await?;
+    let known = kept
+        .as_ref()
+        .and_then(|(stack, _)| stack.reference.as_ref());
+    let reference = reference::take(options, recorder, &client, known).await?;
+    if let Some((stack, kubeconfig)) = &mut kept {
+        stack.installed(&reference, kubeconfig)?;
+        recorder.keep_all();
+    }
+    let own = match &options.lane {
+        Lane::Own(lane) => Some(*lane),
+        Lane::Kubeconfig(_) => kept.map(|(stack, _)| stack.lane),
+    };
     let scheduler = options
         .scheduler
         .clone()
@@ -160,22 +193,22 @@ pub async fn run(
     let facts = Facts {
         kubernetes,
         openshift: connect::has_group(&client, "machineconfiguration.openshift.io").await?,
-        network_policies: match options.lane {
-            Lane::Kubeconfig(_) => true,
-            Lane::Own(lane::Lane::Local) => filter::is_possible(),
-            Lane::Own(lane::Lane::Embedded) => false,
+        network_policies: match own {
+            None => true,
+            Some(lane::Lane::Local) => filter::is_possible(),
+            Some(lane::Lane::Embedded) => false,
         },
         scheduler,
         cache_resync: status.cache_resync,
-        devices: reference::devices(&nodes),
+        devices: reference::devices(&reference.nodes),
         exporter,
         faults: partial.own.as_ref().map(lane::Cluster::faults),
-        nodes,
-        allocatable,
+        nodes: reference.nodes,
+        allocatable: reference.allocatable,
     };
     Ok(Cluster {
         client,
-        run: options.run.clone(),
+        run,
         facts,
         deadlines: options.deadlines,
         between_looks: between_looks(&options.lane),

@@ -43,7 +43,8 @@ pub struct RootArgs {
 }
 
 impl RootArgs {
-    pub(crate) fn resolve(&self) -> PathBuf {
+    /// The directory, or the usual one.
+    pub fn resolve(&self) -> PathBuf {
         self.state_root.clone().unwrap_or_else(state::default_root)
     }
 }
@@ -271,7 +272,7 @@ impl ClusterCommand {
                 Ok(ExitCode::SUCCESS)
             }
             Self::Status(args) => {
-                print(&status(&args.resolve())?)?;
+                print(&status(&args.resolve(), async |_| String::new()).await?)?;
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -358,24 +359,29 @@ impl Interrupts {
     }
 }
 
-/// One line a cluster.
-fn status(root: &Path) -> Result<String, state::Error> {
-    let lines: Vec<String> = state::list(root)?
-        .into_iter()
-        .map(|(name, record, runs)| {
-            let kubeconfig = state::dir(root, &name).join("kubeconfig");
-            let state = if runs { "running" } else { "dead" };
-            format!(
-                "{name}\t{state}\t{} nodes\tKUBECONFIG={}\n",
-                record.nodes,
-                kubeconfig.display()
-            )
-        })
-        .collect();
-    Ok(if lines.is_empty() {
+/// One line a cluster; below that of a running one, what `about` knows of it by its directory.
+pub async fn status(
+    root: &Path,
+    about: impl AsyncFn(PathBuf) -> String,
+) -> Result<String, state::Error> {
+    let mut parts = Vec::new();
+    for (name, record, runs) in state::list(root)? {
+        let dir = state::dir(root, &name);
+        let kubeconfig = dir.join("kubeconfig");
+        let state = if runs { "running" } else { "dead" };
+        parts.push(format!(
+            "{name}\t{state}\t{} nodes\tKUBECONFIG={}\n",
+            record.nodes,
+            kubeconfig.display()
+        ));
+        if runs {
+            parts.push(about(dir).await);
+        }
+    }
+    Ok(if parts.is_empty() {
         format!("no clusters below {}\n", root.display())
     } else {
-        lines.concat()
+        parts.concat()
     })
 }
 

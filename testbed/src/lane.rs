@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::embedded::{EmbeddedCluster, EmbeddedSpec, cluster};
 use crate::faults::Faults;
 use crate::local::progress::Report;
@@ -11,7 +13,8 @@ use crate::openshift::machines::Machines;
 use crate::state;
 
 /// Which parts a cluster is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Lane {
     /// Our own API server, controllers and simulated nodes: no privileges, nothing to install.
     Embedded,

@@ -315,23 +315,35 @@ fn not_available(all: &[Condition]) -> Option<String> {
     ))
 }
 
+/// Why the stack is not available now, if it is not.
+pub(super) async fn unavailable(client: &Client) -> Result<Option<String>, Stop> {
+    let operator = Api::<NumaResourcesOperator>::all(client.clone());
+    let operator = operator.get(names::OPERATOR_CR).await?.status;
+    let scheduler = Api::<NumaResourcesScheduler>::all(client.clone());
+    let scheduler = scheduler.get(names::SCHEDULER_CR).await?.status;
+    let all = [
+        (
+            "NUMAResourcesOperator",
+            operator.map(|status| status.conditions),
+        ),
+        (
+            "NUMAResourcesScheduler",
+            scheduler.map(|status| status.conditions),
+        ),
+    ];
+    Ok(all.into_iter().find_map(|(kind, conditions)| {
+        let why = not_available(&conditions.unwrap_or_default())?;
+        Some(format!("{kind}: {why}"))
+    }))
+}
+
 /// Pods of the stack that are not ready, for people who wait.
 async fn pods_not_ready(client: &Client) -> Result<String, Stop> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), names::NAMESPACE);
     let pods = pods.list(&ListParams::default()).await?.items;
-    let ready = |pod: &Pod| {
-        let conditions = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_ref());
-        conditions
-            .into_iter()
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-    };
     let waiting: Vec<_> = pods
         .iter()
-        .filter(|pod| !ready(pod))
+        .filter(|pod| !crate::checks::is_ready(pod))
         .map(crate::checks::describe)
         .collect();
     Ok(if waiting.is_empty() {

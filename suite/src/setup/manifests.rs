@@ -1,9 +1,12 @@
 //! The manifests that install the operator.
 
+use std::borrow::Cow;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use kube::api::DynamicObject;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use crate::scenario::Stop;
 
@@ -27,30 +30,38 @@ const BUILT_IN: [(&str, &str); 4] = [
 /// All objects, in order: the built-in ones, or those of a directory that is laid out like `config` (`crd/*.yaml`, `operator.yaml`).
 pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, Stop> {
     let mut objects = Vec::new();
-    match dir {
-        None => {
-            for (name, text) in BUILT_IN {
-                objects.extend(
-                    parse(text).map_err(|error| {
-                        Stop::fail(format!("built-in manifest {name}: {error}"))
-                    })?,
-                );
-            }
-        }
-        Some(dir) => {
-            for file in files(dir)? {
-                let wrong = |error: &dyn std::fmt::Display| {
-                    Stop::fail(format!(
-                        "cannot read the manifest {}: {error}",
-                        file.display()
-                    ))
-                };
-                let text = std::fs::read_to_string(&file).map_err(|error| wrong(&error))?;
-                objects.extend(parse(&text).map_err(|error| wrong(&error))?);
-            }
-        }
+    for (name, text) in texts(dir)? {
+        objects
+            .extend(parse(&text).map_err(|error| {
+                Stop::fail(format!("cannot read the manifest {name}: {error}"))
+            })?);
     }
     Ok(objects)
+}
+
+/// A digest of all of them, by which other manifests are known.
+pub(super) fn digest(dir: Option<&Path>) -> Result<String, Stop> {
+    let mut digest = Sha256::new();
+    for (_, text) in texts(dir)? {
+        digest.update(text.as_bytes());
+    }
+    Ok(HEXLOWER.encode(&digest.finalize()))
+}
+
+/// The files by name.
+fn texts(dir: Option<&Path>) -> Result<Vec<(String, Cow<'static, str>)>, Stop> {
+    let Some(dir) = dir else {
+        let built_in = BUILT_IN.map(|(name, text)| (format!("{name} (built in)"), text.into()));
+        return Ok(built_in.into());
+    };
+    let mut texts = Vec::new();
+    for file in files(dir)? {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| Stop::fail(format!("cannot read the manifest {name}: {error}")))?;
+        texts.push((name, text.into()));
+    }
+    Ok(texts)
 }
 
 fn files(dir: &Path) -> Result<Vec<std::path::PathBuf>, Stop> {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Options, infra};
 use crate::context::topologies;
-use crate::facts::{allocatable, unannounced};
+use crate::facts::{Facts, allocatable, unannounced};
 use crate::machine_pools;
 use crate::observed::NodeTopology;
 use crate::recorder::{Look, Recorder};
@@ -26,11 +26,22 @@ const SAMPLE_DEVICES: [&str; 3] = [
 ];
 
 /// The unloaded cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Reference {
     /// Its NRTs.
     pub(super) nodes: Vec<NodeTopology>,
     /// What pods may use on each of these nodes, by the nodes' own statuses.
     pub(super) allocatable: BTreeMap<String, Resources>,
+}
+
+impl Reference {
+    fn facts(&self) -> Facts {
+        Facts {
+            nodes: self.nodes.clone(),
+            allocatable: self.allocatable.clone(),
+            ..Facts::default()
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,11 +55,13 @@ struct Kubelet {
     cpu_manager_policy_options: BTreeMap<String, String>,
 }
 
-/// Labels the nodes, checks them against their kubelets and takes their NRTs and statuses as the reference.
+/// Labels the nodes, checks them against their kubelets and takes their NRTs and statuses as the reference. Where they are known from before,
+/// nothing of that may be missing.
 pub(super) async fn take(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
+    known: Option<&Reference>,
 ) -> Result<Reference, Stop> {
     recorder
         .step(
@@ -90,7 +103,7 @@ pub(super) async fn take(
         .step("the reference state is taken", async {
             let what = "every node's status has its devices and every published fingerprint is that of the API's pods";
             let reference = recorder
-                .until(what, options.deadlines.installed, async || look(client).await)
+                .until(what, options.deadlines.installed, async || look(client, known).await)
                 .await?;
             let fitting = reference.nodes.iter().filter(|node| node.single_numa_node()).count();
             if fitting < NEEDED {
@@ -104,11 +117,14 @@ pub(super) async fn take(
 }
 
 /// The reference, if it can be taken now.
-async fn look(client: &Client) -> Result<Look<Reference>, Stop> {
+async fn look(client: &Client, known: Option<&Reference>) -> Result<Look<Reference>, Stop> {
     let topologies = topologies(client).await?;
     let all = ListParams::default();
     let pods = Api::<Pod>::all(client.clone()).list(&all).await?.items;
     let nodes = Api::<Node>::all(client.clone()).list(&all).await?.items;
+    if let Some(missing) = known.and_then(|known| known.facts().incomplete(&topologies, &nodes)) {
+        return Ok(Look::NotYet(missing));
+    }
     let mut amounts = BTreeMap::new();
     for topology in &topologies {
         let node = nodes.iter().find(|node| node.name_any() == topology.node);

@@ -35,6 +35,7 @@ fn is_empty(dir: &TempDir) -> bool {
 #[case::negative_tier(&["--tier-up-to=-1"], "invalid value")]
 #[case::wrong_machine(&["--cluster", "local", "--machine", "no-such-profile"], "no-such-profile")]
 #[case::kubeconfig_without_a_file(&["--cluster", "kubeconfig"], "needs KUBECONFIG")]
+#[case::name_of_a_cluster_that_is_not_kept(&["--cluster", "embedded", "--name", "x"], "it needs --cluster kept")]
 fn senseless_command_lines_are_usage_errors(#[case] arguments: &[&str], #[case] message: &str) {
     let dir = dir();
     let output = tests(&dir).args(arguments).assert().code(127);

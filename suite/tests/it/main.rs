@@ -10,3 +10,4 @@ mod harness;
 mod lanes;
 mod openshift;
 mod permissions;
+mod warm;

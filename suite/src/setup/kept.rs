@@ -1,0 +1,318 @@
+//! A stack that stays on a cluster between runs: what it was started from, recorded beside the kubeconfig of the cluster, and brought up to date
+//! where that has changed since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::{labels, names};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::{Client, ResourceExt};
+use serde::{Deserialize, Serialize};
+use testbed::lane::Lane;
+
+use super::reference::Reference;
+use super::{Options, connect, install, manifests};
+use crate::binaries::{self, Build, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
+use crate::checks::{Rollout, describe, is_ready};
+use crate::context::chain;
+use crate::recorder::{Look, Recorder};
+use crate::scenario::Stop;
+
+/// Name of the record in the directory of the cluster.
+const FILE: &str = "stack.json";
+/// Stands for the run where a kept stack is installed: it belongs to none.
+pub(super) const RUN: &str = "stack";
+/// What to do about everything that cannot change on a running cluster.
+const ANEW: &str = "bring the cluster up anew (`cluster down`, then `cluster up --with-stack`)";
+/// How long an API server may take to tell of a stack.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// What is recorded about the stack on a kept cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stack {
+    /// What the cluster is made of.
+    pub lane: Lane,
+    /// Directory of the programs that run on it.
+    pub bin_dir: PathBuf,
+    /// Which build of each program runs, by the program's name.
+    pub builds: BTreeMap<String, Build>,
+    /// Digest of the manifests that it was installed from.
+    manifests: String,
+    /// The unloaded cluster when the stack was installed; none before.
+    pub(super) reference: Option<Reference>,
+}
+
+impl Stack {
+    /// Records a stack that is about to be installed on a cluster, whose directory is given.
+    pub fn begin(dir: &Path, lane: Lane, bin_dir: &Path) -> Result<(), Stop> {
+        let stack = Self {
+            lane,
+            bin_dir: bin_dir.to_owned(),
+            builds: binaries::builds(bin_dir).map_err(|error| Stop::fail(chain(&error)))?,
+            manifests: manifests::digest(None)?,
+            reference: None,
+        };
+        stack.write(dir)
+    }
+
+    /// The stack on the cluster of a kubeconfig, if it is one that is kept.
+    pub fn beside(kubeconfig: &Path) -> Result<Option<Self>, Stop> {
+        let path = place(kubeconfig).join(FILE);
+        let damaged = |error: &dyn std::error::Error| {
+            Stop::fail(format!(
+                "the record of the stack {} cannot be read: {}; {ANEW}",
+                path.display(),
+                chain(error)
+            ))
+        };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text).map_err(|error| damaged(&error)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(damaged(&error)),
+        }
+    }
+
+    fn write(&self, dir: &Path) -> Result<(), Stop> {
+        let path = dir.join(FILE);
+        let draft = dir.join(format!("{FILE}.new"));
+        let written = serde_json::to_string_pretty(self)
+            .map_err(std::io::Error::other)
+            .and_then(|text| std::fs::write(&draft, text))
+            .and_then(|()| std::fs::rename(&draft, &path));
+        written.map_err(|error| {
+            Stop::fail(format!(
+                "the record of the stack {} cannot be written: {error}",
+                path.display()
+            ))
+        })
+    }
+
+    /// For `cluster status`: where the programs are, and which builds of them run. Indented lines.
+    pub fn describe(&self) -> String {
+        let programs = self.builds.iter().map(|(program, build)| {
+            let time = Timestamp::try_from(build.modified)
+                .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.0}"));
+            let change = match Build::of(&self.bin_dir.join(program)) {
+                Ok(now) if now == *build => "",
+                Ok(_) if program == TESTBED => {
+                    ", has changed since: the cluster takes the new one only when it is brought up anew"
+                }
+                Ok(_) => ", has changed since: the next run restarts its pods",
+                Err(_) => ", is gone",
+            };
+            format!("    {program} of {time}{change}\n")
+        });
+        let head = format!("  programs in {}:\n", self.bin_dir.display());
+        std::iter::once(head).chain(programs).collect()
+    }
+
+    /// Takes care that the programs are those of the sources, and that the run asks for what is kept.
+    pub(super) async fn programs_are_built(
+        &self,
+        options: &Options,
+        recorder: &Recorder,
+    ) -> Result<(), Stop> {
+        let failed = |error: binaries::Error| Stop::fail(chain(&error));
+        if let Some(dir) = &options.plan.bin_dir
+            && binaries::existing(dir).map_err(failed)? != self.bin_dir
+        {
+            return Err(Stop::fail(format!(
+                "the stack on this cluster runs the programs of {}, not those of {}; leave --bin-dir out, or {ANEW}",
+                self.bin_dir.display(),
+                dir.display()
+            )));
+        }
+        if manifests::digest(options.manifests.as_deref())? != self.manifests {
+            return Err(Stop::fail(format!(
+                "the stack on this cluster was installed from other manifests than those that this run has; {ANEW}"
+            )));
+        }
+        binaries::refresh(&self.bin_dir, |line| recorder.tell(line))
+            .await
+            .map_err(failed)
+    }
+
+    /// Restarts the pods of programs that have changed since they were started, and of no others.
+    pub(super) async fn renew(
+        &mut self,
+        options: &Options,
+        recorder: &Recorder,
+        client: &Client,
+        kubeconfig: &Path,
+    ) -> Result<(), Stop> {
+        let now = binaries::builds(&self.bin_dir).map_err(|error| Stop::fail(chain(&error)))?;
+        let changed: BTreeSet<&str> = PROGRAMS
+            .into_iter()
+            .filter(|program| now.get(*program) != self.builds.get(*program))
+            .collect();
+        if changed.contains(TESTBED) {
+            recorder.tell(&format!(
+                "{TESTBED} has changed since the cluster was brought up, which goes on with the former build; for the new one {ANEW}"
+            ));
+        }
+        for (program, parts) in [
+            // the exporter is in the operator's program
+            (OPERATOR, &[Part::Operator, Part::Exporters][..]),
+            (SCHEDULER, &[Part::Scheduler]),
+        ] {
+            if !changed.contains(program) {
+                continue;
+            }
+            for part in parts {
+                recorder
+                    .step(
+                        format!("{} is started anew: {program} has changed", part.name()),
+                        part.restart(options, recorder, client),
+                    )
+                    .await?;
+            }
+            self.builds.extend(
+                now.get_key_value(program)
+                    .map(|(name, build)| (name.clone(), *build)),
+            );
+            self.write(place(kubeconfig))?;
+        }
+        Ok(())
+    }
+
+    /// Records the reference of a stack that was just installed.
+    pub(super) fn installed(
+        &mut self,
+        reference: &Reference,
+        kubeconfig: &Path,
+    ) -> Result<(), Stop> {
+        if self.reference.is_some() {
+            return Ok(());
+        }
+        self.reference = Some(reference.clone());
+        self.write(place(kubeconfig))
+    }
+}
+
+/// Waits until the pods of the stack are those that are asked for, and ready.
+pub(super) async fn is_running(
+    options: &Options,
+    recorder: &Recorder,
+    client: &Client,
+) -> Result<(), Stop> {
+    let what = "all pods of the stack are ready";
+    let look = async || {
+        Ok(match not_running(client).await? {
+            None => Look::Ready(()),
+            Some(why) => Look::NotYet(why),
+        })
+    };
+    let limit = options.deadlines.installed;
+    recorder.step(what, recorder.until(what, limit, look)).await
+}
+
+/// In one line, whether the stack on a cluster is available now, as its own resources say.
+pub async fn availability(kubeconfig: &Path) -> String {
+    let asked = async { install::unavailable(&connect::client(kubeconfig).await?).await };
+    match tokio::time::timeout(ANSWER, asked).await {
+        Ok(Ok(None)) => "the stack is available".to_owned(),
+        Ok(Ok(Some(why))) => format!("the stack is not available: {why}"),
+        Ok(Err(stop)) => format!(
+            "the stack cannot be asked for: {}",
+            stop.into_failure("").message
+        ),
+        Err(_) => "the stack cannot be asked for: the API server does not answer".to_owned(),
+    }
+}
+
+/// Directory of the cluster that a kubeconfig belongs to.
+fn place(kubeconfig: &Path) -> &Path {
+    kubeconfig.parent().unwrap_or(kubeconfig)
+}
+
+/// What of the stack is not as its Deployments and DaemonSets ask for.
+async fn not_running(client: &Client) -> Result<Option<String>, Stop> {
+    let all = ListParams::default();
+    let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
+    for deployment in deployments.list(&all).await?.items {
+        let name = deployment.name_any();
+        let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        let status = deployment.status.unwrap_or_default();
+        let counts =
+            [status.updated_replicas, status.ready_replicas].map(Option::unwrap_or_default);
+        if counts != [wanted; 2] || status.observed_generation != deployment.metadata.generation {
+            let [updated, ready] = counts;
+            return Ok(Some(format!(
+                "Deployment {name}: {wanted} wanted, {ready} ready, {updated} up to date"
+            )));
+        }
+    }
+    let sets = Api::<DaemonSet>::namespaced(client.clone(), names::NAMESPACE);
+    let sets = sets.list(&all).await?.items;
+    Ok(sets.iter().find_map(|set| {
+        let rollout = Rollout::of(set);
+        (!rollout.is_over()).then(|| format!("DaemonSet {}: {rollout}", set.name_any()))
+    }))
+}
+
+/// Pods that run the same program in the same role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Operator,
+    Exporters,
+    Scheduler,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "the operator",
+            Self::Exporters => "every exporter",
+            Self::Scheduler => "the scheduler",
+        }
+    }
+
+    fn selector(self) -> String {
+        match self {
+            Self::Operator => "app=numaresources-operator".to_owned(),
+            Self::Exporters => format!("{}={}", labels::RTE_POD, labels::RTE_POD_VALUE),
+            Self::Scheduler => format!("app={}", names::SCHEDULER),
+        }
+    }
+
+    /// Deletes its pods, and waits until as many others are ready in their place.
+    async fn restart(
+        self,
+        options: &Options,
+        recorder: &Recorder,
+        client: &Client,
+    ) -> Result<(), Stop> {
+        let pods = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
+        let ours = ListParams::default().labels(&self.selector());
+        let before = pods.list(&ours).await?.items;
+        for pod in &before {
+            match pods.delete(&pod.name_any(), &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => other.map(drop)?,
+            }
+        }
+        let old: BTreeSet<Option<String>> = before.iter().map(ResourceExt::uid).collect();
+        let what = format!("{} runs in new pods", self.name());
+        recorder
+            .until(&what, options.deadlines.installed, async || {
+                let now = pods.list(&ours).await?.items;
+                let waits = now
+                    .iter()
+                    .find(|pod| old.contains(&pod.uid()) || !is_ready(pod));
+                Ok(match waits {
+                    Some(pod) => Look::NotYet(describe(pod)),
+                    None if now.len() < before.len() => {
+                        Look::NotYet(format!("{} of {} pods are there", now.len(), before.len()))
+                    }
+                    None => Look::Ready(()),
+                })
+            })
+            .await?;
+        recorder.saw(format!("{} pods", before.len()));
+        Ok(())
+    }
+}

@@ -1,0 +1,329 @@
+//! The warm loop: a cluster that is kept with the stack on it. Runs leave it as it was, and only what has changed is started anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use api::names::NAMESPACE;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt};
+use rstest::rstest;
+use suite::binaries::{self, OPERATOR, PROGRAMS, SCHEDULER};
+use tempfile::TempDir;
+use testbed::lane::Lane;
+
+use crate::harness::runtime;
+
+/// A short scenario that places pods.
+const SCENARIO: &str = "byres/cpu-decides";
+
+/// A cluster brought up by `numaresources-tests cluster up --with-stack` with programs of its own; gone when dropped.
+struct Cluster {
+    dir: TempDir,
+}
+
+impl Cluster {
+    /// Copies the programs, so that the test can change them, and brings a cluster up with them.
+    async fn up(lane: Lane) -> Self {
+        let cluster = Self {
+            dir: tempfile::tempdir().expect("temporary directory"),
+        };
+        let built = binaries::locate(None, |_| {})
+            .await
+            .expect("programs are built");
+        std::fs::create_dir(cluster.bin_dir()).expect("directory is made");
+        for program in PROGRAMS {
+            std::fs::copy(built.join(program), cluster.bin_dir().join(program))
+                .expect("the program is copied");
+        }
+        let bin_dir = cluster.bin_dir();
+        let up = [
+            "cluster",
+            "up",
+            "--with-stack",
+            "--cluster",
+            lane.name(),
+            "--bin-dir",
+        ];
+        let output = cluster
+            .command()
+            .args(up)
+            .arg(bin_dir)
+            .output()
+            .expect("the program starts");
+        assert!(output.status.success(), "{}", both(&output));
+        let told = both(&output);
+        assert!(
+            told.contains("numaresources-tests --cluster kept ID"),
+            "{told}"
+        );
+        cluster
+    }
+
+    fn bin_dir(&self) -> PathBuf {
+        self.dir.path().join("bin")
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("numaresources")
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.root().join("default/kubeconfig")
+    }
+
+    /// The program with its clusters and reports in our directory, without a kubeconfig.
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_numaresources-tests"));
+        command
+            .current_dir(self.dir.path())
+            .env_remove("KUBECONFIG")
+            .env("XDG_STATE_HOME", self.dir.path());
+        command
+    }
+
+    /// What a subcommand of `cluster` tells.
+    fn cluster(&self, subcommand: &str) -> String {
+        let output = self.command().args(["cluster", subcommand]).output();
+        let output = output.expect("the program starts");
+        assert!(output.status.success(), "{}", both(&output));
+        both(&output)
+    }
+
+    /// Runs the scenario on the kept cluster; what is told of it.
+    fn run(&self) -> String {
+        passed(self.command().args(["--cluster", "kept", SCENARIO]))
+    }
+
+    async fn client(&self) -> Client {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).expect("it is readable");
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        Client::try_from(config.expect("it has a context")).expect("it makes a client")
+    }
+
+    /// Writes another build of a program, as cargo does: a new file under the same name. It differs by a byte that nobody reads.
+    fn change(&self, program: &str) {
+        let path = self.bin_dir().join(program);
+        let draft = self.bin_dir().join("draft");
+        std::fs::copy(&path, &draft).expect("the program is copied");
+        let mut file = std::fs::File::options()
+            .append(true)
+            .open(&draft)
+            .expect("the copy can be written");
+        std::io::Write::write_all(&mut file, &[0]).expect("a byte is written");
+        drop(file);
+        std::fs::rename(draft, path).expect("the program is replaced");
+    }
+
+    /// Processes of this machine whose program is one of ours.
+    fn processes(&self) -> Vec<PathBuf> {
+        let processes = std::fs::read_dir("/proc")
+            .expect("processes are listed")
+            .flatten();
+        processes
+            .filter_map(|process| std::fs::read_link(process.path().join("exe")).ok())
+            .filter(|program| program.starts_with(self.bin_dir()))
+            .collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // a failed test has told its failure already
+        let _ = self.command().args(["cluster", "down"]).output();
+    }
+}
+
+fn both(output: &Output) -> String {
+    format!(
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+fn passed(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{}", both(&output));
+    both(&output)
+}
+
+/// What tells one start of a pod from another: its UID, and the ids and starts of its containers.
+type Start = (Option<String>, Vec<String>);
+
+/// All pods of the stack, and those that scenarios use, by name.
+async fn pods(client: &Client) -> BTreeMap<String, Start> {
+    let pods = Api::<Pod>::all(client.clone());
+    let pods = pods
+        .list(&ListParams::default())
+        .await
+        .expect("they are listed")
+        .items;
+    let start = |pod: &Pod| {
+        let containers = pod
+            .status
+            .clone()
+            .and_then(|status| status.container_statuses);
+        let containers = containers.into_iter().flatten();
+        let starts = containers.map(|one| format!("{:?} {:?}", one.container_id, one.state));
+        (pod.uid(), starts.collect())
+    };
+    pods.iter()
+        .map(|pod| {
+            (
+                format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()),
+                start(pod),
+            )
+        })
+        .collect()
+}
+
+/// What a run could leave behind: namespaces, and labels and taints of nodes.
+async fn traces(client: &Client) -> BTreeSet<String> {
+    let all = ListParams::default();
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let namespaces = namespaces.list(&all).await.expect("they are listed").items;
+    let nodes = Api::<Node>::all(client.clone())
+        .list(&all)
+        .await
+        .expect("they are listed")
+        .items;
+    let of_node = |node: &Node| {
+        let spec = node.spec.clone().unwrap_or_default();
+        format!(
+            "{} {:?} {:?} {:?}",
+            node.name_any(),
+            node.labels(),
+            spec.taints,
+            spec.unschedulable
+        )
+    };
+    let namespaces = namespaces
+        .iter()
+        .map(|one| format!("{} {:?}", one.name_any(), one.labels()));
+    namespaces.chain(nodes.iter().map(of_node)).collect()
+}
+
+/// Names of the pods, without what controllers add, that are there before or after only.
+fn replaced<S: PartialEq + Debug>(
+    before: &BTreeMap<String, S>,
+    after: &BTreeMap<String, S>,
+) -> BTreeSet<String> {
+    let names = before.keys().chain(after.keys());
+    let changed = names.filter(|name| before.get(*name) != after.get(*name));
+    let prefix = format!("{NAMESPACE}/");
+    let workload = |name: &String| {
+        let name = name.strip_prefix(&prefix).unwrap_or(name);
+        let all = [
+            "numaresources-controller-manager",
+            "numaresourcesoperator",
+            "secondary-scheduler",
+        ];
+        all.into_iter()
+            .find(|workload| name.starts_with(workload))
+            .map_or_else(|| name.to_owned(), str::to_owned)
+    };
+    changed.map(workload).collect()
+}
+
+fn names(list: &[&str]) -> BTreeSet<String> {
+    list.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[rstest]
+#[case::embedded(Lane::Embedded)]
+#[ignore = "real: root and the Kubernetes programs"]
+#[case::real(Lane::Local)]
+fn a_kept_stack_survives_runs_and_only_what_has_changed_is_started_anew(#[case] lane: Lane) {
+    runtime().block_on(survives(lane));
+}
+
+async fn survives(lane: Lane) {
+    let cluster = Cluster::up(lane).await;
+    let client = cluster.client().await;
+    let status = cluster.cluster("status");
+    assert!(status.contains("the stack is available"), "{status}");
+    for program in PROGRAMS {
+        assert!(status.contains(program), "{status}");
+    }
+    assert!(!status.contains("has changed since"), "{status}");
+    let first = pods(&client).await;
+    let before = traces(&client).await;
+
+    let told = cluster.run();
+    assert!(!told.contains("started anew"), "{told}");
+    let mut by_kubeconfig = cluster.command();
+    by_kubeconfig
+        .env("KUBECONFIG", cluster.kubeconfig())
+        .arg(SCENARIO);
+    let told = passed(&mut by_kubeconfig);
+    assert!(!told.contains("started anew"), "{told}");
+    assert_eq!(pods(&client).await, first);
+    assert_eq!(traces(&client).await, before);
+
+    cluster.change(SCHEDULER);
+    let status = cluster.cluster("status");
+    assert_eq!(status.matches("has changed since").count(), 1, "{status}");
+    let told = cluster.run();
+    let why = "the scheduler is started anew: numaresources-scheduler has changed";
+    assert!(told.contains(why), "{told}");
+    let second = pods(&client).await;
+    assert_eq!(replaced(&first, &second), names(&["secondary-scheduler"]));
+
+    cluster.change(OPERATOR);
+    let told = cluster.run();
+    assert!(told.contains("the operator is started anew"), "{told}");
+    assert!(told.contains("every exporter is started anew"), "{told}");
+    assert!(!told.contains("the scheduler is started anew"), "{told}");
+    let third = pods(&client).await;
+    assert_eq!(
+        replaced(&second, &third),
+        names(&["numaresources-controller-manager", "numaresourcesoperator"])
+    );
+
+    let told = cluster.run();
+    assert!(!told.contains("started anew"), "{told}");
+    assert_eq!(pods(&client).await, third);
+    assert_eq!(traces(&client).await, before);
+
+    let other = cluster.dir.path().to_owned();
+    refused(&cluster, &other);
+
+    assert!(!cluster.processes().is_empty());
+    cluster.cluster("down");
+    assert!(!cluster.root().join("default").exists());
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !cluster.processes().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", cluster.processes());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = cluster
+        .command()
+        .args(["--cluster", "kept", SCENARIO])
+        .output();
+    let output = output.expect("the program starts");
+    assert_eq!(output.status.code(), Some(127), "{}", both(&output));
+    let told = both(&output);
+    assert!(
+        told.contains("numaresources-tests cluster up --with-stack"),
+        "{told}"
+    );
+}
+
+/// Programs of another directory cannot be put in the place of those that run.
+fn refused(cluster: &Cluster, bin_dir: &Path) {
+    let mut command = cluster.command();
+    command
+        .args(["--cluster", "kept", SCENARIO, "--bin-dir"])
+        .arg(bin_dir);
+    let output = command.output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1), "{}", both(&output));
+    let told = both(&output);
+    assert!(told.contains("leave --bin-dir out"), "{told}");
+}
