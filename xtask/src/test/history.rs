@@ -37,7 +37,7 @@ impl History {
     pub(crate) fn expected(&self, id: &str, is_split: bool) -> Expected {
         let table = plan::known(id);
         let Some(last) = self.0.get(id) else {
-            return table.unwrap_or(plan::unknown(is_split));
+            return table.unwrap_or_else(|| plan::unknown(is_split));
         };
         // clusters of real parts end apart from the test that started them, so their processor time is not in what was measured
         let least = table.map_or(0.0, |table| table.load);

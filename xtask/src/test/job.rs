@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_large_library_have_numbers() {
-        let names: Vec<String> = (0..TOGETHER + 1)
+        let names: Vec<String> = (0..=TOGETHER)
             .map(|number| format!("t{number}"))
             .collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
