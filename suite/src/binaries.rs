@@ -1,7 +1,7 @@
 //! The programs under test: built from the workspace when there is one, and never older than their sources.
 //!
 //! Which sources a program has is in the dep-info file that cargo writes beside it (`<program>.d`): a change of any other file does not matter. In a
-//! source tree cargo is asked only when something of that has changed since it was asked last ([`Stamp`]): the question alone takes 0.6 s. Programs
+//! source tree cargo is asked only when something of that has changed since it was asked last (`Stamp`): the question alone takes 0.6 s. Programs
 //! that were built before are judged by their own time; one without a dep-info file was installed, and is taken as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
