@@ -12,7 +12,7 @@ use cargo_metadata::Artifact;
 use crate::cargo;
 
 /// The builds behind README's commands, in the order in which they are started: what the first compiles, the others must find.
-const BUILDS: [&[&str]; 4] = [
+const BUILDS: [&[&str]; 6] = [
     &["--workspace", "--all-targets"],
     &["-p", "suite"],
     // what the suite builds to test (`suite::binaries`)
@@ -25,6 +25,9 @@ const BUILDS: [&[&str]; 4] = [
         "-p",
         "testbed",
     ],
+    // what the image's trial packs (`cargo xtask image --development`)
+    &["-p", "operator"],
+    &["-p", "scheduler"],
     &["-p", "xtask"],
 ];
 
