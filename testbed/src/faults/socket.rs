@@ -139,7 +139,7 @@ impl SocketProxy {
         });
     }
 
-    /// How many connections met a bad socket.
+    /// How many connections met a bad socket: those it ended, and those it took.
     pub fn struck(&self) -> u64 {
         self.struck.load(Ordering::Acquire)
     }
@@ -160,20 +160,30 @@ async fn accept(
     struck: Arc<AtomicU64>,
 ) {
     let mut connections = JoinSet::new();
+    let mut was = *fault.borrow();
     loop {
         tokio::select! {
-            accepted = listener.accept() => {
-                // not this one, perhaps the next
-                let Ok((client, _)) = accepted else { continue };
-                let fault = *fault.borrow_and_update();
-                struck.fetch_add(u64::from(fault.is_some()), Ordering::AcqRel);
-                connections.spawn(serve(client, behind.clone(), fault));
-            }
+            // a change comes first: what is accepted after it is served as it says
+            biased;
             changed = fault.changed() => {
+                let now = *fault.borrow_and_update();
+                while connections.try_join_next().is_some() {}
+                if std::mem::replace(&mut was, now).is_none() && now.is_some() {
+                    // before they end: who finds its connection closed may ask at once how many met it
+                    struck.fetch_add(connections.len() as u64, Ordering::AcqRel);
+                }
                 connections.abort_all();
                 if changed.is_err() {
                     return;
                 }
+            }
+            accepted = listener.accept() => {
+                // not this one, perhaps the next
+                let Ok((client, _)) = accepted else { continue };
+                // not marked as seen: the connections that are open have not met the change yet
+                let fault = *fault.borrow();
+                struck.fetch_add(u64::from(fault.is_some()), Ordering::AcqRel);
+                connections.spawn(serve(client, behind.clone(), fault));
             }
             Some(_) = connections.join_next() => {}
         }

@@ -278,7 +278,7 @@ async fn a_podresources_socket_hangs_lies_or_refuses_and_is_right_again() {
     let node = place.cluster.node("worker-0").unwrap();
     let socket = node.host_path(Path::new("/var/lib/kubelet/pod-resources/kubelet.sock"));
     // one connection for all of it, as an exporter has it
-    let client = PodResources::new(&Socket::new(socket).unwrap(), Duration::from_secs(1));
+    let client = PodResources::new(&Socket::new(socket).unwrap(), Duration::from_secs(3));
     let held = async || {
         let list = client.list().await.map_err(|error| error.to_string())?;
         let pods = list.pod_resources.into_iter();

@@ -178,9 +178,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_large_library_have_numbers() {
-        let names: Vec<String> = (0..=TOGETHER)
-            .map(|number| format!("t{number}"))
-            .collect();
+        let names: Vec<String> = (0..=TOGETHER).map(|number| format!("t{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let jobs = cut(&of("lib", &names), false, true, 1, &History::default());
         assert_eq!(ids(&jobs), ["rte/lib 1", "rte/lib 2"]);
