@@ -1,7 +1,8 @@
 //! Every scenario gives the same verdict on a cluster of real Kubernetes parts and on an embedded one, but for those that need what only
 //! one of them has.
 //!
-//! Both lanes at the same time, because each waits for half of it; the reports of all runs are left in the target directory.
+//! Both lanes at the same time, because each waits for half of it; the reports of all runs are left in the target directory. A scenario
+//! takes twice as long on real parts: CI leaves tiers 2 and 3 out there, and `long` runs all of them.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +30,23 @@ const LOCAL_ONLY: &str = "netpol/";
 
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]
-fn every_scenario_gives_the_same_verdict_on_both_lanes() {
-    agree("plain", &[], &Selection::default());
+fn every_scenario_is_run_on_the_embedded_lane_and_all_but_tiers_2_and_3_agree_with_the_local_lane()
+{
+    let but_high_tiers = Selection {
+        labels: Some("!tier2 && !tier3".to_owned()),
+        ..Selection::default()
+    };
+    agree("tiers", &[], &Selection::default(), &but_high_tiers);
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: ten minutes, root and the Kubernetes programs"]
+    fn every_scenario_gives_the_same_verdict_on_both_lanes() {
+        agree("plain", &[], &Selection::default(), &Selection::default());
+    }
 }
 
 /// All that has to do with what only `OpenShift` has.
@@ -42,15 +58,15 @@ fn scenarios_of_openshift_give_the_same_verdict_on_both_lanes() {
         ..Selection::default()
     };
     let flags = ["--flavour", "openshift", "--schedulable-control-plane"];
-    agree("openshift", &flags, &selection);
+    agree("openshift", &flags, &selection, &selection);
 }
 
-/// Runs the scenarios on both lanes; they must have the same verdicts, and none may fail.
-fn agree(name: &str, flags: &[&str], selection: &Selection) {
-    let on = |lane| verdicts(lane, name, flags, selection);
+/// Runs scenarios on both lanes, on the local one perhaps fewer; those must have the same verdicts, and none of either may fail.
+fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selection) {
+    let on = |lane, selection| verdicts(lane, name, flags, selection);
     let (embedded, local) = std::thread::scope(|scope| {
-        let embedded = scope.spawn(|| on(lane::Lane::Embedded));
-        let local = on(lane::Lane::Local);
+        let embedded = scope.spawn(|| on(lane::Lane::Embedded, on_embedded));
+        let local = on(lane::Lane::Local, on_local);
         let embedded = embedded.join();
         (embedded.expect("the embedded lane's run ended"), local)
     });
@@ -70,8 +86,9 @@ fn agree(name: &str, flags: &[&str], selection: &Selection) {
         .map(|(id, verdict)| format!("{id}: local {verdict}, embedded {:?}", embedded.get(id)))
         .collect();
     assert_eq!(differing, Vec::<String>::new());
-    let wrong: Vec<&String> = local
+    let wrong: Vec<&String> = embedded
         .iter()
+        .chain(&local)
         .filter(|(_, verdict)| !verdict.starts_with("passed") && !verdict.starts_with("skipped"))
         .map(|(id, _)| id)
         .collect();

@@ -201,7 +201,7 @@ fn told(left_out: &LeftOut) -> String {
     say(long, "tests that take long (cargo xtask test --all)");
     say(
         catalogue,
-        "scenarios beyond tier 0 (cargo test -p suite --test suite -- --include-ignored; --real runs the catalogue on both lanes)",
+        "scenarios beyond tier 0 (cargo test -p suite --test suite -- --include-ignored; --real runs all of them on the embedded lane, --all also on the local one)",
     );
     say(filtered, "tests that no filter names");
     text
