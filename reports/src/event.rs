@@ -20,10 +20,24 @@ pub struct Record {
 /// The unit that steps, changes and artefacts belong to: a scenario's id, or one of the names below.
 pub type Unit = String;
 
-/// Unit of everything that happens before the first scenario.
+/// Unit of everything that happens before the first scenario. That of a run's second cluster is `setup 2`, and so on.
 pub const SETUP: &str = "setup";
-/// Unit of everything that happens after the last scenario.
+/// Unit of everything that happens after the last scenario. That of a run's second cluster is `teardown 2`, and so on.
 pub const TEARDOWN: &str = "teardown";
+
+/// Whether a unit is the set-up of a cluster.
+pub fn is_setup(unit: &str) -> bool {
+    unit.split(' ').next() == Some(SETUP)
+}
+
+/// Whether a unit is the set-up or the tear-down of a cluster, not a scenario.
+pub fn is_phase(unit: &str) -> bool {
+    is_setup(unit) || unit.split(' ').next() == Some(TEARDOWN)
+}
+
+fn setup() -> Unit {
+    SETUP.to_owned()
+}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,12 +56,15 @@ pub enum Event {
     },
     /// Facts of the cluster, found during the set-up.
     FactsFound {
+        /// The set-up, which is over with this.
+        #[serde(default = "setup")]
+        unit: Unit,
         /// Name → value, for people.
         facts: BTreeMap<String, String>,
     },
     /// The set-up or the tear-down failed; no scenario can tell anything after a failed set-up.
     PhaseFailed {
-        /// [`SETUP`] or [`TEARDOWN`].
+        /// The set-up or tear-down, which is over with this.
         unit: Unit,
         /// What went wrong.
         failure: Failure,

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestResult, TestSuite};
 use thiserror::Error;
 
-use crate::event::{Event, Failure, Record, SETUP, ScenarioInfo, SkipClass, Verdict};
+use crate::event::{Event, Failure, Record, ScenarioInfo, SkipClass, Verdict, is_setup};
 use crate::stream::Reader;
 
 /// The report cannot be written.
@@ -164,7 +164,7 @@ impl Case {
         case.set_classname(&format!("numaresources.{}", self.scenario.area()));
         case.result = match (&self.broken, &self.verdict) {
             (Some(failure), _) => {
-                let type_ = if failure.step == SETUP {
+                let type_ = if is_setup(&failure.step) {
                     "setup-failed"
                 } else {
                     "teardown-failed"

@@ -6,9 +6,11 @@
 //!
 //! This package knows neither Kubernetes nor the scenarios, and no view changes the stream.
 //!
-//! Reading order: [`event`], [`stream`], [`log`], then the views [`summary`], [`terminal`] and [`junit`].
+//! Reading order: [`event`], [`stream`], [`log`], then the views [`summary`], [`terminal`] (behind [`grouped`]) and
+//! [`junit`].
 
 pub mod event;
+pub mod grouped;
 pub mod junit;
 pub mod log;
 pub mod stream;

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use owo_colors::OwoColorize;
 
-use crate::event::{Event, Record, SETUP, SkipClass, StepOutcome, TEARDOWN, Verdict};
+use crate::event::{Event, Record, SkipClass, StepOutcome, Verdict, is_phase};
 use crate::stream::Reader;
 use crate::summary::{Summary, human_duration};
 
@@ -47,7 +47,7 @@ impl<W: Write> Terminal<W> {
                 writeln!(out, "{} {version}, run {run}", "numaresources-tests".bold())?;
                 show_facts(out, facts)?;
             }
-            Event::FactsFound { facts } => show_facts(out, facts)?,
+            Event::FactsFound { facts, .. } => show_facts(out, facts)?,
             Event::PhaseFailed { unit, failure } => {
                 writeln!(
                     out,
@@ -69,7 +69,7 @@ impl<W: Write> Terminal<W> {
                     .steps
                     .insert(unit.clone(), (*step, title.clone()))
                     .is_none();
-                let phase = unit == SETUP || unit == TEARDOWN;
+                let phase = is_phase(unit);
                 if first && phase {
                     writeln!(out, "\n{}", unit.bold())?;
                 }
@@ -113,7 +113,7 @@ impl<W: Write> Terminal<W> {
                     StepOutcome::Failed(failure) => {
                         writeln!(out, "  {} {title} {}", "✗".red(), took.dimmed())?;
                         // a failed phase is told in full right after this
-                        if unit != SETUP && unit != TEARDOWN {
+                        if !is_phase(unit) {
                             writeln!(out, "      {}", failure.message.red())?;
                         }
                     }

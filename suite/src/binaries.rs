@@ -221,6 +221,9 @@ impl Stamp {
 
 /// Builds the programs, unless nothing has changed since they were built last.
 async fn built(root: &Path, dir: PathBuf, progress: impl Fn(&str)) -> Result<PathBuf, Error> {
+    /// One at a time: clusters that start together need the same programs.
+    static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _building = BUILDING.lock().await;
     if Stamp::holds(root, &dir) {
         return Ok(dir);
     }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use kube::Client;
 use reports::event::SETUP;
+use reports::grouped::Grouped;
 use reports::junit::Junit;
 use reports::stream::Stream;
 use reports::summary::Summary;
@@ -29,6 +30,11 @@ const USAGE: u8 = 127;
 const FAILED: u8 = 1;
 /// Exit code of a run that was told twice to stop.
 const KILLED: i32 = 130;
+
+/// Most embedded clusters of a run that says nothing of them.
+const MOST_CLUSTERS: usize = 4;
+/// How many scenarios are worth a cluster of their own.
+const EACH: usize = 8;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -177,6 +183,14 @@ struct RunArgs {
     /// Directory of our own clusters [default: ~/.local/state/numaresources]
     #[arg(long, value_name = "DIR", help_heading = "Cluster of our own")]
     state_root: Option<PathBuf>,
+    /// Clusters to spread the scenarios over; each runs one at a time [default: embedded: as many as processors, at most 4; local: 1]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=16),
+        help_heading = "Cluster of our own"
+    )]
+    clusters: Option<u8>,
     #[command(flatten, next_help_heading = "Cluster of our own")]
     plan: PlanArgs,
 
@@ -360,7 +374,8 @@ fn report(
         Ok(records) => records,
         Err(error) => return complain(FAILED, &crate::context::chain(&error)),
     };
-    reports::log::replay(&records, &mut Terminal::new(anstream::stdout(), verbose));
+    let terminal = Terminal::new(anstream::stdout(), verbose);
+    reports::log::replay(&records, &mut Grouped::new(terminal));
     let mut summary = Summary::default();
     reports::log::replay(&records, &mut summary);
     if let Some(path) = report_file {
@@ -408,7 +423,7 @@ async fn run_scenarios(args: RunArgs) -> ExitCode {
     if args.list {
         return list(chosen());
     }
-    let options = match options(&args) {
+    let options = match options(&args, chosen().count()) {
         Ok(options) => options,
         Err(message) => return complain(USAGE, &message),
     };
@@ -416,7 +431,7 @@ async fn run_scenarios(args: RunArgs) -> ExitCode {
     if args.dry_run {
         return dry_run(&options, &places, chosen());
     }
-    let terminal = Terminal::new(anstream::stdout(), args.verbose);
+    let terminal = Grouped::new(Terminal::new(anstream::stdout(), args.verbose));
     let (stream, summary) = match run::stream(&places, vec![Box::new(terminal)]) {
         Ok(made) => made,
         Err(error) => return complain(FAILED, &crate::context::chain(&error)),
@@ -445,7 +460,8 @@ async fn run_scenarios(args: RunArgs) -> ExitCode {
     ExitCode::from(outcome.exit_code())
 }
 
-fn options(args: &RunArgs) -> Result<Options, String> {
+/// What the command line asks for, with this many scenarios.
+fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
     let default = if args.kubeconfig.is_some() {
         ClusterKind::Kubeconfig
     } else {
@@ -465,6 +481,15 @@ fn options(args: &RunArgs) -> Result<Options, String> {
         }
     };
     let own = matches!(lane, Lane::Own(_));
+    if args.clusters.is_some() && !own {
+        return Err(
+            "--clusters spreads the scenarios over clusters that are brought up for the run: it needs --cluster embedded or local"
+                .to_owned(),
+        );
+    }
+    let clusters = args
+        .clusters
+        .map_or_else(|| default_clusters(&lane, chosen), usize::from);
     if own {
         args.plan.machine().map_err(|error| format!("{error:#}"))?;
     }
@@ -472,12 +497,26 @@ fn options(args: &RunArgs) -> Result<Options, String> {
         install: args.setup || own,
         lane,
         plan: args.plan.clone(),
+        clusters,
+        number: 1,
         state_root: args.state_root.clone(),
         manifests: args.manifests.clone(),
         scheduler: args.scheduler_name.clone(),
         deadlines: Deadlines::default().scaled(args.deadline_factor),
         run: run::new_run_id(),
     })
+}
+
+/// One embedded cluster for each processor, because scenarios wait for half of their time, but no more than a set-up pays for. A local cluster keeps
+/// all processors busy by itself.
+fn default_clusters(lane: &Lane, chosen: usize) -> usize {
+    match lane {
+        Lane::Own(lane::Lane::Embedded) => {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            processors.min(MOST_CLUSTERS).min(chosen / EACH).max(1)
+        }
+        Lane::Own(lane::Lane::Local) | Lane::Kubeconfig(_) => 1,
+    }
 }
 
 /// The kubeconfig of the kept cluster that is asked for.
@@ -519,7 +558,16 @@ fn dry_run<'a>(
 ) -> ExitCode {
     let mut out = anstream::stdout();
     let cluster = match &options.lane {
-        Lane::Own(lane) => format!("one of our own ({}), brought up for the run", lane.name()),
+        Lane::Own(lane) => {
+            let number = match options.clusters {
+                1 => "one".to_owned(),
+                number => number.to_string(),
+            };
+            format!(
+                "{number} of our own ({}), brought up for the run",
+                lane.name()
+            )
+        }
         Lane::Kubeconfig(path) => format!("the cluster of {}", path.display()),
     };
     let mut text = format!(

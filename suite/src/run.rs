@@ -1,9 +1,11 @@
 //! A whole run, from options to an outcome; what the command line and the tests share.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-use reports::event::{Event, SkipClass, Verdict};
+use futures::future::join_all;
+use reports::event::{Event, Failure, SETUP, SkipClass, Verdict};
 use reports::junit::Junit;
 use reports::stream::{Reader, Shared, Stream};
 use reports::summary::Summary;
@@ -86,6 +88,9 @@ pub fn stream(
 /// What is known before anything starts.
 pub fn started(options: &Options, selected: usize, places: &Places) -> Event {
     let lane = match &options.lane {
+        Lane::Own(lane) if options.clusters > 1 => {
+            format!("{} clusters, {}", options.clusters, lane.name())
+        }
         Lane::Own(lane) => lane.name().to_owned(),
         Lane::Kubeconfig(path) => format!("kubeconfig {}", path.display()),
     };
@@ -101,7 +106,7 @@ pub fn started(options: &Options, selected: usize, places: &Places) -> Event {
     }
 }
 
-/// Runs the selected scenarios. `prepare` may break the cluster on purpose before the first of them.
+/// Runs the selected scenarios, on all clusters of the options at once. `prepare` may break each cluster on purpose before its first scenario.
 pub async fn run(
     options: &Options,
     scenarios: &[Scenario],
@@ -109,21 +114,15 @@ pub async fn run(
     places: &Places,
     stream: &Stream,
     interrupt: &Interrupt,
-    prepare: impl AsyncFnOnce(&Session) -> Result<(), String>,
+    prepare: impl AsyncFn(&Session) -> Result<(), String>,
 ) -> Outcome {
     let begun = Instant::now();
-    let chosen: Vec<&Scenario> = scenarios
+    let (chosen, others): (Vec<_>, Vec<_>) = scenarios
         .iter()
         .zip(selected)
-        .filter(|(_, selected)| **selected)
-        .map(|(scenario, _)| scenario)
-        .collect();
+        .partition(|(_, selected)| **selected);
     stream.emit(started(options, chosen.len(), places));
-    for (scenario, _) in scenarios
-        .iter()
-        .zip(selected)
-        .filter(|(_, selected)| !**selected)
-    {
+    for (scenario, _) in others {
         let verdict = Verdict::Skipped {
             class: SkipClass::NotSelected,
             reason: String::new(),
@@ -134,32 +133,31 @@ pub async fn run(
             duration_ms: 0,
         });
     }
-    let outcome = match Box::pin(Session::start(
-        options,
-        stream,
-        interrupt,
-        &places.artifacts,
-    ))
-    .await
-    {
-        Err(StartError::Interrupted) => Outcome::Interrupted,
-        Err(StartError::Failed(_)) => Outcome::SetupFailed,
-        Ok(session) => match prepare(&session).await {
-            Err(message) => {
-                let failure = reports::event::Failure {
-                    message,
-                    ..reports::event::Failure::default()
-                };
-                stream.emit(Event::PhaseFailed {
-                    unit: reports::event::SETUP.to_owned(),
-                    failure,
-                });
-                session.finish().await;
-                Outcome::SetupFailed
-            }
-            Ok(()) => all(session, &chosen, interrupt).await,
-        },
+    let left = Left {
+        scenarios: RefCell::new(chosen.into_iter().map(|(scenario, _)| scenario).collect()),
+        verdicts: RefCell::default(),
     };
+    let clusters = (1..=options.clusters).map(|number| {
+        let options = Options {
+            number,
+            ..options.clone()
+        };
+        let (left, prepare) = (&left, &prepare);
+        async move {
+            let started = Box::pin(Session::start(
+                &options,
+                stream,
+                interrupt,
+                &places.artifacts,
+            ));
+            match started.await {
+                Ok(session) => one_cluster(session, &options, left, stream, prepare).await,
+                Err(StartError::Interrupted | StartError::Failed(_)) => false,
+            }
+        }
+    });
+    let in_order = join_all(clusters).await.into_iter().all(|is| is);
+    let outcome = outcome(interrupt, in_order, &left.verdicts.into_inner());
     stream.emit(Event::RunFinished {
         interrupted: outcome == Outcome::Interrupted,
         duration_ms: millis(begun.elapsed()),
@@ -167,17 +165,52 @@ pub async fn run(
     outcome
 }
 
-async fn all(session: Session, chosen: &[&Scenario], interrupt: &Interrupt) -> Outcome {
-    let mut verdicts = Vec::new();
-    for scenario in chosen {
-        verdicts.push(session.run(scenario).await);
+/// What the clusters of a run share.
+struct Left<'a> {
+    /// The scenarios that have not begun.
+    scenarios: RefCell<VecDeque<&'a Scenario>>,
+    /// What became of the others.
+    verdicts: RefCell<Vec<Verdict>>,
+}
+
+/// Runs scenarios on one cluster as long as there are any. Returns whether set-up and tear-down were as they have to be.
+async fn one_cluster(
+    session: Session,
+    options: &Options,
+    left: &Left<'_>,
+    stream: &Stream,
+    prepare: impl AsyncFn(&Session) -> Result<(), String>,
+) -> bool {
+    let prepared = prepare(&session).await;
+    if let Err(message) = prepared {
+        let failure = Failure {
+            message,
+            ..Failure::default()
+        };
+        let unit = options.unit(SETUP);
+        stream.emit(Event::PhaseFailed { unit, failure });
+        session.finish().await;
+        return false;
     }
-    let finished = session.finish().await;
+    loop {
+        // the borrow ends before the scenario begins
+        let next = left.scenarios.borrow_mut().pop_front();
+        let Some(scenario) = next else { break };
+        let verdict = session.run(scenario).await;
+        left.verdicts.borrow_mut().push(verdict);
+    }
+    session.finish().await
+}
+
+/// A scenario that failed says more than a tear-down that did, and both less than a set-up without which none ran.
+fn outcome(interrupt: &Interrupt, in_order: bool, verdicts: &[Verdict]) -> Outcome {
     if interrupt.asked() {
         Outcome::Interrupted
+    } else if !in_order && verdicts.is_empty() {
+        Outcome::SetupFailed
     } else if verdicts.iter().any(Verdict::is_failed) || !verdicts.iter().any(Verdict::is_passed) {
         Outcome::ScenarioFailed
-    } else if finished {
+    } else if in_order {
         Outcome::Passed
     } else {
         Outcome::SetupFailed

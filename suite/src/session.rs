@@ -34,6 +34,8 @@ pub struct Session {
     cluster: Rc<Cluster>,
     own: Option<lane::Cluster>,
     setup: Recorder,
+    /// Unit of the tear-down.
+    teardown: String,
     stream: Stream,
     interrupt: Interrupt,
     artifacts: PathBuf,
@@ -48,7 +50,9 @@ impl Session {
         interrupt: &Interrupt,
         artifacts: &Path,
     ) -> Result<Self, StartError> {
-        let setup = Recorder::new(stream, SETUP);
+        let unit = options.unit(SETUP);
+        let teardown = options.unit(TEARDOWN);
+        let setup = Recorder::new(stream, &unit);
         let mut partial = Partial::default();
         let result = tokio::select! {
             result = setup::run(options, &setup, &mut partial) => Some(result),
@@ -57,12 +61,14 @@ impl Session {
         let error = match result {
             Some(Ok(cluster)) => {
                 stream.emit(Event::FactsFound {
+                    unit,
                     facts: cluster.facts.describe(),
                 });
                 return Ok(Self {
                     cluster: Rc::new(cluster),
                     own: partial.own,
                     setup,
+                    teardown,
                     stream: stream.clone(),
                     interrupt: interrupt.clone(),
                     artifacts: artifacts.to_owned(),
@@ -76,10 +82,11 @@ impl Session {
             Some(Err(stop)) => {
                 let mut failure = stop.into_failure("set-up");
                 if let Some(client) = &partial.client {
-                    collect::stack(client, &setup, &artifacts.join(SETUP), &mut failure).await;
+                    let dir = artifacts.join(unit.replace(' ', "-"));
+                    collect::stack(client, &setup, &dir, &mut failure).await;
                 }
                 stream.emit(Event::PhaseFailed {
-                    unit: SETUP.to_owned(),
+                    unit,
                     failure: failure.clone(),
                 });
                 StartError::Failed(Box::new(failure))
@@ -92,11 +99,11 @@ impl Session {
         {
             let failure = stop.into_failure(TEARDOWN);
             stream.emit(Event::PhaseFailed {
-                unit: TEARDOWN.to_owned(),
+                unit: teardown.clone(),
                 failure,
             });
         }
-        end_own(partial.own, stream);
+        end_own(partial.own, stream, teardown);
         Err(error)
     }
 
@@ -216,11 +223,11 @@ impl Session {
             ok = false;
             let failure = stop.into_failure(TEARDOWN);
             self.stream.emit(Event::PhaseFailed {
-                unit: TEARDOWN.to_owned(),
+                unit: self.teardown.clone(),
                 failure,
             });
         }
-        end_own(self.own, &self.stream) && ok
+        end_own(self.own, &self.stream, self.teardown) && ok
     }
 }
 
@@ -317,7 +324,7 @@ async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), 
         .await
 }
 
-fn end_own(own: Option<lane::Cluster>, stream: &Stream) -> bool {
+fn end_own(own: Option<lane::Cluster>, stream: &Stream, unit: String) -> bool {
     let Some(own) = own else { return true };
     match own.down() {
         Ok(()) => true,
@@ -327,10 +334,7 @@ fn end_own(own: Option<lane::Cluster>, stream: &Stream) -> bool {
                 message: crate::context::chain(&error),
                 ..Failure::default()
             };
-            stream.emit(Event::PhaseFailed {
-                unit: TEARDOWN.to_owned(),
-                failure,
-            });
+            stream.emit(Event::PhaseFailed { unit, failure });
             false
         }
     }

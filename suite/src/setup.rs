@@ -43,6 +43,10 @@ pub struct Options {
     pub lane: Lane,
     /// What a cluster of our own is made of.
     pub plan: PlanArgs,
+    /// How many clusters of our own share the scenarios; each runs one scenario at a time.
+    pub clusters: usize,
+    /// Which of them this is, from 1.
+    pub number: usize,
     /// Directory of our own clusters, if not the usual one.
     pub state_root: Option<PathBuf>,
     /// Whether the stack may be installed into a cluster that does not have it.
@@ -72,6 +76,8 @@ impl Options {
         Ok(Self {
             lane: Lane::Own(lane),
             plan: Flags::try_parse_from(flags)?.plan,
+            clusters: 1,
+            number: 1,
             state_root: None,
             install: true,
             manifests: None,
@@ -79,6 +85,14 @@ impl Options {
             deadlines: Deadlines::default(),
             run: crate::run::new_run_id(),
         })
+    }
+
+    /// The name of a phase of this cluster as a unit of the run: the first one's has no number.
+    pub fn unit(&self, phase: &str) -> String {
+        match self.number {
+            1 => phase.to_owned(),
+            number => format!("{phase} {number}"),
+        }
     }
 }
 
@@ -238,7 +252,10 @@ async fn own_cluster(
         bin_dir: Some(bin_dir),
         ..options.plan.clone()
     };
-    let name = format!("run-{}", options.run);
+    let name = match options.number {
+        1 => format!("run-{}", options.run),
+        number => format!("run-{}-{number}", options.run),
+    };
     let told = recorder.teller();
     let report = move |progress: Progress| told.tell(&progress.to_string());
     let spec = plan

@@ -213,6 +213,8 @@ fn options() -> Options {
         install: matches!(lane, Lane::Own(_)),
         lane,
         plan: Plan::parse_from(["suite"]).plan,
+        clusters: 1,
+        number: 1,
         state_root: None,
         manifests: None,
         scheduler: None,

@@ -35,6 +35,8 @@ fn is_empty(dir: &TempDir) -> bool {
 #[case::negative_tier(&["--tier-up-to=-1"], "invalid value")]
 #[case::wrong_machine(&["--cluster", "local", "--machine", "no-such-profile"], "no-such-profile")]
 #[case::kubeconfig_without_a_file(&["--cluster", "kubeconfig"], "needs KUBECONFIG")]
+#[case::clusters_of_a_kubeconfig(&["--cluster", "kubeconfig", "--kubeconfig", "none", "--clusters", "2"], "it needs --cluster embedded or local")]
+#[case::no_clusters(&["--clusters", "0"], "0 is not in 1..=16")]
 #[case::name_of_a_cluster_that_is_not_kept(&["--cluster", "embedded", "--name", "x"], "it needs --cluster kept")]
 fn senseless_command_lines_are_usage_errors(#[case] arguments: &[&str], #[case] message: &str) {
     let dir = dir();
@@ -137,4 +139,29 @@ fn a_file_that_is_no_event_log_is_refused() {
         text.contains("line 1 of the event log x is not a record"),
         "{text}"
     );
+}
+
+#[test]
+fn scenarios_are_spread_over_clusters_and_reported_one_after_another() {
+    let dir = dir();
+    let output = tests(&dir)
+        .args(["--cluster", "embedded", "--clusters", "2"])
+        .args(["byres/cpu-decides", "byres/memory-decides"])
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&output.get_output().stdout).into_owned();
+    let heads: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("setup") || line.contains("] byres/"))
+        .collect();
+    assert_eq!(
+        heads,
+        [
+            "setup",
+            "setup 2",
+            "[1/2] byres/memory-decides",
+            "[2/2] byres/cpu-decides"
+        ]
+    );
+    assert!(text.contains("2 scenarios: 2 passed"), "{text}");
 }

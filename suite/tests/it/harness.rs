@@ -68,7 +68,7 @@ pub(crate) async fn judge(
     test: &str,
     options: &Options,
     selection: &Selection,
-    prepare: impl AsyncFnOnce(&Session) -> Result<(), String>,
+    prepare: impl AsyncFn(&Session) -> Result<(), String>,
 ) -> Judged {
     let places = places(test);
     let (stream, summary) =

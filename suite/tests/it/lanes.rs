@@ -2,7 +2,8 @@
 //! one of them has.
 //!
 //! Both lanes at the same time, because each waits for half of it; the reports of all runs are left in the target directory. A scenario
-//! takes twice as long on real parts: CI leaves tiers 2 and 3 out there, and `long` runs all of them.
+//! takes twice as long on real parts: CI runs only tier 0 there and what has no tier (those are about the exporter, the scheduler and
+//! networks on real parts), and `long` runs all of them.
 
 use std::collections::BTreeMap;
 
@@ -25,18 +26,23 @@ const EMBEDDED_ONLY: &[&str] = &[
     "fault/watches-expire",
 ];
 
+/// Makes the cluster an `OpenShift` with a worker more.
+const OPENSHIFT: [&str; 3] = ["--flavour", "openshift", "--schedulable-control-plane"];
+
+/// What CI runs on the local lane.
+const BUT_TIERS: &str = "!tier1 && !tier2 && !tier3";
+
 /// Not skipped for want of something on the local lane, and skipped so on the embedded one, where pods have no networks.
 const LOCAL_ONLY: &str = "netpol/";
 
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]
-fn every_scenario_is_run_on_the_embedded_lane_and_all_but_tiers_2_and_3_agree_with_the_local_lane()
-{
-    let but_high_tiers = Selection {
-        labels: Some("!tier2 && !tier3".to_owned()),
+fn every_scenario_is_run_on_the_embedded_lane_and_all_but_tiers_1_to_3_agree_with_the_local_lane() {
+    let on_local = Selection {
+        labels: Some(BUT_TIERS.to_owned()),
         ..Selection::default()
     };
-    agree("tiers", &[], &Selection::default(), &but_high_tiers);
+    agree("tiers", &[], &Selection::default(), &on_local);
 }
 
 mod long {
@@ -47,18 +53,32 @@ mod long {
     fn every_scenario_gives_the_same_verdict_on_both_lanes() {
         agree("plain", &[], &Selection::default(), &Selection::default());
     }
+
+    #[test]
+    #[ignore = "long: three minutes, root and the Kubernetes programs"]
+    fn scenarios_of_openshift_give_the_same_verdict_on_both_lanes() {
+        agree("openshift", &OPENSHIFT, &of_openshift(), &of_openshift());
+    }
 }
 
 /// All that has to do with what only `OpenShift` has.
-#[test]
-#[ignore = "real: root and the Kubernetes programs"]
-fn scenarios_of_openshift_give_the_same_verdict_on_both_lanes() {
-    let selection = Selection {
+fn of_openshift() -> Selection {
+    Selection {
         focus: Some("^(config|tls|upgrade)/".to_owned()),
         ..Selection::default()
+    }
+}
+
+#[test]
+#[ignore = "real: root and the Kubernetes programs"]
+fn scenarios_of_openshift_are_run_on_the_embedded_lane_and_all_but_tiers_1_to_3_agree_with_the_local_lane()
+ {
+    let selection = of_openshift();
+    let on_local = Selection {
+        labels: Some(BUT_TIERS.to_owned()),
+        ..selection.clone()
     };
-    let flags = ["--flavour", "openshift", "--schedulable-control-plane"];
-    agree("openshift", &flags, &selection, &selection);
+    agree("openshift-tiers", &OPENSHIFT, &selection, &on_local);
 }
 
 /// Runs scenarios on both lanes, on the local one perhaps fewer; those must have the same verdicts, and none of either may fail.

@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
-use rstest::rstest;
 use suite::binaries::{self, OPERATOR, PROGRAMS, SCHEDULER};
 use tempfile::TempDir;
 use testbed::lane::Lane;
@@ -236,12 +235,19 @@ fn names(list: &[&str]) -> BTreeSet<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
 }
 
-#[rstest]
-#[case::embedded(Lane::Embedded)]
-#[ignore = "real: root and the Kubernetes programs"]
-#[case::real(Lane::Local)]
-fn a_kept_stack_survives_runs_and_only_what_has_changed_is_started_anew(#[case] lane: Lane) {
-    runtime().block_on(survives(lane));
+#[test]
+fn a_kept_stack_survives_runs_and_only_what_has_changed_is_started_anew() {
+    runtime().block_on(survives(Lane::Embedded));
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: a minute, root and the Kubernetes programs"]
+    fn a_kept_stack_on_real_parts_survives_runs_and_only_what_has_changed_is_started_anew() {
+        runtime().block_on(survives(Lane::Local));
+    }
 }
 
 async fn survives(lane: Lane) {

@@ -96,8 +96,8 @@ pub(crate) struct Expected {
 /// (`package/target/name`, or the beginning of several) or a whole binary (`package/target`).
 const LONG: &[(&str, Expected)] = &[
     ("suite/it/lanes::long::", takes(800.0, 1.4)),
-    ("suite/it/lanes::every", takes(450.0, 1.4)),
-    ("suite/it/lanes::", takes(120.0, 1.3)),
+    ("suite/it/lanes::every", takes(400.0, 1.4)),
+    ("suite/it/lanes::", takes(80.0, 1.3)),
     ("suite/it/faults::hidden", takes(115.0, 0.35)),
     ("suite/it/faults::a_stopped", takes(110.0, 0.3)),
     ("suite/it/permissions::", takes(90.0, 0.7)),
@@ -115,7 +115,7 @@ const LONG: &[(&str, Expected)] = &[
     ("suite/it/accounting::every", takes(55.0, 0.7)),
     ("suite/it/disturbed::", takes(50.0, 0.7)),
     ("testbed/it/kubelet::", takes(50.0, 0.9)),
-    ("suite/it/warm::", takes(45.0, 0.7)),
+    ("suite/it/warm::", takes(30.0, 0.7)),
     ("suite/suite", takes(45.0, 0.8)),
     ("suite/it/faults::", takes(40.0, 0.7)),
     ("apiserver/replay", takes(40.0, 0.3)),
