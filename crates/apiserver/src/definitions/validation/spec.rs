@@ -1,4 +1,4 @@
-//! Group, scope, versions, names, columns, subresources and selectable fields.
+//! Group, scope, versions, names, columns, subresources and selectable fields of definitions.
 
 use serde_json::{Value, json};
 
@@ -23,12 +23,12 @@ const COLUMN_FORMATS: [&str; 8] = [
     "int64",
     "password",
 ];
-/// Most fields that can be selected by.
+/// Largest number of selectable fields.
 const MOST_SELECTABLE: usize = 8;
 /// Longest warning of a deprecated version, in bytes.
 const LONGEST_WARNING: usize = 256;
 
-/// The whole specification; `before` is the one that is changed.
+/// Checks the whole specification; `before` is the one that is replaced.
 pub(super) fn check(spec: &Spec<'_>, before: Option<&Value>, causes: &mut Vec<Cause>) {
     group(text(&spec.raw["group"]), causes);
     word(
