@@ -1,4 +1,4 @@
-//! Reviews: questions about who somebody is and what he may do, asked by creating what is never kept.
+//! Reviews: questions about a user and the user's permissions. A client asks by creating an object that is never stored.
 
 use serde_json::{Value, json};
 
