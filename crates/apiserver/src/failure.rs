@@ -296,7 +296,7 @@ impl Failure {
         failure
     }
 
-    /// 406 of handlers that also check whether the answer can be a table or metadata only.
+    /// 406 from handlers that check the parameters of media types, not only the types.
     pub(crate) fn only_accepted() -> Self {
         Self::not_of_form(
             "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
