@@ -284,7 +284,7 @@ impl Told {
         }
     }
 
-    /// Terms that select no pod.
+    /// Warns about terms that select no pod.
     fn affinity(&mut self, affinity: &Value, path: &str) {
         let required = "requiredDuringSchedulingIgnoredDuringExecution";
         for (at, term) in indexed(&affinity[required], &format!("{path}.{required}")) {
