@@ -275,7 +275,7 @@ fn ignored(resource: &Resource, subresource: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether the given managed fields ask the server to clear the owners.
+/// Returns whether the given managed fields ask the server to clear the owners.
 fn is_reset(given: &Value) -> bool {
     match given.as_array().map(Vec::as_slice) {
         Some([]) => true,

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
 
 use super::Error;
 
-/// The authority.
+/// A certificate authority with its key.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,

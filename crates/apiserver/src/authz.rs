@@ -58,7 +58,7 @@ impl Attributes<'_> {
     }
 }
 
-/// Whether a user may do something.
+/// Returns whether a user may do something.
 pub(crate) fn allows(state: &State, user: &User, asked: &Attributes<'_>) -> bool {
     decide(state, user, asked).is_ok()
 }

@@ -99,7 +99,7 @@ impl Conversation {
         self.id.split('/').next().unwrap_or_default()
     }
 
-    /// Whether a step makes the server drop its history.
+    /// Returns whether a step makes the server drop its history.
     pub fn compacts(&self) -> bool {
         self.steps.iter().any(|step| step.compact)
     }

@@ -22,7 +22,7 @@ const FIELDS: [(&str, &str); 7] = [
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| json!({"$ref": "io.k8s.api.core.v1.Event"}));
 
-/// Whether a resource shows events in the newer form.
+/// Returns whether a resource shows events in the newer form.
 pub(crate) fn is_newer_form(resource: &Resource) -> bool {
     resource.group == GROUP && resource.plural == "events"
 }

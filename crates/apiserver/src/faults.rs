@@ -1,9 +1,9 @@
 //! Faults on demand, as a server, a load balancer or a network can cause them.
 //!
-//! A [`Rule`] says which requests it matches ([`Selector`]), which of those it strikes (after the first ones are skipped: up to a number, a
-//! share drawn from a seed) and what happens to them ([`Fault`]). Rules apply in the order in which they were added: delays add up, and the
-//! first fault that decides the outcome ends the search. Apart from rules, open watches can be ended and the server can be taken down at
-//! any moment.
+//! A [`Rule`] says which requests it matches ([`Selector`]), which of those it strikes (it can skip the first ones, stop after a number,
+//! and draw a share with a seed), and what happens to them ([`Fault`]). Rules apply in the order in which they were added: delays add up,
+//! and the first fault that decides the outcome ends the search. Apart from rules, open watches can be ended and the server can be taken
+//! down at any moment.
 //!
 //! Module `http` offers the same below `/testing`, for members of `system:masters`.
 
@@ -38,7 +38,7 @@ pub(crate) struct State {
     generation: watch::Sender<u64>,
     /// Counts struck requests.
     strikes: watch::Sender<u64>,
-    /// Whether the server shall be down.
+    /// Whether the server is to be down.
     down: watch::Sender<bool>,
     /// Whether it listens.
     listening: watch::Sender<bool>,
@@ -84,18 +84,18 @@ impl State {
         self.generation.send_modify(|generation| *generation += 1);
     }
 
-    /// Whether there is any rule.
+    /// Returns whether there is any rule.
     fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Waits until the server shall be down.
+    /// Waits until the server is to be down.
     pub(crate) async fn taken_down(&self) {
         // the sender is a field of `self`, so it still exists
         let _ = self.down.subscribe().wait_for(|down| *down).await;
     }
 
-    /// Waits until the server shall be up.
+    /// Waits until the server is to be up.
     pub(crate) async fn taken_up(&self) {
         let _ = self.down.subscribe().wait_for(|down| !*down).await;
     }
@@ -223,7 +223,7 @@ impl Faults {
         let _ = self.state().listening.subscribe().wait_for(|on| *on).await;
     }
 
-    /// Whether the server listens.
+    /// Returns whether the server listens.
     pub fn is_up(&self) -> bool {
         *self.state().listening.borrow()
     }

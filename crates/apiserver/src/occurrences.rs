@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A field of a text.
+/// A field of a JSON text.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Occurrence {
     /// Path, such as `spec.containers[0].name`.

@@ -49,17 +49,17 @@ impl Amount {
         .unwrap_or(Self::ZERO)
     }
 
-    /// Whether it is zero.
+    /// Returns whether it is zero.
     pub(crate) fn is_zero(self) -> bool {
         self.nano == 0
     }
 
-    /// Whether it is below zero.
+    /// Returns whether it is below zero.
     pub(crate) fn is_negative(self) -> bool {
         self.nano < 0
     }
 
-    /// Whether it is a whole number.
+    /// Returns whether it is a whole number.
     pub(crate) fn is_whole(self) -> bool {
         self.nano % 1_000_000_000 == 0
     }

@@ -132,7 +132,7 @@ impl Resource {
         FORMS.get(&key).map(AsRef::as_ref)
     }
 
-    /// Whether the status is written only through its subresource.
+    /// Returns whether the status is written only through its subresource.
     pub(crate) fn has_status(&self) -> bool {
         self.custom.as_ref().map_or_else(
             || self.subresource("status").is_some(),
@@ -182,7 +182,7 @@ impl Table {
             .find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
-    /// Whether a group is built in, and does not come from a definition of custom resources.
+    /// Returns whether a group is built in, and does not come from a definition of custom resources.
     pub(crate) fn is_built_in(&self, group: &str) -> bool {
         let mut all = self.ordered.iter();
         all.any(|resource| resource.group == group && resource.custom.is_none())
@@ -234,7 +234,7 @@ pub(crate) fn built_in() -> &'static Table {
     &BUILT_IN
 }
 
-/// Whether a built-in resource has objects of this kind.
+/// Returns whether a built-in resource has objects of this kind.
 pub(crate) fn has_kind(api_version: &str, kind: &str) -> bool {
     BUILT_IN.of_kind(api_version, kind).is_some()
 }

@@ -8,7 +8,7 @@ use super::authz::{self, Attributes, User};
 use super::failure::{Cause, Failure, Subject};
 use super::verbs::{Answer, Request};
 
-/// Whether a resource is one of the reviews.
+/// Returns whether a resource is one of the reviews.
 pub(crate) fn is_review(storage: &str) -> bool {
     [
         "selfsubjectreviews.authentication.k8s.io",

@@ -57,7 +57,7 @@ impl Rules {
         }
     }
 
-    /// Whether there is no rule.
+    /// Returns whether there is no rule.
     pub(crate) fn is_empty(&self) -> bool {
         self.own.is_none()
             && self.properties.is_empty()

@@ -95,27 +95,27 @@ impl<'a> Node<'a> {
         self.here
     }
 
-    /// Whether there is no schema at all.
+    /// Returns whether there is no schema at all.
     pub(crate) fn is_unknown(&self) -> bool {
         self.target == &ANYTHING
     }
 
-    /// Whether the value is an amount such as `500m`.
+    /// Returns whether the value is an amount such as `500m`.
     pub(crate) fn is_quantity(&self) -> bool {
         self.name.ends_with(".resource.Quantity")
     }
 
-    /// Whether the value may be a number or a text.
+    /// Returns whether the value may be a number or a text.
     pub(crate) fn is_int_or_string(&self) -> bool {
         self.is("x-kubernetes-int-or-string") || self.text("format") == Some("int-or-string")
     }
 
-    /// Whether fields that the schema does not name are kept.
+    /// Returns whether fields that the schema does not name are kept.
     pub(crate) fn keeps_unknown(&self) -> bool {
         self.is("x-kubernetes-preserve-unknown-fields") || self.is_opaque()
     }
 
-    /// Whether the schema says nothing about what is inside.
+    /// Returns whether the schema says nothing about what is inside.
     pub(crate) fn is_opaque(&self) -> bool {
         self.target == &ANYTHING
             || (self.type_is("object") || self.word("type").is_none())
@@ -134,7 +134,7 @@ impl<'a> Node<'a> {
             .unwrap_or("")
     }
 
-    /// Whether the value is of this type.
+    /// Returns whether the value is of this type.
     pub(crate) fn type_is(&self, name: &str) -> bool {
         self.kind() == name
     }

@@ -19,12 +19,12 @@ impl LabelSelector {
         labels::parse(text).map(Self).map_err(Failure::bad_request)
     }
 
-    /// Whether there are no requirements, so that every object matches.
+    /// Returns whether there are no requirements, so that every object matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an object's labels meet all requirements.
+    /// Returns whether an object's labels meet all requirements.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         self.0.iter().all(|(key, operator)| {
@@ -45,7 +45,7 @@ fn number(value: Option<&str>) -> Option<i64> {
     value.and_then(|value| value.parse().ok())
 }
 
-/// Whether a `LabelSelector` selects these labels; a missing one selects nothing, an empty one everything.
+/// Returns whether a `LabelSelector` selects these labels; a missing one selects nothing, an empty one everything.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     if !selector.is_object() {
         return false;

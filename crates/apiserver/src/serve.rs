@@ -316,7 +316,7 @@ async fn serve_resource(
     Ok(json_response(code, &body, &warnings))
 }
 
-/// Whether YAML is the first supported format that a client accepts.
+/// Returns whether YAML is the first supported format that a client accepts.
 fn wants_yaml(accept: &str) -> bool {
     let first = accept.split(',').find(|clause| {
         ["application/json", "application/yaml", "*/*"]

@@ -89,8 +89,8 @@ fn shape_fields(schema: Node<'_>, fields: &mut Map<String, Value>, stored: bool)
     }
 }
 
-/// Whether Go's encoder leaves the value out of an optional field. An empty structure stays, because it is either always written or was
-/// given.
+/// Returns whether Go's encoder leaves the value out of an optional field. An empty structure stays, because it is either always written or
+/// was given.
 fn is_empty(schema: Node<'_>, value: &Value) -> bool {
     match value {
         Value::Null => true,

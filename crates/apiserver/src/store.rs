@@ -309,7 +309,7 @@ impl State {
         self.incomplete.insert(key.clone());
     }
 
-    /// Whether a write of an object changes what is stored even when it changes nothing that is shown.
+    /// Returns whether a write of an object changes what is stored even when it changes nothing that is shown.
     pub(crate) fn is_incomplete(&self, key: &Key) -> bool {
         self.incomplete.contains(key)
     }

@@ -57,7 +57,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether the error is a bad request; otherwise it is a server error.
+    /// Returns whether the error is a bad request; otherwise it is a server error.
     pub(crate) fn is_bad_request(&self) -> bool {
         matches!(
             self,
@@ -311,7 +311,7 @@ fn check_order(given: &[Value], order: &[Value], key: &str) -> Result<(), Error>
     }
 }
 
-/// Whether two values are the same item.
+/// Returns whether two values are the same item.
 fn same(left: &Value, right: &Value, key: &str) -> bool {
     if key.is_empty() {
         left == right

@@ -248,7 +248,7 @@ fn names(list: &Value) -> Vec<&str> {
     list.filter_map(|item| item["name"].as_str()).collect()
 }
 
-/// Whether a write counts as a new generation.
+/// Returns whether a write counts as a new generation.
 fn has_changed(resource: &Resource, before: &Value, object: &Value) -> bool {
     let spec_only = |field: &str| before.get(field) != object.get(field);
     match resource.storage.as_str() {

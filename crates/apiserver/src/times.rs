@@ -33,7 +33,7 @@ pub(crate) fn canonical(text: &str, micro: bool) -> Result<String, String> {
     Err(format!("parsing time {text:?}{why}"))
 }
 
-/// What is wrong with a text.
+/// Why a text is not a time.
 #[derive(Debug, PartialEq)]
 enum Wrong<'a> {
     /// The rest of the text does not begin with the next element of the layout.

@@ -27,7 +27,7 @@ pub(crate) fn problem(schema: Node<'_>, value: &Value) -> Option<String> {
     }
 }
 
-/// Whether a type decodes its own JSON.
+/// Returns whether a type decodes its own JSON.
 fn is_read_by_itself(schema: Node<'_>) -> bool {
     schema.is_quantity()
         || schema.is_int_or_string()

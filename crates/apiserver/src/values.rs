@@ -18,8 +18,8 @@ mod scale;
 /// Path of a cause without a path.
 pub(crate) const NOWHERE: &str = "<nil>";
 
-/// Returns what is wrong with a custom resource; `before` is `None` for a new one. An error in an unchanged value is tolerated, if the
-/// value was stored before.
+/// Returns what is wrong with a custom resource; `before` is `None` for a new one. Errors in values that a write does not change are
+/// tolerated.
 pub(crate) fn judge(
     resource: &Resource,
     subresource: &str,
@@ -241,7 +241,7 @@ fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether a text matches a pattern; a pattern that is not valid matches nothing.
+/// Returns whether a text matches a pattern; a pattern that is not valid matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {
     static KNOWN: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -252,7 +252,7 @@ fn matches(pattern: &str, text: &str) -> bool {
         .is_some_and(|regex| regex.is_match(text))
 }
 
-/// Whether a text has a format; unknown formats are not checked.
+/// Returns whether a text has a format; unknown formats are not checked.
 fn has_format(format: &str, text: &str) -> bool {
     let uuid = |version: Option<usize>| {
         uuid::Uuid::parse_str(text)

@@ -133,7 +133,7 @@ impl Request<'_> {
         (is_read && types.contains(&self.content_type)).then_some(self.body)
     }
 
-    /// Whether the request is a server-side apply.
+    /// Returns whether the request is a server-side apply.
     fn applies(&self) -> bool {
         self.content_type == "application/apply-patch+yaml"
     }
@@ -270,7 +270,7 @@ impl Request<'_> {
     }
 }
 
-/// Whether finalizers hold an object that is being deleted.
+/// Returns whether finalizers hold an object that is being deleted.
 pub(crate) fn has_finalizers(object: &Value) -> bool {
     let filled = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
     filled(&object["metadata"]["finalizers"])

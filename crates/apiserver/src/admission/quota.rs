@@ -10,7 +10,7 @@ use crate::pods;
 use crate::quantity::Amount;
 use crate::store::{Key, State};
 
-/// Returns what an object adds to each quota.
+/// Returns the amounts that an object counts for in quotas, by name.
 fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Amount> {
     let one = Amount::whole(1);
     let mut usage = BTreeMap::new();

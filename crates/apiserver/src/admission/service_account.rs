@@ -10,7 +10,8 @@ use crate::verbs::suffix;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
-/// Requested lifetime in seconds. The server recognizes exactly this value: a client that keeps such a token too long is only warned.
+/// Requested lifetime in seconds. The server recognizes exactly this value and issues a token that lasts longer, so that clients that do
+/// not renew it still work.
 const EXPIRATION: u32 = 3607;
 
 pub(super) fn admit(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Result<(), Failure> {

@@ -115,7 +115,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether a path is a member.
+    /// Returns whether a path is a member.
     pub(crate) fn has(&self, path: &[Element]) -> bool {
         match path {
             [] => false,
@@ -127,7 +127,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether there is no member at any level.
+    /// Returns whether there is no member at any level.
     pub(crate) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.children.values().all(Self::is_empty)
     }

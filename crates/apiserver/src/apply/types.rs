@@ -141,7 +141,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Whether the schema names the field.
+    /// Returns whether the schema names the field.
     pub(crate) fn names(&self, field: &str) -> bool {
         match self.kind {
             Kind::Schema(node) => node

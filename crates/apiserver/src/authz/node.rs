@@ -173,7 +173,7 @@ fn uses(
         })
 }
 
-/// Whether a pod specification refers to a secret, a config map or a claim.
+/// Returns whether a pod specification refers to a secret, a config map or a claim.
 fn needs(spec: &Value, resource: &str, name: &str) -> bool {
     let list = |value: &'_ Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
     let (volume, volume_name, key, from) = match resource {

@@ -61,7 +61,7 @@ impl<'a> Parts<'a> {
         self.schema.get("openAPIV3Schema").unwrap_or(&NOTHING)
     }
 
-    /// Whether the status is a subresource.
+    /// Returns whether the status is a subresource.
     pub(super) fn has_status(&self) -> bool {
         self.subresources["status"].is_object()
     }

@@ -34,7 +34,7 @@ pub(super) fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Val
     all.find(|condition| condition["type"] == kind)
 }
 
-/// Whether a condition exists and is true.
+/// Returns whether a condition exists and is true.
 pub(crate) fn is_true(definition: &Value, kind: &str) -> bool {
     condition(definition, kind).is_some_and(|condition| condition["status"] == "True")
 }

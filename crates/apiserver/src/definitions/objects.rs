@@ -66,8 +66,8 @@ pub(crate) fn shown<'v>(resource: &Resource, object: &'v Value) -> Cow<'v, Value
     Cow::Owned(object)
 }
 
-/// Whether the field owners can be kept after a write. The schemas of all other versions in which owners wrote must cover the whole object.
-/// Otherwise a real server drops all owners.
+/// Returns whether the field owners can be kept after a write. The schemas of all other versions in which owners wrote must cover the whole
+/// object. Otherwise a real server drops all owners.
 pub(crate) fn are_owners_known(resource: &Resource, before: Option<&Value>, after: &Value) -> bool {
     let Some(custom) = &resource.custom else {
         return true;
@@ -180,7 +180,7 @@ pub(crate) fn prune(
     }
 }
 
-/// Whether a value is null although its schema does not allow null.
+/// Returns whether a value is null although its schema does not allow null.
 fn is_wrong_null(schema: Option<&Value>, value: &Value) -> bool {
     value.is_null() && schema.is_some_and(|schema| schema["nullable"] != true)
 }
@@ -248,7 +248,7 @@ fn complete_fields(schema: &Value, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Whether an object is already pruned to a schema and has all defaults.
+/// Returns whether an object is already pruned to a schema and has all defaults.
 fn is_settled(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
     match value {
         Value::Object(fields) => {

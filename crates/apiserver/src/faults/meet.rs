@@ -50,7 +50,7 @@ pub(crate) enum Met {
     Served(Arc<Effects>),
     /// The request is refused.
     Refused(Failure),
-    /// The request is refused in plain text, before the API handles it; the client shall retry after this many seconds.
+    /// The request is refused in plain text, before the API handles it; the client should retry after this many seconds.
     Busy(u64),
     /// The connection ends.
     Cut,

@@ -117,7 +117,7 @@ pub enum WatchEnd {
     Expired,
 }
 
-/// What happens to a request.
+/// What happens to a struck request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "kind",
@@ -160,11 +160,11 @@ pub enum Fault {
     },
     /// Reads, and watches that are already open, see nothing newer than the rule.
     Freeze,
-    /// Watches end after a number of events.
+    /// A watch ends after a number of events.
     EndWatch {
         /// The number of events that are still sent.
         after_events: u64,
-        /// How they end.
+        /// How it ends.
         how: WatchEnd,
     },
 }
@@ -296,7 +296,7 @@ impl Entry {
         }
     }
 
-    /// Whether the fault is possible for a request: only watches end, only reads are stale.
+    /// Returns whether the fault is possible for a request: only watches end, only reads are stale.
     fn applies(&self, asked: &Asked) -> bool {
         match self.rule.fault {
             Fault::EndWatch { .. } => asked.verb == "watch",

@@ -77,12 +77,12 @@ impl FieldSelector {
         known.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether there are no requirements, so that every object matches.
+    /// Returns whether there are no requirements, so that every object matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an object's fields meet all requirements.
+    /// Returns whether an object's fields meet all requirements.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|(path, wanted, equal)| {
             if path == "status.podIPs" {

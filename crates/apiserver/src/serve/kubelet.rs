@@ -27,7 +27,7 @@ const KUBELET_PORT: u64 = 10250;
 /// Largest refusal of a kubelet that is read, in bytes.
 const LARGEST_REFUSAL: usize = 10_000;
 
-/// Whether a kubelet, a pod or a service answers a request.
+/// Returns whether a kubelet, a pod or a service answers a request.
 pub(super) fn answers(target: &Target<'_>) -> bool {
     target.group.is_empty()
         && match target.plural {
@@ -99,7 +99,7 @@ pub(super) async fn pass(
     Ok(passed_back(response))
 }
 
-/// Whether an address may not be reached through the server: its own host and its own link.
+/// Returns whether clients may not reach an address through the server: loopback addresses, unless allowed, and link-local ones.
 fn is_kept_from(host: &str, loopback_is_fine: bool) -> bool {
     let Ok(address) = host.parse::<IpAddr>() else {
         return false;

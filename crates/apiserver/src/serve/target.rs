@@ -70,7 +70,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether a request is a watch.
+/// Returns whether a request is a watch.
 pub(crate) fn is_watch(parts: &Parts) -> bool {
     let segments: Vec<&str> = parts
         .uri

@@ -72,12 +72,12 @@ pub(crate) fn finalizer_warnings(before: Option<&Value>, object: &Value) -> Vec<
         .collect()
 }
 
-/// Whether a finalizer is not a standard one and has no domain.
+/// Returns whether a finalizer is not a standard one and has no domain.
 fn is_bare_finalizer(name: &str) -> bool {
     !name.contains('/') && !STANDARD_FINALIZERS.contains(&name)
 }
 
-/// Whether finalizers of a kind must be standard ones or have a domain.
+/// Returns whether finalizers of a kind must be standard ones or have a domain.
 fn knows_finalizers(resource: &Resource) -> bool {
     resource.custom.is_none() && resource.storage != DEFINITIONS
 }

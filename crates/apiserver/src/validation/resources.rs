@@ -8,7 +8,7 @@ use crate::quantity::Amount;
 
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Whether a resource may be overcommitted.
+/// Returns whether a resource may be overcommitted.
 fn is_overcommittable(name: &str) -> bool {
     STANDARD.contains(&name)
         || name.starts_with("kubernetes.io/")

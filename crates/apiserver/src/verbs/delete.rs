@@ -125,7 +125,7 @@ impl Request<'_> {
         self.delete_with(state, &options)
     }
 
-    /// Whether a deletion sets the propagation to dependents.
+    /// Returns whether a deletion sets the propagation to dependents.
     pub(crate) fn says_propagation(&self) -> bool {
         self.delete_options()
             .is_ok_and(|options| !options.propagation.is_empty() || options.orphan.is_some())
@@ -374,7 +374,7 @@ impl Request<'_> {
 }
 
 enum Grace {
-    /// A deletion is already under way, and ends early enough.
+    /// A deletion with the same or a shorter grace period is already under way.
     Pending,
     /// The grace period is over.
     Ended,

@@ -23,7 +23,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Whether an object is selected.
+    /// Returns whether an object is selected.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         (self.name.is_empty() || object["metadata"]["name"] == self.name.as_str())
             && self.labels.matches(object)

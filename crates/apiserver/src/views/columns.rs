@@ -84,7 +84,7 @@ impl PrinterColumn {
     }
 }
 
-/// Converts a path of Kubernetes to the notation of the JSONPath standard: names are quoted, and `\.` is part of a name.
+/// Converts a path of Kubernetes to the standard notation: names are quoted, and `\.` is part of a name.
 fn standard(path: &str) -> String {
     let mut out = String::from("$");
     let mut rest = path

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::text;
 use crate::failure::Cause;
 
-/// The annotation.
+/// The annotation with the approval.
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 /// Domains of the protected groups.
 const PROTECTED: [&str; 2] = ["k8s.io", "kubernetes.io"];
@@ -23,7 +23,7 @@ pub(crate) enum Approval {
     Invalid,
 }
 
-/// Whether a group needs an approval.
+/// Returns whether a group needs an approval.
 pub(crate) fn is_protected(group: &str) -> bool {
     PROTECTED.iter().any(|domain| {
         group

@@ -182,7 +182,7 @@ pub(super) fn names(names: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether a version had the same schema before.
+/// Returns whether a version had the same schema before.
 fn had_schema(before: Option<&Value>, version: &str, schema: &Value) -> bool {
     let known = before
         .into_iter()

@@ -25,7 +25,7 @@ const UNSUPPORTED: [&str; 6] = [
     "$ref",
 ];
 
-/// Whether a schema has the form of a structural one at all. A schema without it is refused for the keywords that it uses.
+/// Returns whether a schema has the form of a structural one at all. A schema without it is refused for the keywords that it uses.
 pub(super) fn has_form(schema: &Value) -> bool {
     let holds = |word: &str| !schema[word].is_null();
     if UNSUPPORTED.iter().any(|word| holds(word))
@@ -190,7 +190,7 @@ fn check_type(schema: &Value, level: Level, path: &str, causes: &mut Vec<Cause>)
     }
 }
 
-/// Whether the metadata schema at the root restricts nothing but names.
+/// Returns whether the metadata schema at the root restricts nothing but names.
 fn is_plain_metadata(metadata: &Value) -> bool {
     let only_names =
         schemas(&metadata["properties"]).all(|(name, _)| name == "name" || name == "generateName");

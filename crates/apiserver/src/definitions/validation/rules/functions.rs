@@ -158,7 +158,7 @@ const KNOWN: [&str; 118] = [
 /// Functions that later versions added.
 const LATER: [&str; 4] = ["value", "validate", "transformList", "transformMap"];
 
-/// Whether a function exists; namespaces are not taken into account.
+/// Returns whether a function exists; namespaces are not taken into account.
 pub(super) fn is_known(name: &str) -> bool {
     KNOWN.contains(&name) || LATER.contains(&name)
 }

@@ -68,7 +68,7 @@ impl Type {
         })
     }
 
-    /// Whether a value of this type may be of the other.
+    /// Returns whether a value of this type may be of the other.
     pub(super) fn may_be(&self, other: &Self) -> bool {
         match (self, other) {
             // values that may be absent can be compared with null
@@ -85,7 +85,7 @@ impl Type {
         }
     }
 
-    /// Whether it has a name that error messages can show.
+    /// Returns whether it has a name that error messages can show.
     pub(super) fn has_name(&self) -> bool {
         match self {
             Self::Object(_) | Self::Unknown => false,

@@ -14,13 +14,13 @@ use super::walk::{LIST, Operand, Walk};
 const LETTER: f64 = 0.1;
 /// Cost of matching a character of a pattern.
 const PATTERN_LETTER: f64 = 0.25;
-/// Number of characters of the patterns of formats.
+/// Assumed number of characters in the pattern of a format.
 const FORMAT_PATTERN: f64 = 128.0;
 /// Length of the longest name of a format, in characters.
 const FORMAT: u64 = 64;
 /// Cost of an authorization check.
 const AUTHORIZATION: u64 = 350_000;
-/// Size of a selector's requirement: its structure and its list of values.
+/// Cost of a requirement of a selector: its structure and its list of values.
 const REQUIREMENT: f64 = 50.0;
 /// Cost of most calls.
 const ONE: Range = Range::exactly(1);
@@ -377,7 +377,7 @@ fn of_language(walk: &mut Walk<'_>, called: &Called<'_>, given: Range) -> Estima
     }
 }
 
-/// Whether an overload reads the values that it compares.
+/// Returns whether an overload reads the values that it compares.
 fn compares_at_length(overload: &str) -> bool {
     let orders = ["less_", "greater_", "less_equals_", "greater_equals_"];
     let is_order = orders.iter().any(|order| {

@@ -72,7 +72,7 @@ impl Kind {
         })
     }
 
-    /// Whether its size is always one.
+    /// Returns whether its size is always one.
     pub(super) fn is_scalar(&self) -> bool {
         match self {
             Self::Named(name) => {
@@ -102,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// Whether both are the same type.
+    /// Returns whether both are the same type.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn, Self::Dyn) | (Self::Type, Self::Type) => true,
@@ -121,7 +121,7 @@ impl Kind {
         }
     }
 
-    /// Whether null may be used as a value of it.
+    /// Returns whether null may be used as a value of it.
     fn is_nullable(&self) -> bool {
         match self {
             Self::Object(_) | Self::Optional(_) => true,
@@ -131,7 +131,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is at least as general as another type that it agrees with.
+    /// Returns whether it is at least as general as another type that it agrees with.
     fn is_at_least_as_general(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Open(_) | Self::Parameter(_), _) => true,
@@ -203,7 +203,7 @@ impl Findings {
         }
     }
 
-    /// Whether values of the first types may be used as those of the second. What is learned about variables is kept only if so.
+    /// Returns whether values of the first types may be used as those of the second. What is learned about variables is kept only if so.
     pub(super) fn agree(&mut self, one: &[Kind], two: &[Kind]) -> bool {
         let before = self.known.clone();
         let agreed =
@@ -240,7 +240,7 @@ impl Findings {
         }
     }
 
-    /// Whether a type variable may stand for a type. If so, the variable is set to it.
+    /// Returns whether a type variable may stand for a type. If so, the variable is set to it.
     fn substitutes(&mut self, kind: &Kind, number: usize) -> bool {
         let open = Kind::Open(number);
         if kind.is(&open) {

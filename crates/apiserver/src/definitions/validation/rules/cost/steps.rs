@@ -20,7 +20,7 @@ impl Steps {
         Self::default().to(variable)
     }
 
-    /// Whether there is no path.
+    /// Returns whether there is no path.
     pub(super) fn is_empty(&self) -> bool {
         self.length == 0
     }
