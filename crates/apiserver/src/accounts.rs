@@ -1,4 +1,5 @@
-//! Tokens of service accounts: signed by this server, good for a time, for audiences, and as long as what they are bound to exists.
+//! Tokens of service accounts. This server signs them; they are valid for a time, for audiences, and as long as the objects that they are
+//! bound to exist.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +11,7 @@ use super::authn::{self, ACCOUNT_USER, Identity};
 use super::authz::User;
 use super::store::State;
 
-/// Seconds for which the token of a pod that is gone is still good.
+/// Seconds for which a token stays valid after the deletion timestamp of its account or of the object that it is bound to.
 const LEEWAY: i64 = 60;
 
 /// An object that a token names.
@@ -23,7 +24,7 @@ pub(crate) struct Named {
     pub(crate) uid: String,
 }
 
-/// What only tokens of Kubernetes say.
+/// The claims that only tokens of Kubernetes have.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Private {
     /// Namespace of the account.
@@ -39,40 +40,40 @@ pub(crate) struct Private {
     /// The node that the token is bound to, or that its pod runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) node: Option<Named>,
-    /// When clients should have taken a new one, in seconds since 1970.
+    /// When clients should have fetched a new token, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) warnafter: Option<i64>,
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Claims {
-    /// Whom it may be shown to.
+    /// Its audiences.
     pub(crate) aud: Vec<String>,
-    /// When it ends, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub(crate) exp: i64,
-    /// When it was made.
+    /// When it was issued, in seconds since 1970.
     pub(crate) iat: i64,
-    /// Who made it.
+    /// Its issuer.
     pub(crate) iss: String,
-    /// Its own id.
+    /// The id of the token itself.
     pub(crate) jti: String,
-    /// Whose it is.
+    /// The account and what the token is bound to.
     #[serde(rename = "kubernetes.io")]
     pub(crate) private: Private,
-    /// When it begins.
+    /// When it becomes valid, in seconds since 1970.
     pub(crate) nbf: i64,
     /// Name of the user.
     pub(crate) sub: String,
 }
 
-/// Makes tokens and reads them.
+/// Issues tokens and verifies them.
 pub(crate) struct Accounts {
     issuer: String,
     key_id: String,
     signing: EncodingKey,
     verifying: DecodingKey,
-    /// The public key as JSON Web Key.
+    /// The public key as a JSON Web Key Set.
     public: Value,
 }
 
@@ -86,7 +87,7 @@ impl std::fmt::Debug for Accounts {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the present time in seconds since 1970.
 pub(crate) fn seconds() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -96,14 +97,14 @@ pub(crate) fn seconds() -> i64 {
 }
 
 impl Accounts {
-    /// With a new key.
+    /// Makes the accounts of a new cluster, with a new key.
     pub(crate) fn new(issuer: String) -> Result<Self, rcgen::Error> {
         use base64::Engine as _;
         use rcgen::PublicKeyData as _;
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
         let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
         let point = key.der_bytes();
-        // an uncompressed point: a mark, then both coordinates
+        // an uncompressed point: a marker byte, then both coordinates
         let (x, y) = point
             .get(1..)
             .unwrap_or_default()
@@ -119,17 +120,17 @@ impl Accounts {
         })
     }
 
-    /// Who makes the tokens.
+    /// Returns the issuer of the tokens.
     pub(crate) fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// The keys by which tokens can be verified.
+    /// Returns the keys that verify tokens, as a JSON Web Key Set.
     pub(crate) fn public_keys(&self) -> &Value {
         &self.public
     }
 
-    /// What says where the keys are.
+    /// Returns the discovery document, which says where the keys are.
     pub(crate) fn discovery(&self) -> Value {
         serde_json::json!({
             "issuer": self.issuer, "jwks_uri": format!("{}/openid/v1/jwks", self.issuer),
@@ -146,7 +147,8 @@ impl Accounts {
         jsonwebtoken::encode(&header, claims, &self.signing)
     }
 
-    /// What a token says, when it is one of ours, in time, and for one of the audiences.
+    /// Returns the claims of a token if this server issued it, it is valid now, and it is for one of the audiences (none: this server
+    /// itself).
     pub(crate) fn verify(
         &self,
         token: &str,
@@ -165,7 +167,7 @@ impl Accounts {
             .map_err(|error| format!("[invalid bearer token, {error}]"))
     }
 
-    /// Whose a verified token is; `None` when the account or what the token is bound to is gone.
+    /// Returns the user of a verified token; `None` when the account or the object that the token is bound to no longer exists.
     #[expect(
         clippy::unused_self,
         reason = "asked of the one that verified the token"

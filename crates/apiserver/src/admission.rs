@@ -1,6 +1,6 @@
-//! Admission: what a real server's plugins of the default set do to objects, or refuse, before they are validated and kept.
+//! Admission: what the default admission plugins of a real server change in objects or refuse, before the objects are validated and stored.
 //!
-//! The order is that of the plugins there. Webhooks and admission policies are not called.
+//! The plugins run in the order of the real server. Webhooks and admission policies are not called.
 
 use serde_json::{Value, json};
 
@@ -16,10 +16,10 @@ mod quota;
 mod runtime_class;
 mod service_account;
 
-/// Prefix of the names of users that are kubelets.
+/// User name prefix of kubelets.
 const NODE_USER: &str = "system:node:";
 
-/// A write that is to be admitted.
+/// A write under admission.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     /// The resource.
@@ -30,16 +30,16 @@ pub(crate) struct Attempt<'a> {
     pub(crate) namespace: &'a str,
     /// Name of the object.
     pub(crate) name: &'a str,
-    /// Who writes.
+    /// The user of the request.
     pub(crate) who: &'a Identity,
-    /// The object as it is; `None` for a new one.
+    /// The object before the write; `None` for a new one.
     pub(crate) before: Option<&'a Value>,
-    /// Plugins that are switched off.
+    /// Names of the disabled plugins.
     pub(crate) disabled: &'a [String],
 }
 
 impl Attempt<'_> {
-    /// The refusal of a plugin.
+    /// Returns the refusal of a plugin.
     pub(crate) fn forbidden(&self, why: &str) -> Failure {
         let subject = Subject {
             group: &self.resource.group,
@@ -53,13 +53,13 @@ impl Attempt<'_> {
         !self.disabled.iter().any(|name| name == plugin)
     }
 
-    /// The node that a kubelet writes for; `None` for everybody else.
+    /// Returns the node that the request's kubelet runs on; `None` for any other user.
     fn node(&self) -> Option<&str> {
         node_of(self.who)
     }
 }
 
-/// The node that a kubelet speaks for.
+/// Returns the node of a kubelet; `None` for any other user.
 pub(crate) fn node_of(who: &Identity) -> Option<&str> {
     who.user
         .groups
@@ -69,7 +69,7 @@ pub(crate) fn node_of(who: &Identity) -> Option<&str> {
         .flatten()
 }
 
-/// Changes what the plugins change, and refuses what they refuse.
+/// Lets the plugins change the object and refuse it.
 pub(crate) fn admit(
     state: &State,
     attempt: &Attempt<'_>,
@@ -114,7 +114,7 @@ pub(crate) fn admit(
     Ok(())
 }
 
-/// Counts a new object against the quotas of its namespace; the last of the plugins, and the only one that writes.
+/// Charges a new object to the quotas of its namespace. This plugin runs last, and it is the only one that writes.
 pub(crate) fn charge(
     state: &mut State,
     attempt: &Attempt<'_>,
@@ -127,7 +127,7 @@ pub(crate) fn charge(
     Ok(())
 }
 
-/// Refuses a deletion.
+/// Refuses deletions: of protected namespaces, and by kubelets of what is not theirs.
 pub(crate) fn check_delete(attempt: &Attempt<'_>, before: &Value) -> Result<(), Failure> {
     if attempt.has("NodeRestriction") && attempt.node().is_some() {
         node_restriction::check_delete(attempt, before)?;
@@ -140,7 +140,7 @@ pub(crate) fn check_delete(attempt: &Attempt<'_>, before: &Value) -> Result<(), 
     Ok(())
 }
 
-/// What holds data goes only when nobody uses it.
+/// Adds the finalizer that keeps a volume or a claim until nothing uses it.
 fn protect(storage: &str, object: &mut Value) {
     let finalizer = match storage {
         "persistentvolumes" => "kubernetes.io/pv-protection",
@@ -158,7 +158,7 @@ fn protect(storage: &str, object: &mut Value) {
     }
 }
 
-/// Refuses roles and bindings that would give what their writer does not have.
+/// Refuses roles and bindings that would grant permissions which their writer does not have.
 fn check_escalation(state: &State, attempt: &Attempt<'_>, object: &Value) -> Result<(), Failure> {
     let user = &attempt.who.user;
     let resource = attempt.resource.plural.as_str();
@@ -188,7 +188,7 @@ fn check_escalation(state: &State, attempt: &Attempt<'_>, object: &Value) -> Res
     }
 }
 
-/// A node is not ready until it says so.
+/// Adds the not-ready taint to a new node, because a node is not ready until it reports that it is.
 fn taint(node: &mut Value) {
     const KEY: &str = "node.kubernetes.io/not-ready";
     let taints = &mut node["spec"]["taints"];
@@ -240,7 +240,7 @@ fn priority(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Result<(),
         .unwrap_or_default()
         .to_owned();
     let class = if named.is_empty() {
-        // of several defaults the one that matters least counts
+        // of several default classes, the one with the lowest value counts
         state
             .list(CLASSES, "")
             .map(|(_, class)| &**class)

@@ -1,4 +1,4 @@
-//! Server-side apply, and the owners of fields that every write leaves in `metadata.managedFields`.
+//! Server-side apply, and the field owners that every write records in `metadata.managedFields`.
 //!
 //! Reading order: [`Tracker`], `owners` (what writes change), `walk` (comparing and merging values), `types`, `fields`.
 
@@ -18,12 +18,12 @@ mod scale;
 mod types;
 mod walk;
 
-/// Annotation in which client-side apply keeps what it applied.
+/// Annotation in which client-side apply keeps the configuration that it applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Longest name of a manager, in bytes.
+/// Longest name of a field manager, in bytes.
 const LONGEST_MANAGER: usize = 128;
 
-/// Fields that nobody owns: they are the server's.
+/// Fields that the server sets and that therefore have no owner.
 const SERVER_FIELDS: &[&str] = &[
     "apiVersion",
     "kind",
@@ -39,7 +39,7 @@ const SERVER_FIELDS: &[&str] = &[
     "metadata.resourceVersion",
 ];
 
-/// Keeps the owners of the objects of one resource.
+/// Tracks the field owners of the objects of one resource.
 pub(crate) struct Tracker<'a> {
     resource: &'a Resource,
     subresource: &'a str,
@@ -50,7 +50,7 @@ pub(crate) struct Tracker<'a> {
 }
 
 impl<'a> Tracker<'a> {
-    /// A tracker of writes to a resource or one of its subresources, at a time as the API writes it.
+    /// Makes a tracker of writes to a resource or one of its subresources; `now` is the time in the format of the API.
     pub(crate) fn new(resource: &'a Resource, subresource: &'a str, now: &'a str) -> Self {
         Self {
             resource,
@@ -62,7 +62,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// Records what a write without apply takes and gives up; `before` is `None` for a new object.
+    /// Records which fields a write other than apply takes and gives up; `before` is `None` for a new object.
     pub(crate) fn update(&self, before: Option<&Value>, after: &mut Value, manager: &str) {
         let given = match after.get_mut("metadata").and_then(Value::as_object_mut) {
             Some(metadata) => metadata.remove("managedFields"),
@@ -81,7 +81,7 @@ impl<'a> Tracker<'a> {
                 .filter(|owners| !owners.0.is_empty())
                 .unwrap_or_else(earlier),
         };
-        // an object that nobody owns anything of is not tracked until it is applied
+        // an object without owners is not tracked until it is applied
         if owners.0.is_empty() && before.is_some() {
             return;
         }
@@ -96,7 +96,7 @@ impl<'a> Tracker<'a> {
         owners.update(owner, &self.write(&before, &after));
     }
 
-    /// The object after an apply. The error is the refusal.
+    /// Returns the object after an apply; the error is the refusal.
     pub(crate) fn apply(
         &self,
         before: Option<&Value>,
@@ -169,7 +169,8 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// An object without its owners and, of a built-in kind, with what its type has in any case; an empty one for none.
+    /// Returns an object without its owners; for a built-in kind, with the fields that its type always has. The result is empty when there
+    /// is no object.
     fn completed(&self, object: Option<&Value>) -> Value {
         let mut object = object.cloned().unwrap_or_else(|| json!({}));
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -226,7 +227,7 @@ impl<'a> Tracker<'a> {
         )))
     }
 
-    /// The conflicts about fields that did not come from the client-side apply which the object remembers.
+    /// Returns the conflicts about fields that do not come from the last client-side apply recorded in the object.
     fn beyond_last_applied(&self, object: &Value, conflicts: Vec<Conflict>) -> Vec<Conflict> {
         let remembered = object["metadata"]["annotations"][LAST_APPLIED]
             .as_str()
@@ -252,7 +253,7 @@ fn conflict(conflicts: &[Conflict]) -> Failure {
     Failure::apply_conflict(Conflict::message(conflicts), &causes)
 }
 
-/// The fields that a way of writing does not change.
+/// Returns the fields that a resource or subresource does not write.
 fn ignored(resource: &Resource, subresource: &str) -> &'static [&'static str] {
     match subresource {
         "" if resource.has_status() => &["status"],
@@ -274,7 +275,7 @@ fn ignored(resource: &Resource, subresource: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether managed fields ask to be forgotten.
+/// Returns whether the given managed fields ask the server to clear the owners.
 fn is_reset(given: &Value) -> bool {
     match given.as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -283,7 +284,7 @@ fn is_reset(given: &Value) -> bool {
     }
 }
 
-/// Adds what a built-in type has even when nobody gave it: embedded structures, and fields that are always written.
+/// Adds the fields that a built-in type always has, given or not: embedded structures, and fields that are always written.
 pub(crate) fn complete(schema: Node<'_>, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -312,7 +313,7 @@ pub(crate) fn complete(schema: Node<'_>, value: &mut Value) {
     }
 }
 
-/// What a field is when nobody gave it; `None` where it is left out then.
+/// Returns the value of a field that was not given; `None` when such a field is left out.
 fn zero(schema: Node<'_>, name: &str, field: Node<'_>) -> Option<Value> {
     let default = field.default();
     if default.is_some_and(|default| default.as_object().is_some_and(Map::is_empty)) {
@@ -328,7 +329,7 @@ fn zero(schema: Node<'_>, name: &str, field: Node<'_>) -> Option<Value> {
     }
 }
 
-/// Takes the times of the owners back when nothing else changed: such a write changes nothing at all.
+/// Restores the times of the owners when nothing else changed, so that such a write changes nothing at all.
 pub(crate) fn keep_times(before: &Value, after: &mut Value) {
     let (old, new) = (
         before["metadata"]["managedFields"].as_array(),
@@ -359,7 +360,7 @@ pub(crate) fn keep_times(before: &Value, after: &mut Value) {
     }
 }
 
-/// Name of the manager of a request: the one that it names, or the program that its user agent names.
+/// Returns the name of a request's field manager: the parameter, or else the program in the user agent.
 pub(crate) fn manager_name(parameter: &str, user_agent: &str) -> String {
     if !parameter.is_empty() {
         return parameter.to_owned();

@@ -1,6 +1,6 @@
-//! What was asked of the authorizers and what they said: to find rules that nobody uses, and requests that nobody may make.
+//! Records the requests that the authorizers saw and their decisions. This shows rules that no request uses, and requests that are denied.
 //!
-//! A new server records nothing. Decisions about one's own rights (reviews, escalation) are not recorded: they are no requests.
+//! A new server records nothing. Decisions about a user's own rights (reviews, escalation) are not recorded, because they are not requests.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,30 +8,30 @@ use std::sync::{Mutex, PoisonError};
 
 use super::authz::{Attributes, User};
 
-/// A request as the authorizers saw it, and their answer. Requests that differ in nothing of this are one.
+/// A request to the authorizers and their decision. Requests with equal fields are recorded once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Decision {
-    /// Who asked.
+    /// Name of the user.
     pub user: String,
-    /// Verb, as RBAC names it; the method in small letters for what is no resource.
+    /// Verb, as RBAC names it; for a path, the HTTP method in lower case.
     pub verb: String,
     /// API group, empty for the core group.
     pub group: String,
-    /// Resource in plural; empty for what is no resource.
+    /// Resource in plural; empty for a path.
     pub resource: String,
     /// Subresource, empty for the resource itself.
     pub subresource: String,
-    /// Namespace, empty for a request across all of them and for what has none.
+    /// Namespace; empty for a request across all namespaces and for cluster-scoped resources.
     pub namespace: String,
-    /// Name of the object; creations and lists that name none have none.
+    /// Name of the object; empty for creations and lists that name none.
     pub name: String,
-    /// The path of what is no resource.
+    /// The path of a request that is not for a resource.
     pub path: String,
-    /// Whether the request was let through.
+    /// Whether the request was allowed.
     pub allowed: bool,
 }
 
-/// The record.
+/// The recorded decisions.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     is_on: AtomicBool,
@@ -39,7 +39,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Records from now on.
+    /// Starts recording.
     pub(crate) fn start(&self) {
         self.is_on.store(true, Ordering::Release);
     }
@@ -66,7 +66,7 @@ impl Record {
         decisions.insert(decision);
     }
 
-    /// All decisions about a user so far.
+    /// Returns all recorded decisions about a user.
     pub(crate) fn of(&self, user: &str) -> Vec<Decision> {
         let decisions = self
             .decisions

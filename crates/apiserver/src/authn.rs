@@ -1,4 +1,4 @@
-//! Who asks: client certificates, fixed tokens, tokens of service accounts, and impersonation.
+//! Authentication: client certificates, fixed tokens, tokens of service accounts, and impersonation.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::authz::{self, Attributes, User};
 use super::failure::{Failure, Subject};
 use super::store::State;
 
-/// Group of what only impersonation asks about.
+/// API group of permissions that only impersonation checks.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHENTICATED: &str = "system:authenticated";
-/// Prefix of the names of users that are service accounts.
+/// User name prefix of service accounts.
 pub(crate) const ACCOUNT_USER: &str = "system:serviceaccount:";
 
-/// Who asks, with what only some ways of asking tell.
+/// The user of a request, with further facts from some ways of authentication.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
     /// Name, groups and unique id.
@@ -26,7 +26,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Somebody known.
+    /// Makes the identity of an authenticated user.
     pub(crate) fn of(mut user: User) -> Self {
         if !user.groups.iter().any(|group| group == AUTHENTICATED) {
             user.groups.push(AUTHENTICATED.to_owned());
@@ -49,7 +49,7 @@ impl Identity {
     }
 }
 
-/// Groups of a service account.
+/// Returns the groups of a service account.
 pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
     vec![
         "system:serviceaccounts".into(),
@@ -57,7 +57,7 @@ pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
     ]
 }
 
-/// The user of a client certificate: its common name, with its organizations as groups.
+/// Returns the user of a client certificate: the common name, with the organizations as groups.
 pub(crate) fn of_certificate(der: &[u8]) -> Option<User> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
     let subject = certificate.subject();
@@ -74,7 +74,7 @@ pub(crate) fn of_certificate(der: &[u8]) -> Option<User> {
     })
 }
 
-/// Who a request comes from; `certificate` is the user of the connection's client certificate.
+/// Returns the user of a request; `certificate` is the user of the connection's client certificate.
 pub(crate) fn authenticate(
     shared: &Shared,
     headers: &HeaderMap,
@@ -97,7 +97,7 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
         .then(|| token.trim().to_owned())
 }
 
-/// Whose a token is.
+/// Returns the user of a token.
 fn of_token(shared: &Shared, token: &str) -> Option<Identity> {
     if let Some(user) = shared.tokens.get(token) {
         return Some(Identity::of(user.clone()));
@@ -106,7 +106,7 @@ fn of_token(shared: &Shared, token: &str) -> Option<Identity> {
     shared.accounts.identity(&shared.store.lock(), &claims)
 }
 
-/// Whose a token is that is shown for these audiences (none: those of this server), and for which of them it is good.
+/// Returns the user of a token, checked for the given audiences (none: those of this server), and the audiences for which it is valid.
 pub(crate) fn review(
     shared: &Shared,
     token: &str,
@@ -134,7 +134,7 @@ pub(crate) fn review(
     Ok((identity, good))
 }
 
-/// Somebody may ask as somebody else, when he may `impersonate` what he names.
+/// Applies the impersonation headers, if the user may `impersonate` everything that they name.
 fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Identity, Failure> {
     const EXTRA: &str = "impersonate-extra-";
     let text = |name: &str| {

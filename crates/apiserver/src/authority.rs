@@ -1,4 +1,4 @@
-//! The certificate authority of the cluster: the server's own certificate, and those by which clients say who they are.
+//! The certificate authority of the cluster. It signs the server's certificate and the client certificates.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
 
 use super::Error;
 
-/// The authority.
+/// A certificate authority with its key.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// Makes a new authority.
     pub(crate) fn new() -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let mut ca = CertificateParams::default();
@@ -51,12 +51,12 @@ impl Authority {
         })
     }
 
-    /// The authority's certificate as PEM.
+    /// Returns the authority's certificate as PEM.
     pub(crate) fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Certificate and key, both as PEM, of a user.
+    /// Returns the certificate and key of a user, both as PEM.
     pub(crate) fn client(&self, name: &str, groups: &[&str]) -> Result<(String, String), Error> {
         let key = KeyPair::generate()?;
         let mut client = CertificateParams::default();
@@ -72,7 +72,7 @@ impl Authority {
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    /// How this server calls kubelets: it shows a certificate of this authority and takes any.
+    /// Returns the TLS configuration for calls to kubelets: the server shows a certificate of this authority and accepts any certificate.
     pub(crate) fn calling(&self) -> Result<ClientConfig, Error> {
         let provider = Arc::new(crypto::ring::default_provider());
         let mut client = CertificateParams::default();
@@ -95,7 +95,7 @@ impl Authority {
             )?)
     }
 
-    /// How the server at an address serves; clients may show certificates of this authority.
+    /// Returns the TLS configuration of the server at an address; clients may show certificates of this authority.
     pub(crate) fn serving(
         &self,
         address: SocketAddr,
@@ -139,7 +139,7 @@ impl Authority {
     }
 }
 
-/// Takes any certificate of a kubelet, as a real server does unless it is told an authority.
+/// Accepts any certificate of a kubelet, as a real server does unless it is configured with an authority for kubelets.
 #[derive(Debug)]
 struct Trusting(Arc<crypto::CryptoProvider>);
 

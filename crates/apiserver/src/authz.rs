@@ -1,4 +1,4 @@
-//! Role based access control, as the roles and bindings in the store say.
+//! Authorization: role-based access control by the roles and bindings in the store, and the node authorizer.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::store::State;
 pub(crate) mod escalation;
 mod node;
 
-/// Who asks.
+/// A user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// Name.
@@ -19,7 +19,7 @@ pub struct User {
     pub uid: String,
 }
 
-/// What is asked for.
+/// What a request asks permission for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attributes<'a> {
     pub(crate) verb: &'a str,
@@ -28,14 +28,14 @@ pub(crate) struct Attributes<'a> {
     pub(crate) subresource: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
-    /// The path, for what is no resource; empty otherwise.
+    /// The path, for a request that is not for a resource; empty otherwise.
     pub(crate) path: &'a str,
     /// The field selector of a list or a watch.
     pub(crate) fields: &'a str,
 }
 
 impl Attributes<'_> {
-    /// Why a user may not: the end of the message of the refusal.
+    /// Returns the end of the refusal's message: what the user may not do.
     pub(crate) fn refusal(&self, user: &User) -> String {
         let name = &user.name;
         if !self.path.is_empty() {
@@ -58,12 +58,12 @@ impl Attributes<'_> {
     }
 }
 
-/// Whether a user may do something.
+/// Returns whether a user may do something.
 pub(crate) fn allows(state: &State, user: &User, asked: &Attributes<'_>) -> bool {
     decide(state, user, asked).is_ok()
 }
 
-/// Whether a user may do something; the refusal says why not, where an authorizer says so.
+/// Decides whether a user may do something; the error is the authorizer's reason, empty when it gives none.
 pub(crate) fn decide(state: &State, user: &User, asked: &Attributes<'_>) -> Result<(), String> {
     let as_node = node::allows(state, user, asked);
     if matches!(as_node, Some(Ok(()))) || by_roles(state, user, asked) {
@@ -87,7 +87,7 @@ fn by_roles(state: &State, user: &User, asked: &Attributes<'_>) -> bool {
     })
 }
 
-/// The rules that a user has in a namespace, those of the whole cluster first.
+/// Returns the rules of a user in a namespace, cluster-wide ones first.
 pub(crate) fn rules_of<'a>(state: &'a State, user: &'a User, namespace: &'a str) -> Vec<&'a Value> {
     let cluster = bindings(state, "clusterrolebindings", "", user);
     let local = bindings(state, "rolebindings", namespace, user);
@@ -98,7 +98,7 @@ pub(crate) fn rules_of<'a>(state: &'a State, user: &'a User, namespace: &'a str)
         .collect()
 }
 
-/// The rules of a role; one that is put together of others has theirs, which a controller writes into it as well.
+/// Returns the rules of a role. An aggregated role has the rules of its parts, even before the controller has written them into it.
 fn rules_in<'a>(state: &'a State, role: &'a Value) -> Box<dyn Iterator<Item = &'a Value> + 'a> {
     let own = role["rules"].as_array().into_iter().flatten();
     let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
@@ -120,7 +120,7 @@ fn rules_in<'a>(state: &'a State, role: &'a Value) -> Box<dyn Iterator<Item = &'
     Box::new(parts)
 }
 
-/// The role that a binding is about.
+/// Returns the role that a binding refers to.
 fn role_of<'a>(state: &'a State, binding: &Value, namespace: &str) -> Option<&'a Value> {
     let role = &binding["roleRef"];
     let name = role["name"].as_str().unwrap_or_default();

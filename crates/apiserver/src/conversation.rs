@@ -1,8 +1,9 @@
-//! Conversations with an API server: lists of requests that are written down once and sent to any server, so that the answers of a
-//! real one can be compared with ours.
+//! Conversations with an API server: lists of requests that are written once and sent to any server, so that the answers of a real server
+//! can be compared with ours.
 //!
-//! `corpus/conversations` holds what is asked, `corpus/recordings` what a real server answered (`cargo xtask record api`);
-//! `tests/replay.rs` asks this server the same and shows each difference. Reading order: [`load`], [`Caller::play`], [`differences`].
+//! `corpus/conversations` holds the requests, `corpus/recordings` the answers of a real server (`cargo xtask record api`).
+//! `tests/replay.rs` sends the same requests to this server and shows each difference. Reading order: [`load`], [`Caller::play`],
+//! [`differences`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,12 +19,12 @@ mod compare;
 mod normal;
 mod play;
 
-/// File whose steps prepare a server before any conversation.
+/// File whose steps prepare a server before the first conversation.
 const PRELUDE: &str = "prelude";
-/// File of the tables that conversations of every file can be written for.
+/// File with tables. A conversation of any file can be repeated for each row of a table.
 const TABLES: &str = "tables";
 
-/// Users whom both servers know: name in the corpus, token, user name, groups.
+/// Users that both servers have: name in the corpus, token, user name, groups.
 pub const USERS: &[(&str, &str, &str, &[&str])] = &[
     ("admin", "judge-admin", "judge", &["system:masters"]),
     ("alice", "judge-alice", "alice", &["developers"]),
@@ -48,7 +49,7 @@ pub enum LoadError {
         #[source]
         source: std::io::Error,
     },
-    /// A file is not of the format.
+    /// A file does not have the right format.
     #[error("cannot understand {path}")]
     Parse {
         /// The file.
@@ -57,7 +58,7 @@ pub enum LoadError {
         #[source]
         source: serde_yaml::Error,
     },
-    /// A step is not of the format.
+    /// A step does not have the right format.
     #[error("cannot understand step {step} of {conversation}")]
     Step {
         /// The conversation.
@@ -68,7 +69,7 @@ pub enum LoadError {
         #[source]
         source: serde_json::Error,
     },
-    /// A conversation is written for a table that there is not.
+    /// A conversation names a table that does not exist.
     #[error("{conversation} is for each row of {table}, which there is not")]
     Table {
         /// The conversation.
@@ -76,7 +77,7 @@ pub enum LoadError {
         /// The table.
         table: String,
     },
-    /// Two conversations have one name.
+    /// Two conversations have the same name.
     #[error("there are two conversations {0}")]
     Twice(String),
 }
@@ -84,39 +85,39 @@ pub enum LoadError {
 /// A named list of requests.
 #[derive(Clone, Debug)]
 pub struct Conversation {
-    /// File and name: `pods/create`, with the row of a table `kinds/create/pods`.
+    /// File and name, such as `pods/create`; for a row of a table, `kinds/create/pods`.
     pub id: String,
-    /// What is said, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Whether a namespace with a service account is made before.
+    /// Whether a namespace with a service account is created first.
     namespaced: bool,
 }
 
 impl Conversation {
-    /// The file that it is in.
+    /// Returns the name of its file.
     pub fn subject(&self) -> &str {
         self.id.split('/').next().unwrap_or_default()
     }
 
-    /// Whether the server forgets its history in it.
+    /// Returns whether a step makes the server drop its history.
     pub fn compacts(&self) -> bool {
         self.steps.iter().any(|step| step.compact)
     }
 
-    /// Its own namespace.
+    /// Returns the name of its own namespace.
     pub fn namespace(&self) -> String {
         self.id.replace(['/', '.'], "-")
     }
 }
 
-/// One step: a request, or the reading of a watch that an earlier one opened. `{name}` in any text stands for the value of a
-/// variable: `{ns}` the conversation's namespace, `{id}` the same as a name, `{x}` what an earlier step kept as `x`.
+/// One step: a request, or reading from a watch that an earlier step opened. `{name}` in any text stands for the value of a variable:
+/// `{ns}` is the conversation's namespace, `{id}` is the same as a name, and `{x}` is what an earlier step kept as `x`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
     /// Method and path.
     r#do: String,
-    /// Who asks; `admin` unless said otherwise. `anonymous` sends no token, `stranger` one that nobody has.
+    /// The user; `admin` by default. `anonymous` sends no token, `stranger` an unknown one.
     r#as: Option<String>,
     /// Content type of the body.
     r#type: Option<String>,
@@ -126,27 +127,27 @@ pub struct Step {
     headers: BTreeMap<String, String>,
     /// Body as JSON.
     body: Value,
-    /// Body as it is.
+    /// Body as plain text.
     text: Option<String>,
-    /// Variables and the paths in the answer that they are taken from.
+    /// Variables, with the paths in the answer that their values come from.
     keep: BTreeMap<String, String>,
-    /// Asks again until the answer is like this.
+    /// Repeats the request until the answer meets this condition.
     until: Option<Until>,
-    /// Whether the answer is no part of the recording.
+    /// Whether the answer is left out of the recording.
     quiet: bool,
-    /// Name of the watch that the answer is.
+    /// Name for the watch that the answer opens.
     stream: Option<String>,
-    /// Name of the watch that events are read from.
+    /// Name of the watch to read events from.
     read: Option<String>,
-    /// How many events are read.
+    /// How many events to read.
     events: usize,
-    /// Whether the watch is read to its end.
+    /// Whether to read the watch to its end.
     closed: bool,
-    /// Whether the server forgets its history.
+    /// Whether the server drops its history.
     compact: bool,
 }
 
-/// What an answer has to be like.
+/// A condition on an answer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Until {
@@ -159,7 +160,7 @@ struct Until {
 #[serde(deny_unknown_fields)]
 struct Written {
     name: String,
-    /// What is claimed; for readers.
+    /// What the conversation shows; only for readers.
     #[serde(rename = "about", default)]
     _about: String,
     #[serde(default)]
@@ -184,9 +185,9 @@ type Tables = BTreeMap<String, Vec<Map<String, Value>>>;
 /// The conversations of a directory.
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    /// Steps that prepare a server.
+    /// The steps that prepare a server.
     pub prelude: Conversation,
-    /// The conversations by file, then in the order of the file.
+    /// The conversations, by file and then in the order of the file.
     pub conversations: Vec<Conversation>,
 }
 
@@ -286,7 +287,7 @@ fn conversation(
     Ok(made)
 }
 
-/// A value with the variables put in: a text that is nothing but one becomes its value, whatever that is.
+/// Replaces variables in a value. A text that is nothing but one variable becomes the variable's value, of whatever type.
 fn fill(value: &Value, variables: &Map<String, Value>) -> Value {
     match value {
         Value::String(text) => {
@@ -294,7 +295,7 @@ fn fill(value: &Value, variables: &Map<String, Value>) -> Value {
             if let Some(found) = name.and_then(|name| look_up(name, variables)) {
                 return match found {
                     Value::String(_) => found.clone(),
-                    // values of a table hold variables themselves
+                    // values of a table contain variables themselves
                     other => fill(other, variables),
                 };
             }
@@ -309,7 +310,7 @@ fn fill(value: &Value, variables: &Map<String, Value>) -> Value {
     }
 }
 
-/// The value of a variable, `object`, or of a field of it, `object.kind`.
+/// Returns the value of a variable, such as `object`, or of one of its fields, such as `object.kind`.
 fn look_up<'v>(name: &str, variables: &'v Map<String, Value>) -> Option<&'v Value> {
     if let Some(value) = variables.get(name) {
         return Some(value);
@@ -334,8 +335,8 @@ fn fill_text(text: &str, variables: &Map<String, Value>) -> String {
     text
 }
 
-/// The value at a path such as `metadata.resourceVersion` or `items.0.metadata.name`; the path may be empty. A step in brackets
-/// (`annotations.[a.b/c]`) may have dots.
+/// Returns the value at a path such as `metadata.resourceVersion` or `items.0.metadata.name`; the path may be empty. A step in brackets
+/// (`annotations.[a.b/c]`) may contain dots.
 fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
     let mut value = value;
     let mut rest = path;

@@ -1,5 +1,5 @@
-//! Objects of built-in kinds as they are taken in: unknown fields removed and reported, types checked, amounts in their canonical form.
-//! Custom objects: `definitions::objects`.
+//! Decoding of objects of built-in kinds: removes and reports unknown fields, checks types, and puts amounts into their canonical form. For
+//! custom objects see `definitions::objects`.
 
 use serde_json::Value;
 
@@ -7,16 +7,16 @@ use super::quantity;
 use super::schema::Node;
 use super::times;
 
-/// What was found in an object.
+/// Findings about an object.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Paths of fields that the schema does not have; they were removed.
+    /// Paths of fields that the schema does not have; they are removed.
     pub(crate) unknown: Vec<String>,
-    /// The first value of a wrong type, as the decoder says it.
+    /// The first value of a wrong type, in the words of Go's decoder.
     pub(crate) undecodable: Option<String>,
 }
 
-/// Checks and tidies an object in place.
+/// Checks and normalises an object in place.
 pub(crate) fn decode(schema: Node<'_>, object: &mut Value) -> Findings {
     let mut reader = Reader {
         found: Findings::default(),
@@ -82,7 +82,7 @@ impl Reader {
         for (name, field) in fields.iter_mut() {
             let inner = join(path, name);
             match schema.field(name) {
-                // Go's decoder does not name the keys of maps
+                // Go's decoder does not show the keys of maps
                 Some(known) if is_map => self.value(known, field, path, owner),
                 Some(known) => self.value(known, field, &inner, schema.type_name()),
                 None => {
@@ -150,7 +150,7 @@ fn has_type(schema: Node<'_>, value: &Value) -> bool {
     }
 }
 
-/// The path of a field.
+/// Returns the path of a field.
 pub(crate) fn join(path: &str, name: &str) -> String {
     if path.is_empty() {
         name.to_owned()

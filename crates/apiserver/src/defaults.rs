@@ -1,4 +1,4 @@
-//! What a real server fills into objects of built-in kinds that do not say it.
+//! Defaults that a real server fills into objects of built-in kinds.
 
 use serde_json::{Map, Value, json};
 
@@ -10,13 +10,13 @@ mod workloads;
 
 pub(crate) use self::workloads::TEMPLATE_GENERATION;
 
-/// Fills in the defaults of a pod. Kubelets do so as well with pods that do not come through an API server.
+/// Fills in the defaults of a pod. Kubelets do this, too, with pods that do not come through an API server.
 pub fn fill_in_pod(pod: &mut Value) {
     pod::template_defaults(&mut pod["spec"]);
     pod::pod_defaults(&mut pod["spec"]);
 }
 
-/// Fills in the defaults of a built-in kind; the object has its shape already, so empty values are missing ones.
+/// Fills in the defaults of a built-in kind. The object has been shaped already, so empty values count as missing.
 pub(crate) fn apply(resource: &Resource, object: &mut Value) {
     match resource.storage.as_str() {
         "pods" => fill_in_pod(object),
@@ -89,7 +89,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Sets a field that is not there.
+/// Sets a field that is missing or null.
 pub(super) fn missing(object: &mut Value, field: &str, value: impl FnOnce() -> Value) {
     if object.is_null() {
         *object = json!({});
@@ -101,12 +101,12 @@ pub(super) fn missing(object: &mut Value, field: &str, value: impl FnOnce() -> V
     }
 }
 
-/// The items of a list; none where there is no list, and none is made.
+/// Returns the items of a list; none where there is no list, and creates none.
 pub(super) fn items(list: &mut Value) -> impl Iterator<Item = &mut Value> {
     list.as_array_mut().into_iter().flatten()
 }
 
-/// A part that may be missing, without making it.
+/// Returns a part that may be missing, without creating it.
 pub(super) fn part<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Value> {
     object.get_mut(field).filter(|part| part.is_object())
 }
@@ -149,7 +149,7 @@ fn service(object: &mut Value) {
     }
 }
 
-/// Text that was given as such becomes data.
+/// Moves the texts of `stringData` into `data`, encoded in base64.
 fn merge_string_data(object: &mut Value) {
     use base64::Engine as _;
     let Some(Value::Object(texts)) = object

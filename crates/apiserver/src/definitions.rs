@@ -1,8 +1,8 @@
-//! Definitions of custom resources: what of them is refused, what becomes of them after they were written, and what their schemas do to
+//! Definitions of custom resources: which ones are refused, what happens to them after they are written, and what their schemas do to
 //! custom objects.
 //!
-//! Reading order: [`validation`] (what is refused, judged in the form of `hub`), [`life`] (status, names, conditions, the end with all
-//! objects), `names`, [`objects`] (custom objects cut to their schema and completed by it).
+//! Reading order: [`validation`] (what is refused, judged in the form of `hub`), [`life`] (status, names, conditions, and deletion with all
+//! objects), `names`, [`objects`] (custom objects pruned and defaulted by their schema).
 
 pub(crate) mod life;
 pub(crate) mod objects;

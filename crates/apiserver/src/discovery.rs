@@ -1,4 +1,4 @@
-//! What the server has, for clients that ask: groups, versions and resources, in the aggregated and in the older form.
+//! Discovery: groups, versions and resources for clients, in the aggregated and in the older form.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::registry::{Resource, Table, facts, group_version};
 
-/// The version that the server says it has.
+/// Returns the version that the server reports.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1", "minor": "35", "gitVersion": "v1.35.4", "gitCommit": "", "gitTreeState": "",
@@ -17,7 +17,7 @@ pub(crate) fn version() -> Value {
     })
 }
 
-/// The aggregated document of `/api` or `/apis`.
+/// Returns the aggregated document of `/api` or `/apis`.
 pub(crate) fn aggregated(table: &Table, part: &str) -> Value {
     let mut items = facts()[part].as_array().cloned().unwrap_or_default();
     if part == "apis" {
@@ -83,7 +83,7 @@ fn aggregated_entry(resource: &Resource) -> Value {
     entry
 }
 
-/// The older documents: `/api`, `/apis`, `/apis/G`, `/api/v1`, `/apis/G/V`; `None` where there is none.
+/// Returns the older documents: `/api`, `/apis`, `/apis/G`, `/api/v1`, `/apis/G/V`; `None` where there is none.
 pub(crate) fn legacy(table: &Table, segments: &[&str], address: SocketAddr) -> Option<Value> {
     match segments {
         ["api"] => {
@@ -129,7 +129,7 @@ fn group(table: &Table, name: &str) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": preferred})
 }
 
-/// What tells clients that objects are kept in another version than before.
+/// Returns the hash by which clients notice that the storage version has changed.
 fn storage_hash(resource: &Resource) -> String {
     let version = match &resource.custom {
         Some(custom) => &custom.storage_version,

@@ -1,4 +1,4 @@
-//! Events have two forms, one in each of their groups. They are kept in that of the core group.
+//! Events have two forms, one in each of their groups. They are stored in the form of the core group.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use super::schema::Node;
 use super::shape;
 
 const GROUP: &str = "events.k8s.io";
-/// Fields of the newer form, and where they are kept.
+/// Fields of the newer form, with the names under which they are stored.
 const FIELDS: [(&str, &str); 7] = [
     ("note", "message"),
     ("regarding", "involvedObject"),
@@ -22,7 +22,7 @@ const FIELDS: [(&str, &str); 7] = [
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| json!({"$ref": "io.k8s.api.core.v1.Event"}));
 
-/// Whether a resource shows events in their newer form.
+/// Returns whether a resource shows events in the newer form.
 pub(crate) fn is_newer_form(resource: &Resource) -> bool {
     resource.group == GROUP && resource.plural == "events"
 }
@@ -38,7 +38,7 @@ fn rename(object: &mut Value, names: impl Iterator<Item = (&'static str, &'stati
     }
 }
 
-/// Makes of an event of a request what is kept.
+/// Converts an event of a request to the stored form.
 pub(crate) fn store(resource: &Resource, object: &mut Value) {
     if is_newer_form(resource) && object["apiVersion"] != "v1" {
         rename(object, FIELDS.into_iter());
@@ -47,12 +47,12 @@ pub(crate) fn store(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Brings a kept event into its shape.
+/// Brings a stored event into its shape.
 pub(crate) fn tidy(object: &mut Value) {
     shape::tidy(Node::new(&SCHEMA), object);
 }
 
-/// Makes of a kept event what a resource shows.
+/// Converts a stored event to the form of a resource.
 pub(crate) fn show(resource: &Resource, object: &mut Value) {
     if is_newer_form(resource) {
         rename(object, FIELDS.into_iter().map(|(new, old)| (old, new)));

@@ -7,30 +7,30 @@ use serde_json::{Value, json};
 pub(crate) struct Failure {
     /// HTTP status code.
     pub(crate) code: u16,
-    /// Machine readable reason; empty when the API gives none.
+    /// Machine-readable reason; empty when the API gives none.
     pub(crate) reason: &'static str,
-    /// Text for people.
+    /// Message for users.
     pub(crate) message: String,
-    /// The `details` of the status, `Null` for none.
+    /// The `details` of the status; `Null` when there are none.
     pub(crate) details: Value,
     /// Seconds of a `Retry-After` header.
     pub(crate) retry_after: Option<u64>,
-    /// Whether it is told as plain text and not as a status: what no API answers.
+    /// Whether the answer is plain text and not a status, as for paths that belong to no API.
     pub(crate) is_text: bool,
-    /// Token with which a list can go on nevertheless.
+    /// Continue token with which the client can resume the list anyway.
     pub(crate) go_on: Option<String>,
-    /// Whether the server itself should try again for a moment before it refuses.
+    /// Whether the server retries the request for a short time before it refuses it.
     pub(crate) may_pass_soon: bool,
 }
 
-/// The resource and the object that a refusal speaks of.
+/// The resource and the object that a refusal is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     /// API group, empty for the core group.
     pub(crate) group: &'a str,
-    /// Resource (plural), or the kind where the API uses it.
+    /// Resource in plural, or the kind where the API uses it.
     pub(crate) resource: &'a str,
-    /// Name of the object, empty when the request names none.
+    /// Name of the object; empty when the request names none.
     pub(crate) name: &'a str,
 }
 
@@ -49,7 +49,7 @@ impl Subject<'_> {
         details
     }
 
-    /// `deployments.apps`, `pods`.
+    /// Returns the resource with its group: `deployments.apps`, `pods`.
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() {
             self.resource.to_owned()
@@ -64,14 +64,14 @@ impl Subject<'_> {
 pub(crate) struct Cause {
     /// `FieldValueInvalid`, `FieldValueRequired`, ...
     pub(crate) reason: &'static str,
-    /// Text without the path.
+    /// Message without the path.
     pub(crate) message: String,
     /// Path of the field.
     pub(crate) field: String,
 }
 
 impl Cause {
-    /// A field that must be given.
+    /// Makes the cause for a required field that is missing.
     pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
         let message = if detail.is_empty() {
             "Required value".to_owned()
@@ -85,7 +85,7 @@ impl Cause {
         }
     }
 
-    /// A field whose value is not allowed.
+    /// Makes the cause for a field whose value is not allowed.
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self {
             reason: "FieldValueInvalid",
@@ -94,7 +94,7 @@ impl Cause {
         }
     }
 
-    /// The same with the value as the server writes it where that is not how JSON does.
+    /// Replaces the value in the message, where the server does not write it as JSON.
     pub(crate) fn with_value(mut self, written: &str) -> Self {
         if let Some((_, detail)) = self
             .message
@@ -106,7 +106,7 @@ impl Cause {
         self
     }
 
-    /// A field that may not be given, or not be changed.
+    /// Makes the cause for a field that may not be given or not be changed.
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self {
             reason: "FieldValueForbidden",
@@ -115,7 +115,7 @@ impl Cause {
         }
     }
 
-    /// A value that has too many bytes.
+    /// Makes the cause for a value with more than `most` bytes.
     pub(crate) fn too_long(field: impl Into<String>, most: usize) -> Self {
         Self {
             reason: "FieldValueTooLong",
@@ -124,7 +124,7 @@ impl Cause {
         }
     }
 
-    /// More items or fields than there may be.
+    /// Makes the cause for more items or fields than allowed.
     pub(crate) fn too_many(field: impl Into<String>, count: usize, most: usize) -> Self {
         let ending = if most == 1 { "" } else { "s" };
         Self {
@@ -134,7 +134,7 @@ impl Cause {
         }
     }
 
-    /// A value that is there twice.
+    /// Makes the cause for a value that occurs twice.
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self {
             reason: "FieldValueDuplicate",
@@ -143,7 +143,7 @@ impl Cause {
         }
     }
 
-    /// A reference to what does not exist.
+    /// Makes the cause for a reference to something that does not exist.
     pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self {
             reason: "FieldValueNotFound",
@@ -152,7 +152,7 @@ impl Cause {
         }
     }
 
-    /// A field whose value has another type than the schema says.
+    /// Makes the cause for a field whose value does not have the type in the schema.
     pub(crate) fn of_type(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self {
             reason: "FieldValueTypeInvalid",
@@ -160,7 +160,7 @@ impl Cause {
         }
     }
 
-    /// A value outside of the listed ones.
+    /// Makes the cause for a value that is not one of the allowed ones.
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, allowed: &[String]) -> Self {
         let list: Vec<String> = allowed.iter().map(|value| format!("{value:?}")).collect();
         Self {
@@ -174,7 +174,7 @@ impl Cause {
         }
     }
 
-    /// Path and text, as the message says it.
+    /// Returns path and text, as they appear in the message of the refusal.
     pub(crate) fn text(&self) -> String {
         format!("{}: {}", self.field, self.message)
     }
@@ -206,17 +206,17 @@ impl Failure {
         self
     }
 
-    /// 400.
+    /// Makes a 400.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 401.
+    /// Makes a 401.
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 with a reason that an authorizer or an admission plugin gives.
+    /// Makes a 403 with the reason of an authorizer or an admission plugin.
     pub(crate) fn forbidden(subject: &Subject<'_>, why: &str) -> Self {
         let message = if subject.name.is_empty() {
             format!("{} is forbidden: {why}", subject.qualified())
@@ -230,20 +230,20 @@ impl Failure {
         Self::new(403, "Forbidden", message).about(subject)
     }
 
-    /// 403 for a path that is no resource.
+    /// Makes a 403 for a path that does not belong to a resource.
     pub(crate) fn forbidden_path(why: &str) -> Self {
         let mut failure = Self::new(403, "Forbidden", format!("forbidden: {why}"));
         failure.details = json!({});
         failure
     }
 
-    /// 404 for an object.
+    /// Makes a 404 for an object.
     pub(crate) fn not_found(subject: &Subject<'_>) -> Self {
         let message = format!("{} {:?} not found", subject.qualified(), subject.name);
         Self::new(404, "NotFound", message).about(subject)
     }
 
-    /// 404 for a resource that the server does not have.
+    /// Makes a 404 for a resource that the server does not have.
     pub(crate) fn no_resource() -> Self {
         let mut failure = Self::new(
             404,
@@ -254,7 +254,7 @@ impl Failure {
         failure
     }
 
-    /// 404 for a path that no API answers.
+    /// Makes a 404 for a path that belongs to no API.
     pub(crate) fn no_page() -> Self {
         Self {
             is_text: true,
@@ -262,7 +262,7 @@ impl Failure {
         }
     }
 
-    /// 405 for a subresource of a custom resource; the subject's name is not told.
+    /// Makes a 405 for a subresource of a custom resource; the message does not contain the subject's name.
     pub(crate) fn not_supported(subject: &Subject<'_>, verb: &str) -> Self {
         let message = format!(
             "{verb} is not supported on resources of kind {:?}",
@@ -274,7 +274,7 @@ impl Failure {
         })
     }
 
-    /// 405.
+    /// Makes a 405.
     pub(crate) fn method_not_allowed() -> Self {
         let mut failure = Self::new(
             405,
@@ -285,7 +285,7 @@ impl Failure {
         failure
     }
 
-    /// 406.
+    /// Makes a 406.
     pub(crate) fn not_acceptable() -> Self {
         let mut failure = Self::new(
             406,
@@ -296,25 +296,25 @@ impl Failure {
         failure
     }
 
-    /// 406 of those who read the forms, not only the types, that are asked for.
+    /// Makes a 406 of handlers that check the parameters of media types, not only the types.
     pub(crate) fn only_accepted() -> Self {
         Self::not_of_form(
             "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )
     }
 
-    /// 406 for a form that the answer does not have.
+    /// Makes a 406 for a representation that the answer does not have.
     pub(crate) fn not_of_form(message: &str) -> Self {
         Self::new(406, "NotAcceptable", message)
     }
 
-    /// 409 for a name that is taken.
+    /// Makes a 409 for a name that exists already.
     pub(crate) fn already_exists(subject: &Subject<'_>) -> Self {
         let message = format!("{} {:?} already exists", subject.qualified(), subject.name);
         Self::new(409, "AlreadyExists", message).about(subject)
     }
 
-    /// 409.
+    /// Makes a 409.
     pub(crate) fn conflict(subject: &Subject<'_>, why: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} {:?}: {why}",
@@ -324,7 +324,7 @@ impl Failure {
         Self::new(409, "Conflict", message).about(subject)
     }
 
-    /// 409 of a write with an old resource version.
+    /// Makes a 409 for a write with an old resource version.
     pub(crate) fn modified(subject: &Subject<'_>) -> Self {
         Self::conflict(
             subject,
@@ -332,14 +332,14 @@ impl Failure {
         )
     }
 
-    /// 409 of an apply that others' fields stand against.
+    /// Makes a 409 for an apply that conflicts with fields of other owners.
     pub(crate) fn apply_conflict(message: String, causes: &[Value]) -> Self {
         let mut failure = Self::new(409, "Conflict", message);
         failure.details = json!({"causes": causes});
         failure
     }
 
-    /// 429 of an eviction that a budget does not allow.
+    /// Makes a 429 for an eviction that a disruption budget does not allow.
     pub(crate) fn too_many_evictions(cause: &str, retry_after: Option<u64>) -> Self {
         let mut failure = Self::new(
             429,
@@ -354,12 +354,12 @@ impl Failure {
         failure
     }
 
-    /// 410.
+    /// Makes a 410.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 410 for a page of a version that is forgotten; the token leads on, at the newest version.
+    /// Makes a 410 for a page at a version that is no longer in the history. The token continues the list at the newest version.
     pub(crate) fn expired_page(go_on: String) -> Self {
         Self {
             go_on: Some(go_on),
@@ -369,7 +369,7 @@ impl Failure {
         }
     }
 
-    /// 413.
+    /// Makes a 413.
     pub(crate) fn too_large() -> Self {
         Self::new(
             413,
@@ -378,7 +378,7 @@ impl Failure {
         )
     }
 
-    /// 415.
+    /// Makes a 415.
     pub(crate) fn unsupported_media_type(supported: &[&str]) -> Self {
         Self::new(
             415,
@@ -390,18 +390,18 @@ impl Failure {
         )
     }
 
-    /// 415 of the outer layer of built-in kinds.
+    /// Makes a 415 of the outer layer of built-in kinds.
     pub(crate) fn media_type_refused() -> Self {
         let mut failure = Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
         failure.details = json!({});
         failure
     }
 
-    /// 422 with the fields that are wrong; the subject's resource is the kind.
+    /// Makes a 422 with the invalid fields; the subject's resource is the kind.
     pub(crate) fn invalid(subject: &Subject<'_>, causes: &[Cause]) -> Self {
         let mut texts: Vec<String> = Vec::new();
         for text in causes.iter().map(Cause::text) {
-            // the text says a thing once
+            // the message repeats no text
             if !texts.contains(&text) {
                 texts.push(text);
             }
@@ -424,14 +424,14 @@ impl Failure {
         failure
     }
 
-    /// 422 without fields.
+    /// Makes a 422 without fields.
     pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
         let mut failure = Self::new(422, "Invalid", message);
         failure.details = json!({});
         failure
     }
 
-    /// 500.
+    /// Makes a 500.
     pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
         let mut failure = Self::new(
             500,
@@ -442,17 +442,17 @@ impl Failure {
         failure
     }
 
-    /// 500 of an error that has no reason of its own.
+    /// Makes a 500 for an error without a reason.
     pub(crate) fn unnamed(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
-    /// 503 of what should have been reached for the client.
+    /// Makes a 503 for a backend that cannot be reached.
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
         Self::new(503, "ServiceUnavailable", message)
     }
 
-    /// What somebody behind this server refused, with his text as the cause.
+    /// Makes the refusal of a backend behind this server, with its text as the cause.
     pub(crate) fn of_backend(code: u16, subject: &Subject<'_>, text: &str) -> Self {
         let (reason, message) = match code {
             401 => (
@@ -491,7 +491,7 @@ impl Failure {
         failure
     }
 
-    /// 504 for a resource version of the future.
+    /// Makes a 504 for a resource version that does not exist yet.
     pub(crate) fn future_version(requested: u64, current: u64) -> Self {
         let mut failure = Self::new(
             504,
@@ -506,19 +506,19 @@ impl Failure {
         failure
     }
 
-    /// 503.
+    /// Makes a 503.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(503, "ServiceUnavailable", message)
     }
 
-    /// 504.
+    /// Makes a 504.
     pub(crate) fn timeout(message: &str) -> Self {
         let mut failure = Self::new(504, "Timeout", format!("Timeout: {message}"));
         failure.details = json!({});
         failure
     }
 
-    /// The body.
+    /// Returns the body of the answer.
     pub(crate) fn body(&self) -> Value {
         let mut body = json!({
             "kind": "Status",
@@ -541,7 +541,7 @@ impl Failure {
     }
 }
 
-/// The body of a deletion that succeeded at once.
+/// Returns the body of the answer to a deletion that succeeded immediately.
 pub(crate) fn deleted(subject: &Subject<'_>, uid: &Value) -> Value {
     let mut details = subject.details();
     if let Some(uid) = uid.as_str() {

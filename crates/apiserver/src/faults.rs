@@ -1,10 +1,11 @@
-//! Faults on demand: what a server, a load balancer or a network in between does to requests on bad days.
+//! Faults on demand, as a server, a load balancer or a network can cause them.
 //!
-//! A [`Rule`] says which requests it is about ([`Selector`]), which of them it strikes (the first ones passed, a number, a share drawn
-//! from a seed) and what happens to these ([`Fault`]). Rules are asked in the order in which they were added: delays add up, the first
-//! fault that decides the outcome ends the search. Beside the rules, open watches can be ended and the server be taken down at once.
+//! A [`Rule`] says which requests it matches ([`Selector`]), which of those it strikes (it can skip the first ones, stop after a number,
+//! and draw a share with a seed), and what happens to them ([`Fault`]). Rules apply in the order in which they were added: delays add up,
+//! and the first fault that decides the outcome ends the search. Apart from rules, open watches can be ended and the server can be taken
+//! down at any moment.
 //!
-//! The same over HTTP, for members of `system:masters`, is below `/testing` (module `http`).
+//! Module `http` offers the same below `/testing`, for members of `system:masters`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,16 +27,16 @@ pub use self::rule::{Fault, Rule, RuleId, RuleStatus, Selector, WatchEnd};
 pub(crate) use self::ticket::Open;
 use self::ticket::Ticket;
 
-/// What the server knows of its faults.
+/// The faults of a server.
 #[derive(Debug)]
 pub(crate) struct State {
     rules: Mutex<Rules>,
-    /// Number of rules, so that a server without any asks no lock.
+    /// Number of rules, so that requests need no lock when there are no rules.
     count: AtomicUsize,
     tickets: Mutex<Tickets>,
-    /// Counts changes of rules and of tickets: open watches and hanging requests look again when it rises.
+    /// Counts changes of rules and tickets. Open watches and hanging requests check again when it rises.
     generation: watch::Sender<u64>,
-    /// Counts requests that were struck.
+    /// Counts struck requests.
     strikes: watch::Sender<u64>,
     /// Whether the server is to be down.
     down: watch::Sender<bool>,
@@ -71,7 +72,7 @@ impl Default for State {
 
 impl State {
     fn rules(&self) -> MutexGuard<'_, Rules> {
-        // entries are replaced in whole values: a panic elsewhere leaves nothing half-done
+        // entries are replaced as whole values, so a panic elsewhere leaves nothing half-done
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,14 +84,14 @@ impl State {
         self.generation.send_modify(|generation| *generation += 1);
     }
 
-    /// Whether there is any rule.
+    /// Returns whether there is any rule.
     fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
     /// Waits until the server is to be down.
     pub(crate) async fn taken_down(&self) {
-        // the sender is a field of this: it cannot be gone
+        // the sender is a field of `self`, so it still exists
         let _ = self.down.subscribe().wait_for(|down| *down).await;
     }
 
@@ -99,7 +100,7 @@ impl State {
         let _ = self.down.subscribe().wait_for(|down| !*down).await;
     }
 
-    /// Tells whether the server listens.
+    /// Sets whether the server listens.
     pub(crate) fn listens(&self, listening: bool) {
         self.listening.send_replace(listening);
     }
@@ -137,7 +138,7 @@ impl Faults {
         id
     }
 
-    /// Removes a rule and returns what it did; requests that it holds are answered, reads that it froze go on.
+    /// Removes a rule and returns its status. Requests that it holds are answered, and reads that it froze see new state again.
     pub fn remove(&self, id: RuleId) -> Option<RuleStatus> {
         let removed = {
             let mut rules = self.state().rules();
@@ -159,20 +160,20 @@ impl Faults {
         self.state().changed();
     }
 
-    /// The rules and what they did so far, in the order in which they are asked.
+    /// Returns the rules with their status, in the order in which they apply.
     pub fn rules(&self) -> Vec<RuleStatus> {
         let rules = self.state().rules();
         rules.entries.iter().map(Entry::status).collect()
     }
 
-    /// How many requests a rule has struck; 0 for one that is gone.
+    /// Returns how many requests a rule has struck; 0 for a rule that no longer exists.
     pub fn hits(&self, id: RuleId) -> u64 {
         let rules = self.state().rules();
         let entry = rules.entries.iter().find(|entry| entry.id == id);
         entry.map_or(0, |entry| entry.status().hits)
     }
 
-    /// Waits until a rule has struck that many requests, or is gone.
+    /// Waits until a rule has struck that many requests, or no longer exists.
     pub async fn struck(&self, id: RuleId, hits: u64) {
         let there = || self.state().rules().entries.iter().any(|e| e.id == id);
         let mut strikes = self.state().strikes.subscribe();
@@ -185,7 +186,7 @@ impl Faults {
         }
     }
 
-    /// Ends the open watches that a selector names, now; the answer is how many.
+    /// Ends the open watches that match a selector, and returns how many they are.
     pub fn end_watches(&self, which: &Selector, how: WatchEnd) -> usize {
         let ended = {
             let tickets = self.state().tickets();
@@ -198,36 +199,36 @@ impl Faults {
         ended
     }
 
-    /// How many watches are open that a selector names.
+    /// Returns how many open watches match a selector.
     pub fn open_watches(&self, which: &Selector) -> usize {
         let tickets = self.state().tickets();
         let those = tickets.open.values();
         those.filter(|ticket| which.matches(ticket.asked())).count()
     }
 
-    /// Forgets the history: watches from earlier versions and lists that go on from them are refused as expired.
+    /// Drops the history: watches from earlier versions, and lists that continue from them, are refused as expired.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
     }
 
-    /// Takes the server down: all connections end, new ones are refused. The objects stay. Returns when it is so.
+    /// Takes the server down: all connections end, and new ones are refused. Objects are kept. Returns when the server is down.
     pub async fn down(&self) {
         self.state().down.send_replace(true);
         let _ = self.state().listening.subscribe().wait_for(|on| !*on).await;
     }
 
-    /// Brings the server back, on the same port. Returns when it listens.
+    /// Brings the server back on the same port. Returns when it listens.
     pub async fn up(&self) {
         self.state().down.send_replace(false);
         let _ = self.state().listening.subscribe().wait_for(|on| *on).await;
     }
 
-    /// Whether the server listens.
+    /// Returns whether the server listens.
     pub fn is_up(&self) -> bool {
         *self.state().listening.borrow()
     }
 
-    /// Takes the server down for a while; returns when it is back.
+    /// Takes the server down for a time. Returns when it is back.
     pub async fn outage(&self, length: Duration) {
         self.down().await;
         tokio::time::sleep(length).await;

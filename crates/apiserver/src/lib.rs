@@ -1,16 +1,16 @@
 //! The embedded API server: Kubernetes' API in this process, over TLS, with everything in memory.
 //!
-//! What it has: discovery and OpenAPI, the built-in resources as a real server's discovery names them with their defaults, generations
-//! and the more common of their checks, custom resources with structural schemas, create, get, list, watch, replace, all four kinds of
-//! patch, delete with preconditions, grace, propagation and finalizers, the subresources that workloads use, tables, fixed tokens, client
-//! certificates, tokens of service accounts, impersonation and reviews, role based access control with the node authorizer, and the
-//! admission plugins that pods meet in a real cluster. Kubelets answer for themselves: the server passes on what is theirs.
+//! It has discovery and OpenAPI; the built-in resources of a real server's discovery with their defaults, generations and most common
+//! checks; custom resources with structural schemas; create, get, list, watch, replace and all four kinds of patch; delete with
+//! preconditions, grace, propagation and finalizers; the subresources that workloads use; tables; fixed tokens, client certificates, tokens
+//! of service accounts, impersonation and reviews; role-based access control with the node authorizer; and the admission plugins that pods
+//! meet in a real cluster. Requests to kubelets are proxied.
 //!
-//! What it does not have: webhooks and admission policies are kept but not called, Pod Security labels are not enforced, secrets do not
-//! get tokens of service accounts, certificate requests are not signed, and no API server stands behind another. Rules in CEL are refused by
-//! what they may cost at most, as a real server does it, but what one does cost is not counted: the interpreter does not tell, so none is
-//! stopped while it runs. Loops with two variables, `sortBy` and `optMap` are known to the checks of a definition, not to the interpreter:
-//! objects that such a rule is about are refused.
+//! It does not have everything: webhooks and admission policies are stored but not called, Pod Security labels are not enforced, secrets do
+//! not get tokens of service accounts, certificate requests are not signed, and there is no API aggregation. Rules in CEL are refused if
+//! their estimated cost is too high, as in a real server. Their actual cost is not limited, because the interpreter does not report it, so
+//! no rule is stopped while it runs. The checks of a definition accept loops with two variables, `sortBy` and `optMap`, but the interpreter
+//! does not support them: objects that such a rule applies to are refused.
 //!
 //! Reading order: [`Server::start`], `serve` (connections and routes), `verbs` (what a request does), `admission`, `strategy` and
 //! `validation` (what a write means), `store`.
@@ -71,19 +71,19 @@ mod values;
 mod verbs;
 mod views;
 
-/// What a new cluster's store holds, as a real server writes it.
+/// The objects in the store of a new cluster, as a real server writes them.
 const BOOTSTRAP: &str = include_str!("../corpus/facts/bootstrap.json");
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A certificate could not be made.
+    /// A certificate could not be generated.
     #[error("cannot make a certificate")]
     Certificate(#[from] rcgen::Error),
     /// TLS could not be set up.
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
-    /// The address could not be listened on.
+    /// The server could not listen on the address.
     #[error("cannot listen on {address}")]
     Listen {
         /// The address.
@@ -92,26 +92,26 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// The objects of a new cluster could not be read.
+    /// The objects of a new cluster could not be parsed.
     #[error("cannot read the objects of a new cluster")]
     Bootstrap(#[from] serde_json::Error),
 }
 
-/// How the server is started.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     pub address: SocketAddr,
-    /// Users by their bearer tokens, beside the administrator.
+    /// Users by their bearer tokens, in addition to the administrator.
     pub tokens: HashMap<String, User>,
-    /// How many changes watches can go back.
+    /// Number of changes that are kept for watches.
     pub history: usize,
-    /// Who the tokens of service accounts are from, as they say it.
+    /// Issuer in the tokens of service accounts.
     pub issuer: String,
-    /// Admission plugins that are switched off, by the names that kube-apiserver has for them.
+    /// Admission plugins that are disabled, by their names in kube-apiserver.
     pub disabled_admission: Vec<String>,
-    /// Whether clients may reach nodes, pods and services on loopback addresses through the server. A real one refuses that; on
-    /// simulated nodes there are no others.
+    /// Whether clients may reach nodes, pods and services on loopback addresses through the server. A real server refuses this, but
+    /// simulated nodes have no other addresses.
     pub proxies_to_loopback: bool,
 }
 
@@ -128,10 +128,10 @@ impl Default for Options {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 struct Shared {
-    /// Where it answers.
+    /// The address of the server.
     address: SocketAddr,
     store: Store,
     registry: Registry,
@@ -148,10 +148,10 @@ struct Shared {
 #[derive(Clone, Copy, Debug)]
 pub struct Server;
 
-/// A server that answers until it is shut down or dropped.
+/// A running server; it answers until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it answers.
+    /// URL of the server.
     pub url: String,
     /// Certificate of its authority as PEM.
     pub ca: String,
@@ -169,12 +169,12 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// A kubeconfig (JSON is YAML too) for the user of a token.
+    /// Returns a kubeconfig for the user of a token. It is JSON, which is valid YAML.
     pub fn kubeconfig(&self, token: &str) -> String {
         self.kubeconfig_with(&json!({"token": token}))
     }
 
-    /// A kubeconfig for a user with a client certificate of the cluster's authority.
+    /// Returns a kubeconfig for a user with a client certificate of the cluster's authority.
     pub fn kubeconfig_for_certificate(&self, name: &str, groups: &[&str]) -> Result<String, Error> {
         let (certificate, key) = self.client_certificate(name, groups)?;
         Ok(self.kubeconfig_with(&json!({
@@ -182,7 +182,7 @@ impl Running {
         })))
     }
 
-    /// Certificate and key of a user, both as PEM: the name is the user's, the groups are what it is a member of.
+    /// Returns certificate and key of a user with this name and these groups, both as PEM.
     pub fn client_certificate(
         &self,
         name: &str,
@@ -191,7 +191,7 @@ impl Running {
         self.authority.client(name, groups)
     }
 
-    /// Who the tokens of service accounts are from, and whom they are for unless they say otherwise.
+    /// Returns the issuer of the tokens of service accounts, which is also their default audience.
     pub fn service_account_issuer(&self) -> &str {
         self.shared.accounts.issuer()
     }
@@ -208,30 +208,30 @@ impl Running {
         .to_string()
     }
 
-    /// The server's faults.
+    /// Returns the handle on the server's faults.
     pub fn faults(&self) -> faults::Faults {
         faults::Faults::new(Arc::clone(&self.shared))
     }
 
-    /// Records from now on what the authorizers decide.
+    /// Starts recording the authorizers' decisions.
     pub fn record_decisions(&self) {
         self.shared.audit.start();
     }
 
-    /// What was decided about a user's requests since the record began, sorted.
+    /// Returns the recorded decisions about a user's requests, sorted.
     pub fn decisions(&self, user: &str) -> Vec<audit::Decision> {
         self.shared.audit.of(user)
     }
 
-    /// Writes an object as it is, past all that requests go through: for clusters that begin with many of them. It gets what every
-    /// object has (unique id, time of creation, version); it replaces one of the same name. False when there is no such kind.
+    /// Writes an object unchanged, without admission and validation, for clusters that begin with many objects. The object gets what every
+    /// object has (unique id, time of creation, version) and replaces one of the same name. Returns false when there is no such kind.
     pub fn seed(&self, mut object: Value) -> bool {
         let mut state = self.shared.store.lock();
         let table = self.shared.registry.table(&state);
         seed(&mut state, &table, &mut object)
     }
 
-    /// Forgets the history, so that watches from earlier versions are refused as expired.
+    /// Drops the history, so that watches from earlier versions are refused as expired.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
     }
@@ -239,7 +239,7 @@ impl Running {
     /// Stops answering and closes all connections.
     pub async fn shutdown(mut self) {
         self.accepting.abort();
-        // it was told to stop: that it did not end by itself is no news
+        // the task was aborted, so an error here is expected
         let _ = (&mut self.accepting).await;
     }
 }
@@ -293,7 +293,7 @@ impl Server {
     }
 }
 
-/// Puts an object into the store with what every object has; false when there is no such kind.
+/// Stores an object and adds what every object has; returns false when there is no such kind.
 fn seed(state: &mut store::State, table: &registry::Table, object: &mut Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let Some(resource) = table.of_kind(&text(&object["apiVersion"]), &text(&object["kind"])) else {
@@ -321,7 +321,7 @@ fn bootstrap(store: &Store) -> Result<(), Error> {
     let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     for mut object in objects {
         if object["data"]["since"].is_string() {
-            // the day on which the cluster began
+            // the day on which the cluster was created
             object["data"]["since"] = json!(today);
         }
         seed(&mut state, &table, &mut object);
@@ -329,7 +329,7 @@ fn bootstrap(store: &Store) -> Result<(), Error> {
     Ok(())
 }
 
-/// The service by which pods find this server.
+/// Creates the service by which pods find this server, with its endpoints.
 fn kubernetes_service(store: &Store, address: SocketAddr) {
     let mut state = store.lock();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});

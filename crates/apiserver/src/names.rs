@@ -1,10 +1,10 @@
-//! What names, label keys and label values may look like, and the words in which a real server says that one does not.
+//! The formats of names, label keys and label values, and a real server's messages about wrong ones.
 
-/// What is allowed of a DNS subdomain.
+/// The format of a DNS subdomain.
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-/// What is allowed of the name part of a label key.
+/// The format of the name part of a label key.
 const KEY: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-/// What is allowed of a label value.
+/// The format of a label value.
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 fn begins_and_ends(text: &str, edge: impl Fn(char) -> bool, inside: impl Fn(char) -> bool) -> bool {
@@ -19,7 +19,7 @@ fn alphanumeric(c: char) -> bool {
     c.is_ascii_alphanumeric()
 }
 
-/// What is wrong with a DNS subdomain; nothing when it is one.
+/// Returns what is wrong with a DNS subdomain; empty when it is valid.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > 253 {
@@ -34,7 +34,7 @@ pub(crate) fn subdomain(text: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a label key: a name, behind a domain and a slash or not.
+/// Returns what is wrong with a label key: a name, optionally with a domain and a slash before it.
 pub(crate) fn label_key(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let parts: Vec<&str> = text.split('/').collect();
@@ -69,7 +69,7 @@ pub(crate) fn label_key(text: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a label value.
+/// Returns what is wrong with a label value.
 pub(crate) fn label_value(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > 63 {

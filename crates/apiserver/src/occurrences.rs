@@ -1,20 +1,20 @@
-//! Fields of a JSON text in its own order, with those that are there more than once: what reading it into a map loses.
+//! The fields of a JSON text in their original order, including repeated ones. Parsing into a map would lose both.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A field of a text.
+/// A field of a JSON text.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Occurrence {
-    /// `spec.containers[0].name`.
+    /// Path, such as `spec.containers[0].name`.
     pub(crate) path: String,
     /// Whether its object had a field of this name before.
     pub(crate) again: bool,
 }
 
-/// All fields of a text as far as it can be read, those of an object before what follows it.
+/// Returns all fields of a text, as far as it can be parsed. Fields inside an object come before what follows the object.
 pub(crate) fn of(body: &[u8]) -> Vec<Occurrence> {
     let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(body);
@@ -22,7 +22,7 @@ pub(crate) fn of(body: &[u8]) -> Vec<Occurrence> {
         path: String::new(),
         found: &mut found,
     };
-    // a text that is no JSON is refused elsewhere
+    // a text that is not valid JSON is refused elsewhere
     let _ = place.deserialize(&mut reader);
     found
 }
@@ -106,8 +106,8 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 }
 
-/// What is told of a body: fields that the schema does not have, which were found, and fields that are there twice, in the order of the
-/// body. Custom objects are read first and pruned then, so theirs come in two parts.
+/// Returns the problems of a body: unknown fields, which were found before, and duplicate fields, in the order of the body. Custom objects
+/// are parsed first and pruned afterwards, so their unknown fields follow their duplicate ones.
 pub(crate) fn problems(body: Option<&[u8]>, unknown: &[String], custom: bool) -> Vec<String> {
     let named_unknown = |path: &String| format!("unknown field {path:?}");
     let all: Vec<String> = unknown.iter().map(named_unknown).collect();
@@ -133,7 +133,7 @@ pub(crate) fn problems(body: Option<&[u8]>, unknown: &[String], custom: bool) ->
             told.push(text);
         }
     }
-    // what a patch or a default brought in is in no body
+    // unknown fields that come from a patch or a default are not in the body
     let rest: Vec<String> = all
         .into_iter()
         .filter(|text| !told.contains(text))

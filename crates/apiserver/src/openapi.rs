@@ -1,6 +1,6 @@
 //! OpenAPI documents: an index, one document of version 3 for each group version, and definitions of version 2.
 //!
-//! Schemas come without prose. Operations tell what clients ask of them: kind, patch types, parameters.
+//! Schemas have no descriptions. Operations have what clients need: kind, patch types, parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-/// The index of documents: `api/v1`, `apis/apps/v1`, ..., each with a digest of what it tells.
+/// Returns the index of documents: `api/v1`, `apis/apps/v1`, ..., each with a digest of its contents.
 pub(crate) fn index(table: &Table) -> Value {
     let mut digests: BTreeMap<String, Sha512> = BTreeMap::new();
     for resource in &table.ordered {
@@ -55,7 +55,7 @@ fn part(resource: &Resource) -> String {
     }
 }
 
-/// The document of a group version, named as in the index; `None` when there is none.
+/// Returns the document of a group version, named as in the index; `None` when there is none.
 pub(crate) fn document(table: &Table, wanted: &str) -> Option<Value> {
     let mut paths = Map::new();
     let mut needed = BTreeSet::from([STATUS, DELETE_OPTIONS, PATCH].map(str::to_owned));
@@ -73,7 +73,7 @@ pub(crate) fn document(table: &Table, wanted: &str) -> Option<Value> {
     if paths.is_empty() {
         return None;
     }
-    // what is referred to refers to more
+    // referenced schemas have references themselves
     while let Some(name) = needed.pop_first() {
         if schemas.contains_key(&name) {
             continue;
@@ -92,7 +92,7 @@ pub(crate) fn document(table: &Table, wanted: &str) -> Option<Value> {
     }))
 }
 
-/// The definitions of all kinds, in version 2.
+/// Returns the definitions of all kinds, in version 2.
 pub(crate) fn version_2(table: &Table) -> Value {
     let mut definitions: Map<String, Value> = schema::built_in()
         .iter()
@@ -109,7 +109,8 @@ pub(crate) fn version_2(table: &Table) -> Value {
     })
 }
 
-/// Name of the schema of a resource's objects: that of the built-in type, or the group backwards.
+/// Returns the name of the schema of a resource's objects: that of the built-in type, or one that begins with the labels of the group in
+/// reverse order.
 fn schema_name(resource: &Resource) -> String {
     let known = resource.schema().full_name();
     if !known.is_empty() {
@@ -156,7 +157,7 @@ fn custom_schemas(
     schemas.insert(format!("{name}List"), list);
 }
 
-/// Names of the types that a schema refers to.
+/// Collects the names of the types that a schema refers to.
 fn references(schema: &Value, found: &mut BTreeSet<String>) {
     match schema {
         Value::Object(fields) => {
@@ -174,7 +175,7 @@ fn references(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A schema with references as version 3 writes them: alone in an `allOf` when something stands beside them.
+/// Returns a schema with its references in the form of version 3: alone, or in an `allOf` when the schema has other keywords.
 fn converted(schema: &Value) -> Value {
     match schema {
         Value::Object(fields) => {
@@ -189,13 +190,13 @@ fn converted(schema: &Value) -> Value {
                             out.insert("allOf".into(), json!([{REFERENCE: target}]));
                         }
                     }
-                    // names of fields are no words of the schema
+                    // names of fields are not keywords
                     _ if key == "properties" => {
                         let fields = value.as_object().into_iter().flatten();
                         let fields = fields.map(|(name, field)| (name.clone(), converted(field)));
                         out.insert(key.clone(), fields.collect());
                     }
-                    // literals of the schema are no schemas
+                    // literals are not schemas
                     _ if key == "default" || key == "enum" || key == "example" => {
                         out.insert(key.clone(), value.clone());
                     }

@@ -1,4 +1,4 @@
-//! What a pod's specification says as a whole: how much it asks for, and its quality of service.
+//! Totals of a pod's specification: its requests and limits, and its quality of service class.
 
 use std::collections::BTreeMap;
 
@@ -35,12 +35,13 @@ fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     spec[field].as_array().into_iter().flatten()
 }
 
-/// All containers that share the pod's life, and those before it.
+/// Returns the init containers and the containers.
 pub(crate) fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     list(spec, "initContainers").chain(list(spec, "containers"))
 }
 
-/// What the containers need together: side by side those that run side by side, the largest of those that run one after another.
+/// Returns what the containers need together: the sum of those that run at the same time, or the largest of those that run one after
+/// another.
 fn of_containers(spec: &Value, what: &str) -> Amounts {
     let mut together = Amounts::new();
     for container in list(spec, "containers") {
@@ -64,12 +65,13 @@ fn of_containers(spec: &Value, what: &str) -> Amounts {
     together
 }
 
-/// The requests of the containers together.
+/// Returns the total requests of the containers.
 pub(crate) fn requests_of_containers(spec: &Value) -> Amounts {
     of_containers(spec, "requests")
 }
 
-/// What a pod counts for: requests or limits of the pod as a whole where given, those of its containers otherwise, and its overhead.
+/// Returns the total of a pod: the amounts of the pod as a whole where given, otherwise those of its containers, plus its overhead. `what`
+/// is `requests` or `limits`.
 pub(crate) fn total(spec: &Value, what: &str) -> Amounts {
     let mut total = of_containers(spec, what);
     for (name, amount) in amounts(&spec["resources"][what]) {
@@ -77,7 +79,7 @@ pub(crate) fn total(spec: &Value, what: &str) -> Amounts {
     }
     let overhead = amounts(&spec["overhead"]);
     for (name, amount) in &overhead {
-        // a limit is only raised where there is one
+        // the overhead raises only limits that exist
         if what == "requests" || total.contains_key(name) {
             let sum = total.get(name).copied().unwrap_or(Amount::ZERO) + *amount;
             total.insert(name.clone(), sum);
@@ -86,7 +88,7 @@ pub(crate) fn total(spec: &Value, what: &str) -> Amounts {
     total
 }
 
-/// The quality of service class.
+/// Returns the quality of service class.
 pub(crate) fn quality(spec: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
     let pick = |list: &Value| -> Amounts {
@@ -124,7 +126,7 @@ pub(crate) fn quality(spec: &Value) -> &'static str {
     }
 }
 
-/// Sets a condition of a pod as the server itself does: an unchanged status keeps its time.
+/// Sets a condition of a pod as the server does: the time of an unchanged status stays.
 pub(crate) fn set_condition(status: &mut Value, mut condition: Value, now: &str) {
     condition["lastProbeTime"] = Value::Null;
     condition["lastTransitionTime"] = Value::String(now.to_owned());

@@ -1,7 +1,7 @@
-//! Bodies in Kubernetes' protobuf form, as the JSON that they stand for.
+//! Decodes bodies in Kubernetes' protobuf form to JSON.
 //!
-//! Which number is which field is told by `corpus/facts/protobuf.json`, made from the tags of the Go types: per message and field number
-//! the JSON name, the kind and flags (`i` inlined, `p` may be left out even when it is zero, `o` left out of JSON when it is zero).
+//! `corpus/facts/protobuf.json` says which number is which field. It is made from the tags of the Go types and has, per message and field
+//! number, the JSON name, the kind and flags (`i` inlined, `p` may be left out even when it is zero, `o` left out of JSON when it is zero).
 //! Kinds: `#message`, `[` list of, `{` map to, `(` message that is a list, or a scalar.
 
 use std::sync::LazyLock;
@@ -14,20 +14,20 @@ static FACTS: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../corpus/facts/protobuf.json")).unwrap_or_default()
 });
 
-/// How every body begins.
+/// Prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Deepest nesting that is read.
+/// Deepest nesting that is decoded.
 const DEEPEST: usize = 100;
 
-/// Why a body cannot be read.
+/// Why a body cannot be decoded.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Error {
-    /// Another form.
+    /// The body is not in protobuf form.
     #[error(
         "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
     )]
     NoMagic,
-    /// A kind whose messages are not known.
+    /// The messages of the kind are not known.
     #[error("no kind {kind:?} is registered for version {version:?}")]
     UnknownKind {
         /// Version.
@@ -35,12 +35,12 @@ pub(crate) enum Error {
         /// Kind.
         kind: String,
     },
-    /// Not what the message should be.
+    /// The bytes are not a valid message.
     #[error("unexpected EOF")]
     Malformed,
 }
 
-/// Reads a body.
+/// Decodes a body.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, Error> {
     let envelope = body.strip_prefix(MAGIC).ok_or(Error::NoMagic)?;
     let (mut version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -73,14 +73,14 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, Error> {
     Ok(Value::Object(object))
 }
 
-/// A value as it is on the wire.
+/// A value on the wire.
 enum Wire<'a> {
     Number(u64),
     Double(f64),
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message with their numbers.
+/// Iterates over the fields of a message, with their numbers.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -253,7 +253,7 @@ fn value(kind: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, Error> {
     })
 }
 
-/// The last value of a field of a message.
+/// Returns the last value of a field of a message.
 fn single(bytes: &[u8], wanted: u64) -> Result<Option<Wire<'_>>, Error> {
     let mut found = None;
     for field in Fields(bytes) {
@@ -285,7 +285,7 @@ fn time(kind: &str, bytes: &[u8]) -> Result<Value, Error> {
     Ok(json!(moment.strftime(form).to_string()))
 }
 
-/// A number of nanoseconds in Go's notation, `1h2m3.5s`.
+/// Returns a number of nanoseconds in Go's notation, such as `1h2m3.5s`.
 fn duration(nanoseconds: i64) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let all = nanoseconds.unsigned_abs();
@@ -322,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// A field of bytes.
+    /// Encodes a field of bytes.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let mut out = vec![number << 3 | 2, bytes.len() as u8];
         out.extend(bytes);
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn zeros_that_somebody_gave_stay() {
-        // replicas, a number that may be left out, and an inlined volume source
+        // replicas, an optional number, and an inlined volume source
         let spec = [0x08, 0x00];
         let raw = field(2, &spec);
         assert_eq!(

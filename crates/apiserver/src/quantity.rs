@@ -1,4 +1,4 @@
-//! Amounts in the canonical form in which the API gives them back: `0.5` becomes `500m`, `1024Mi` becomes `1Gi`.
+//! Amounts in the canonical form in which the API returns them: `0.5` becomes `500m`, `1024Mi` becomes `1Gi`.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const DECIMAL: [(&str, i32); 10] = [
     ("n", -9),
 ];
 
-/// An amount in billionths, and how it was written.
+/// An amount in billionths, and the form in which it was written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
     nano: i128,
@@ -25,13 +25,13 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub(crate) const ZERO: Self = Self {
         nano: 0,
         form: Form::Decimal,
     };
 
-    /// A whole number.
+    /// Makes an amount from a whole number.
     pub(crate) fn whole(number: i64) -> Self {
         Self {
             nano: i128::from(number) * 1_000_000_000,
@@ -39,7 +39,7 @@ impl Amount {
         }
     }
 
-    /// The amount in a JSON value; nothing for what is no amount.
+    /// Parses the amount in a JSON value; zero for a value that is not an amount.
     pub(crate) fn of(value: &Value) -> Self {
         match value {
             Value::String(text) => parse(text),
@@ -49,17 +49,17 @@ impl Amount {
         .unwrap_or(Self::ZERO)
     }
 
-    /// Whether there is nothing.
+    /// Returns whether it is zero.
     pub(crate) fn is_zero(self) -> bool {
         self.nano == 0
     }
 
-    /// Whether it is less than nothing.
+    /// Returns whether it is below zero.
     pub(crate) fn is_negative(self) -> bool {
         self.nano < 0
     }
 
-    /// Whether it is a whole number.
+    /// Returns whether it is a whole number.
     pub(crate) fn is_whole(self) -> bool {
         self.nano % 1_000_000_000 == 0
     }
@@ -88,7 +88,7 @@ impl Ord for Amount {
 impl std::ops::Add for Amount {
     type Output = Self;
 
-    /// The sum is written as the first amount is, or as the second when the first is nothing.
+    /// Adds two amounts. The sum has the form of the first one, or that of the second when the first is zero.
     fn add(self, other: Self) -> Self {
         Self {
             nano: self.nano.saturating_add(other.nano),
@@ -114,7 +114,7 @@ enum Form {
     Exponent,
 }
 
-/// The canonical form; `None` for a text that is no amount.
+/// Returns the canonical form; `None` for a text that is not an amount.
 pub(crate) fn canonical(text: &str) -> Option<String> {
     let amount = parse(text)?;
     Some(render(amount))
@@ -154,7 +154,7 @@ fn parse(text: &str) -> Option<Amount> {
     nano = if power >= 0 {
         nano.checked_mul(scale)?
     } else {
-        // smaller than a billionth is rounded up, away from zero
+        // parts of a billionth are rounded up, away from zero
         nano.div_euclid(scale) + i128::from(nano.rem_euclid(scale) != 0)
     };
     Some(Amount {

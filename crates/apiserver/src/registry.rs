@@ -1,5 +1,5 @@
-//! The resources that the server has: the built-in table, as a real server's discovery tells it, and those of
-//! CustomResourceDefinitions.
+//! The resources of the server: the built-in table, as a real server's discovery lists it, and the resources of
+//! `CustomResourceDefinition`s.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use super::schema::{self, Node};
 use super::store::State;
 use super::views::PrinterColumn;
 
-/// Where the definitions of custom resources are kept.
+/// Storage name of the definitions of custom resources.
 pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -23,7 +23,7 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 pub(crate) struct Subresource {
     /// `status`, `scale`, ...
     pub(crate) name: String,
-    /// Kind of what is read and written there.
+    /// Kind that is read and written through it.
     pub(crate) kind: String,
     /// Group of that kind.
     pub(crate) group: String,
@@ -38,21 +38,21 @@ pub(crate) struct Subresource {
 pub(crate) struct Custom {
     /// Whether the status is written only through its subresource.
     pub(crate) status: bool,
-    /// Where the `scale` subresource finds the wanted and the actual number and the selector.
+    /// Paths of the desired and the actual number of replicas and of the selector, for the `scale` subresource.
     pub(crate) scale: Option<[String; 3]>,
-    /// Fields that may be selected by.
+    /// Fields that selectors may use.
     pub(crate) selectable: Vec<String>,
-    /// Columns of tables, beside the name.
+    /// Columns of tables, apart from the name.
     pub(crate) columns: Vec<PrinterColumn>,
     /// Its rules in CEL.
     pub(crate) rules: Rules,
-    /// Version in which objects are kept.
+    /// Version in which objects are stored.
     pub(crate) storage_version: String,
     /// Schema of that version.
     pub(crate) storage_schema: Arc<Value>,
     /// All versions and their schemas.
     pub(crate) versions: Arc<Vec<(String, Value)>>,
-    /// Whether the definition is about to go: nothing new is made any more.
+    /// Whether the definition is being deleted, so that nothing new may be created.
     pub(crate) terminating: bool,
     /// Warning of a deprecated version.
     pub(crate) deprecation: Option<String>,
@@ -61,7 +61,7 @@ pub(crate) struct Custom {
 /// A resource in one version.
 #[derive(Debug)]
 pub(crate) struct Resource {
-    /// API group, empty for core.
+    /// API group, empty for the core group.
     pub(crate) group: String,
     /// Version.
     pub(crate) version: String,
@@ -83,7 +83,7 @@ pub(crate) struct Resource {
     pub(crate) verbs: Vec<String>,
     /// Subresources.
     pub(crate) subresources: Vec<Subresource>,
-    /// Where the objects are kept.
+    /// Name under which the objects are stored.
     pub(crate) storage: String,
     /// What only custom resources have.
     pub(crate) custom: Option<Custom>,
@@ -91,22 +91,22 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// `v1`, `apps/v1`.
+    /// Returns group and version: `v1`, `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         group_version(&self.group, &self.version)
     }
 
-    /// Schema of the objects.
+    /// Returns the schema of the objects.
     pub(crate) fn schema(&self) -> Node<'_> {
         Node::new(&self.schema)
     }
 
-    /// The schema as text: another text is another schema.
+    /// Returns the schema as text, by which a changed schema is recognized.
     pub(crate) fn schema_text(&self) -> String {
         self.schema.to_string()
     }
 
-    /// What clients are warned of whatever they do with the resource.
+    /// Returns the deprecation warning for all requests to the resource.
     pub(crate) fn deprecation(&self) -> Option<&str> {
         match &self.custom {
             Some(custom) => custom.deprecation.as_deref(),
@@ -120,19 +120,19 @@ impl Resource {
         }
     }
 
-    /// A subresource by name.
+    /// Returns a subresource by name.
     pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 
-    /// What a subresource is written with, where that is no object of this resource.
+    /// Returns the form in which a subresource is written, where it is no object of this resource.
     pub(crate) fn form(&self, subresource: &str) -> Option<&'static Resource> {
         let subresource = self.subresource(subresource)?;
         let key = (subresource.group.clone(), subresource.kind.clone());
         FORMS.get(&key).map(AsRef::as_ref)
     }
 
-    /// Whether the status is written only through its subresource.
+    /// Returns whether the status is written only through its subresource.
     pub(crate) fn has_status(&self) -> bool {
         self.custom.as_ref().map_or_else(
             || self.subresource("status").is_some(),
@@ -141,7 +141,7 @@ impl Resource {
     }
 }
 
-/// `v1`, `apps/v1`.
+/// Returns group and version: `v1`, `apps/v1`.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() {
         version.to_owned()
@@ -150,9 +150,9 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     }
 }
 
-/// `pods`, `deployments.apps`: the name under which a resource is kept.
+/// Returns the name under which a resource is stored: `pods`, `deployments.apps`.
 pub(crate) fn storage_name(group: &str, plural: &str) -> String {
-    // both groups show the same objects
+    // both groups of events show the same objects
     if group.is_empty() || (group == "events.k8s.io" && plural == "events") {
         plural.to_owned()
     } else {
@@ -164,25 +164,25 @@ pub(crate) fn storage_name(group: &str, plural: &str) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     by_path: HashMap<(String, String, String), Arc<Resource>>,
-    /// In the order of discovery.
+    /// The resources in the order of discovery.
     pub(crate) ordered: Vec<Arc<Resource>>,
 }
 
 impl Table {
-    /// A resource by its path.
+    /// Returns a resource by its path.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.by_path
             .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// A resource by the kind of its objects.
+    /// Returns a resource by the kind of its objects.
     pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.ordered
             .iter()
             .find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
-    /// Whether the server itself has a group, and not a definition of custom resources.
+    /// Returns whether a group is built in, and does not come from a definition of custom resources.
     pub(crate) fn is_built_in(&self, group: &str) -> bool {
         let mut all = self.ordered.iter();
         all.any(|resource| resource.group == group && resource.custom.is_none())
@@ -204,12 +204,12 @@ static FACTS: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../corpus/facts/discovery.json")).unwrap_or_default()
 });
 
-/// Discovery of the built-in groups.
+/// Returns the discovery of the built-in groups.
 pub(crate) fn facts() -> &'static Value {
     &FACTS
 }
 
-/// What subresources are written with, where that is another kind than the resource's: it is never kept.
+/// The kinds with which subresources are written, where they differ from the resource's kind. Their objects are never stored.
 static FORMS: LazyLock<HashMap<(String, String), Arc<Resource>>> = LazyLock::new(|| {
     let kinds = schema_by_kind();
     [
@@ -229,12 +229,12 @@ static FORMS: LazyLock<HashMap<(String, String), Arc<Resource>>> = LazyLock::new
 
 static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(of_facts()));
 
-/// The built-in resources.
+/// Returns the built-in resources.
 pub(crate) fn built_in() -> &'static Table {
     &BUILT_IN
 }
 
-/// Whether a built-in resource has objects of this kind.
+/// Returns whether a built-in resource has objects of this kind.
 pub(crate) fn has_kind(api_version: &str, kind: &str) -> bool {
     BUILT_IN.of_kind(api_version, kind).is_some()
 }
@@ -322,14 +322,14 @@ fn from_discovery(
     }
 }
 
-/// The tables of a server; that of the custom resources follows the definitions.
+/// The table of a server's resources. It is cached until a definition changes.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     cached: Mutex<Option<(u64, Arc<Table>)>>,
 }
 
 impl Registry {
-    /// The table as of now.
+    /// Returns the present table.
     pub(crate) fn table(&self, state: &State) -> Arc<Table> {
         let version = state.version_of(DEFINITIONS);
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
@@ -353,7 +353,7 @@ impl Registry {
     }
 }
 
-/// The resources of a definition, one for each served version.
+/// Returns the resources of a definition, one for each served version.
 fn custom(definition: &Value) -> Vec<Resource> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
@@ -453,7 +453,7 @@ fn custom(definition: &Value) -> Vec<Resource> {
         .collect()
 }
 
-/// The place of a version among others: finished ones first, then betas and alphas, newer before older, then all other names.
+/// Rank of a version: stable ones first, then betas and alphas, newer before older, then all other names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Priority {
     Versioned(u8, Reverse<u64>, Reverse<u64>),
@@ -519,7 +519,7 @@ fn custom_subresources(version: &Value, group: &str, kind: &str) -> Vec<Subresou
     list
 }
 
-/// A custom resource's schema with what every object has.
+/// Returns a custom resource's schema with the fields that every object has.
 fn with_meta(raw: &Value) -> Value {
     let mut schema = raw.clone();
     if !schema.is_object() {

@@ -1,4 +1,4 @@
-//! Reviews: questions about who somebody is and what he may do, asked by creating what is never kept.
+//! Reviews: questions about a user and the user's permissions. A client asks by creating an object that is never stored.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::authz::{self, Attributes, User};
 use super::failure::{Cause, Failure, Subject};
 use super::verbs::{Answer, Request};
 
-/// Whether a resource is one of the reviews.
+/// Returns whether a resource is one of the reviews.
 pub(crate) fn is_review(storage: &str) -> bool {
     [
         "selfsubjectreviews.authentication.k8s.io",

@@ -1,7 +1,7 @@
-//! Rules of custom resources in CEL: `x-kubernetes-validations`.
+//! Validation rules of custom resources in CEL: `x-kubernetes-validations`.
 //!
-//! Each part of a schema has its rules compiled alone, so that what a value was before is found as a real server finds it: items of
-//! lists with keys by their keys.
+//! The rules of each part of a schema are compiled separately, so that the old value of a part is found as in a real server: items of keyed
+//! lists by their keys.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use super::definitions::validation::with_optional_past;
 use super::failure::Cause;
 use super::values::NOWHERE;
 
-/// The word for rules in schemas.
+/// The keyword of rules in schemas.
 const RULES: &str = "x-kubernetes-validations";
-/// What rules ask about what was before.
+/// The variable with the old value in rules.
 const PAST: &str = "oldSelf";
 
 thread_local! {
-    /// The functions that rules may use; made once for each thread, as they cannot be shared.
+    /// The validator with the functions that rules may use. Each thread has its own, because it cannot be shared.
     static VALIDATOR: Validator = Validator::new();
 }
 
-/// The rules of a schema and of what is in it.
+/// The rules of a schema and of its parts.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// Those about the value itself, with the texts that were written.
+    /// Rules about the value itself, with their original texts.
     own: Option<(CompiledSchema, Vec<Value>)>,
     properties: BTreeMap<String, Rules>,
     items: Option<Box<Rules>>,
     additional: Option<Box<Rules>>,
-    /// Fields that tell the items of a list apart.
+    /// Keys that identify the items of a list.
     keys: Vec<String>,
 }
 
 impl Rules {
-    /// Compiles the rules of a schema. What cannot be compiled is refused with the definition.
+    /// Compiles the rules of a schema. A definition with rules that do not compile is refused before.
     pub(crate) fn compile(schema: &Value) -> Self {
         let inner = |schema: &Value| {
             Some(Box::new(Self::compile(schema))).filter(|rules| !rules.is_empty())
@@ -57,7 +57,7 @@ impl Rules {
         }
     }
 
-    /// Whether there is no rule.
+    /// Returns whether there is no rule.
     pub(crate) fn is_empty(&self) -> bool {
         self.own.is_none()
             && self.properties.is_empty()
@@ -65,7 +65,7 @@ impl Rules {
             && self.additional.is_none()
     }
 
-    /// The rules that an object breaks; rules about changes ask what it was `before`.
+    /// Returns the violated rules of an object; transition rules use the old value `before`.
     pub(crate) fn judge(&self, before: Option<&Value>, object: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         self.walk(before, object, "", &mut causes);
@@ -76,7 +76,7 @@ impl Rules {
         if let Some((schema, written)) = &self.own {
             let judged =
                 VALIDATOR.with(|validator| validator.validate_compiled(schema, value, before));
-            // what did not change is let pass but by rules about changes
+            // an unchanged value is checked by transition rules only
             let is_unchanged = before == Some(value);
             let broken = judged.err().into_iter().flatten();
             causes.extend(
@@ -114,7 +114,7 @@ impl Rules {
         }
     }
 
-    /// What an item of a list was before: only keys tell.
+    /// Returns the old value of a list item; only keys identify it.
     fn same_item<'v>(&self, before: Option<&'v Value>, item: &Value) -> Option<&'v Value> {
         if self.keys.is_empty() {
             return None;
@@ -124,7 +124,7 @@ impl Rules {
     }
 }
 
-/// The rules of a schema without those of what is in it.
+/// Compiles the rules of a schema, without those of its parts.
 fn own(schema: &Value) -> Option<(CompiledSchema, Vec<Value>)> {
     let written = schema[RULES].as_array().filter(|rules| !rules.is_empty())?;
     let mut alone = without_rules(schema);
@@ -132,7 +132,7 @@ fn own(schema: &Value) -> Option<(CompiledSchema, Vec<Value>)> {
     Some((kube_cel::compile_schema(&alone), written.clone()))
 }
 
-/// A rule as it can be run: a past that may be missing is made optional.
+/// Returns a rule that the interpreter can run: an old value that may be missing is made optional.
 fn runnable(rule: &Value) -> Value {
     let mut rule = rule.clone();
     if rule["optionalOldSelf"] == true {
@@ -158,7 +158,7 @@ fn without_rules(schema: &Value) -> Value {
     }
 }
 
-/// What is wrong with a value of an object, `path` is where it is.
+/// Returns the cause for a violated rule; `path` is the path of the value.
 fn cause(error: &ValidationError, written: &[Value], path: &str, value: &Value) -> Cause {
     let field = match format!("{path}{}", error.field_path) {
         field if field.is_empty() => NOWHERE.to_owned(),
@@ -180,7 +180,7 @@ fn cause(error: &ValidationError, written: &[Value], path: &str, value: &Value) 
         Some("FieldValueForbidden") => Cause::forbidden(field, &message),
         Some("FieldValueRequired") => Cause::required(field, &message),
         Some("FieldValueDuplicate") => Cause::duplicate(field, value),
-        // an object or a list is not repeated in the message
+        // the message does not repeat an object or a list
         _ if !value.is_object() && !value.is_array() => Cause::invalid(field, value, &message),
         _ => Cause {
             reason: "FieldValueInvalid",
@@ -190,7 +190,7 @@ fn cause(error: &ValidationError, written: &[Value], path: &str, value: &Value) 
     }
 }
 
-/// Why a rule could not be run, in the words of Go's interpreter as far as they are known.
+/// Returns why a rule failed, in the words of Go's interpreter as far as they are known.
 fn go_error(why: &str) -> String {
     for (ours, theirs) in [
         ("Division by zero", "division by zero"),

@@ -1,5 +1,5 @@
-//! Structural schemas: those of the built-in kinds as a real server publishes them (without its prose), and those of
-//! CustomResourceDefinitions. One reader for both: field validation, pruning, patches and apply stand on it.
+//! Structural schemas: those of the built-in kinds, as a real server publishes them (without descriptions), and those of
+//! `CustomResourceDefinition`s. Field validation, pruning, patches and apply all read schemas through this module.
 
 use std::sync::LazyLock;
 
@@ -11,27 +11,27 @@ static BUILT_IN: LazyLock<Map<String, Value>> = LazyLock::new(|| {
 
 static ANYTHING: Value = Value::Bool(true);
 
-/// All schemas of built-in kinds by name.
+/// Returns the schemas of all built-in kinds by name.
 pub(crate) fn built_in() -> &'static Map<String, Value> {
     &BUILT_IN
 }
 
-/// The schema of a value, references resolved.
+/// The schema of a value, with references resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'a> {
-    /// The schema at the place of use: what stands beside a reference counts as well.
+    /// The schema where it is used: keywords beside a reference count, too.
     here: &'a Value,
-    /// The schema that a reference leads to, or the same.
+    /// The schema that a reference leads to, or the same schema.
     target: &'a Value,
     name: &'a str,
 }
 
 impl<'a> Node<'a> {
-    /// The root of a schema.
+    /// Makes the root node of a schema.
     pub(crate) fn new(here: &'a Value) -> Self {
         let mut target = here;
         let mut name = "";
-        // a chain of references is at most as long as there are schemas
+        // ends cycles of references; no chain is as long as this
         for _ in 0..16 {
             let Some(reference) = target.get("$ref").and_then(Value::as_str) else {
                 break;
@@ -42,13 +42,13 @@ impl<'a> Node<'a> {
         Self { here, target, name }
     }
 
-    /// The schema of a built-in type.
+    /// Returns the schema of a built-in type.
     #[cfg(test)]
     pub(crate) fn of_type(name: &'a str) -> Self {
         Self::named(name)
     }
 
-    /// The metadata that all objects have.
+    /// Returns the schema of the metadata that all objects have.
     pub(crate) fn object_meta() -> Node<'static> {
         Node::named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
     }
@@ -62,12 +62,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A value about which nothing is known.
+    /// Returns the schema of a value about which nothing is known.
     pub(crate) fn anything() -> Node<'static> {
         Node::new(&ANYTHING)
     }
 
-    /// A word of the schema.
+    /// Returns the value of a keyword.
     pub(crate) fn word(&self, key: &str) -> Option<&'a Value> {
         self.here.get(key).or_else(|| self.target.get(key))
     }
@@ -80,42 +80,42 @@ impl<'a> Node<'a> {
         self.word(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The last part of the type's name, as messages about it say.
+    /// Returns the last part of the type's name, as messages show it.
     pub(crate) fn type_name(&self) -> &'a str {
         self.name.rsplit('.').next().unwrap_or_default()
     }
 
-    /// Name of the built-in type, empty for an inline schema.
+    /// Returns the name of the built-in type; empty for an inline schema.
     pub(crate) fn full_name(&self) -> &'a str {
         self.name
     }
 
-    /// The schema as it was written, references and all.
+    /// Returns the schema as written, with references.
     pub(crate) fn raw(&self) -> &'a Value {
         self.here
     }
 
-    /// Whether there is no schema at all.
+    /// Returns whether there is no schema at all.
     pub(crate) fn is_unknown(&self) -> bool {
         self.target == &ANYTHING
     }
 
-    /// Whether the value is an amount such as `500m`.
+    /// Returns whether the value is an amount such as `500m`.
     pub(crate) fn is_quantity(&self) -> bool {
         self.name.ends_with(".resource.Quantity")
     }
 
-    /// Whether the value may be a number or a text.
+    /// Returns whether the value may be a number or a text.
     pub(crate) fn is_int_or_string(&self) -> bool {
         self.is("x-kubernetes-int-or-string") || self.text("format") == Some("int-or-string")
     }
 
-    /// Whether fields that the schema does not name are kept.
+    /// Returns whether fields that the schema does not name are kept.
     pub(crate) fn keeps_unknown(&self) -> bool {
         self.is("x-kubernetes-preserve-unknown-fields") || self.is_opaque()
     }
 
-    /// Whether the schema says nothing about what is inside.
+    /// Returns whether the schema says nothing about what is inside.
     pub(crate) fn is_opaque(&self) -> bool {
         self.target == &ANYTHING
             || (self.type_is("object") || self.word("type").is_none())
@@ -126,7 +126,7 @@ impl<'a> Node<'a> {
                 && !self.is_int_or_string()
     }
 
-    /// `object`, `array`, `string`, `integer`, `number`, `boolean`, or empty.
+    /// Returns `object`, `array`, `string`, `integer`, `number`, `boolean`, or an empty text.
     pub(crate) fn kind(&self) -> &'a str {
         self.target
             .get("type")
@@ -134,28 +134,28 @@ impl<'a> Node<'a> {
             .unwrap_or("")
     }
 
-    /// Whether the value is of this type.
+    /// Returns whether the value is of this type.
     pub(crate) fn type_is(&self, name: &str) -> bool {
         self.kind() == name
     }
 
-    /// The named fields.
+    /// Returns the named fields.
     pub(crate) fn properties(&self) -> Option<&'a Map<String, Value>> {
         self.target.get("properties").and_then(Value::as_object)
     }
 
-    /// The schema of all other values of a map.
+    /// Returns the schema of a map's other values.
     pub(crate) fn additional(&self) -> Option<Node<'a>> {
         let schema = self.target.get("additionalProperties")?;
         schema.is_object().then(|| Node::new(schema))
     }
 
-    /// The schema of a list's items.
+    /// Returns the schema of a list's items.
     pub(crate) fn items(&self) -> Option<Node<'a>> {
         self.target.get("items").map(Node::new)
     }
 
-    /// The schema of a field, `None` for an unknown one.
+    /// Returns the schema of a field; `None` for an unknown field.
     pub(crate) fn field(&self, name: &str) -> Option<Node<'a>> {
         if let Some(schema) = self.properties().and_then(|fields| fields.get(name)) {
             return Some(Node::new(schema));
@@ -168,7 +168,7 @@ impl<'a> Node<'a> {
         open.then(Node::anything)
     }
 
-    /// The names that must be there.
+    /// Returns the names of the required fields.
     pub(crate) fn required(&self) -> impl Iterator<Item = &'a str> {
         self.target
             .get("required")
@@ -178,12 +178,12 @@ impl<'a> Node<'a> {
             .filter_map(Value::as_str)
     }
 
-    /// The value that a missing one gets.
+    /// Returns the default value.
     pub(crate) fn default(&self) -> Option<&'a Value> {
         self.here.get("default")
     }
 
-    /// Format of the value, such as `int32`.
+    /// Returns the format of the value, such as `int32`.
     pub(crate) fn format(&self) -> &'a str {
         self.text("format").unwrap_or_default()
     }

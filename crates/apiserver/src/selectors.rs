@@ -1,4 +1,4 @@
-//! Label and field selectors as query parameters and as `LabelSelector` values.
+//! Label and field selectors, as query parameters and as `LabelSelector` values.
 
 use serde_json::Value;
 
@@ -9,22 +9,22 @@ use super::failure::Failure;
 mod fields;
 mod labels;
 
-/// Requirements on labels; all have to hold.
+/// Requirements on labels; all of them must be met.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LabelSelector(Vec<(String, Operator)>);
 
 impl LabelSelector {
-    /// The selector of a query: `a=b,c!=d,e in (f,g),!h,i`.
+    /// Parses the selector of a query: `a=b,c!=d,e in (f,g),!h,i`.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         labels::parse(text).map(Self).map_err(Failure::bad_request)
     }
 
-    /// Whether every object meets it.
+    /// Returns whether there are no requirements, so that every object matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an object's labels meet all requirements.
+    /// Returns whether an object's labels meet all requirements.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         self.0.iter().all(|(key, operator)| {
@@ -45,7 +45,7 @@ fn number(value: Option<&str>) -> Option<i64> {
     value.and_then(|value| value.parse().ok())
 }
 
-/// Whether a `LabelSelector` selects these labels; none selects nothing, an empty one everything.
+/// Returns whether a `LabelSelector` selects these labels; a missing one selects nothing, an empty one everything.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     if !selector.is_object() {
         return false;
@@ -74,7 +74,7 @@ pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
         })
 }
 
-/// A `LabelSelector` as it stands in a query.
+/// Returns a `LabelSelector` in the form of a query.
 pub(crate) fn text(selector: &Value) -> String {
     let mut parts = Vec::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {

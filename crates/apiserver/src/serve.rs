@@ -1,4 +1,4 @@
-//! Connections, who asks, and which part answers.
+//! Connections, authentication and routes of requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,19 +45,19 @@ use self::watch::watch;
 type Body = UnsyncBoxBody<Bytes, BodyError>;
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The connection ends without the rest of an answer.
+/// The connection ends before the answer is complete.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection was cut")]
 struct Cut;
 
-/// Largest body that is read, in bytes.
+/// Largest request body, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
-/// Warning of the one built-in kind whose dependents stay.
+/// Warning about jobs, the one built-in kind whose dependents are orphaned by default.
 const JOBS_ORPHAN: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
-/// How long something is waited for that controllers are about to make.
+/// How long a request waits for objects that controllers create.
 const PASSES_WITHIN: Duration = Duration::from_secs(2);
 
-/// Serves connections until it is aborted, which ends them as well.
+/// Serves connections until the task is aborted, which also ends the connections.
 pub(super) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -79,7 +79,7 @@ pub(super) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, sha
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "Connection not accepted");
-                // out of file descriptors, mostly: others have to close first
+                // mostly because there are no free file descriptors; other connections have to close first
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -224,7 +224,7 @@ async fn respond(
     Ok(response)
 }
 
-/// What is asked of a resource that is there and may be asked for.
+/// Serves a request for a resource that exists and that the user may access.
 async fn serve_resource(
     shared: &Arc<Shared>,
     who: &Identity,
@@ -260,7 +260,7 @@ async fn serve_resource(
         disabled: &shared.disabled_admission,
         resource: &resource,
         subresource: target.subresource,
-        // the namespace of a Namespace is a matter of authorization only
+        // the namespace of a Namespace matters for authorization only
         namespace: if resource.namespaced {
             target.namespace
         } else {
@@ -316,7 +316,7 @@ async fn serve_resource(
     Ok(json_response(code, &body, &warnings))
 }
 
-/// Whether YAML is the first form that a client accepts.
+/// Returns whether YAML is the first supported format that a client accepts.
 fn wants_yaml(accept: &str) -> bool {
     let first = accept.split(',').find(|clause| {
         ["application/json", "application/yaml", "*/*"]
@@ -326,7 +326,7 @@ fn wants_yaml(accept: &str) -> bool {
     first.is_some_and(|clause| clause.trim().starts_with("application/yaml"))
 }
 
-/// The view that a request asks for.
+/// Returns the view that a request asks for.
 fn negotiate(
     accept: &str,
     include: &str,
@@ -336,7 +336,7 @@ fn negotiate(
     let is_custom = resource.custom.is_some();
     let view = View::negotiate(accept, include).filter(|_| is_custom || accept != "application/*");
     let Some(view) = view else {
-        // the outer layer of built-in kinds looks at the type alone
+        // for built-in kinds, the outer layer of a real server checks the media type only
         return Err(if is_custom || accept.contains("json") {
             Failure::only_accepted()
         } else {
@@ -364,7 +364,7 @@ fn negotiate(
     Ok(view)
 }
 
-/// The resource that is asked for, when it may be.
+/// Returns the requested resource, if it exists and the user may access it.
 fn find(
     shared: &Shared,
     who: &Identity,
@@ -381,7 +381,7 @@ fn find(
         resource: target.plural,
         subresource: target.subresource,
         namespace: target.namespace,
-        // a list by name is one object for those who may read it alone
+        // a list selected by name counts as a request for one object, so that users who may read only that object can list it
         name: match named {
             Some(name) if target.name.is_empty() => name,
             _ => target.name,
@@ -417,14 +417,14 @@ fn find(
     })
 }
 
-/// What a client is warned of whatever becomes of its request.
+/// Returns the warning about a request, which is sent whatever its result is.
 fn warning(request: &Request<'_>, verb: &str) -> Option<String> {
     let deletes = ["delete", "deletecollection"].contains(&verb);
     let jobs = request.resource.storage == "jobs.batch";
     (jobs && deletes && !request.says_propagation()).then(|| JOBS_ORPHAN.to_owned())
 }
 
-/// Does it in one transaction; what may pass soon is tried again whenever something changed.
+/// Performs a request in one transaction. A failure that may pass soon is retried after each write, until a deadline.
 async fn perform(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
     let until = Instant::now() + PASSES_WITHIN;
     let mut newest = shared.store.subscribe();
@@ -490,7 +490,7 @@ fn act(
     }
 }
 
-/// A body in protobuf as JSON.
+/// Converts a body from protobuf to JSON.
 fn read_protobuf(body: Bytes) -> Result<Bytes, Failure> {
     if body.is_empty() {
         return Ok(body);
@@ -507,7 +507,7 @@ fn text_header<'a>(parts: &'a http::request::Parts, name: &header::HeaderName) -
         .unwrap_or_default()
 }
 
-/// Whether the resource has the verb, and the server the subresource.
+/// Checks that the resource supports the verb and that the subresource exists.
 fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<(), Failure> {
     let is_custom = resource.custom.is_some();
     let subject = Subject {
@@ -526,7 +526,7 @@ fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<()
     let is_everywhere = resource.namespaced && target.namespace.is_empty();
     let has_path = match verb {
         "list" | "watch" => true,
-        // what is created has no name in the path, all else has
+        // the path of a creation has no name, any other path has one
         "create" => {
             !is_everywhere
                 && (is_custom || target.name.is_empty() || !target.subresource.is_empty())
@@ -543,7 +543,7 @@ fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<()
     }
 }
 
-/// OpenAPI documents, in JSON only.
+/// Answers requests for OpenAPI documents, in JSON only.
 fn describe(table: &Table, path: &[&str], accept: &str) -> Result<Response<Body>, Failure> {
     let reads_json = accept.is_empty()
         || accept
@@ -562,7 +562,7 @@ fn describe(table: &Table, path: &[&str], accept: &str) -> Result<Response<Body>
     Ok(json_response(200, &document, &[]))
 }
 
-/// What is no resource: health, version, discovery.
+/// Answers requests for paths that are not resources: health, version, discovery.
 fn plain(
     shared: &Shared,
     user: &User,

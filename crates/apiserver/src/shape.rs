@@ -1,10 +1,9 @@
-//! The shape in which the server's own types write built-in objects: what is empty and optional is left out, what is never left out
-//! appears even when nobody gave it.
+//! The shape in which the server's own types encode built-in objects: empty optional fields are left out, and fields that are never left
+//! out appear even when nobody gave them.
 //!
-//! The published schemas say which values are always written (they have a default there). Two things they do not say are in
-//! `corpus/facts/presence.json`, read from the published Go types: scalars that are pointers there, so that an empty one differs from
-//! none, lists and maps that are written as `null` when there is none, and
-//! scalars that have a default there and are left out when empty all the same.
+//! The published schemas say which fields are always written (they have a default there). The rest comes from `corpus/facts/presence.json`,
+//! which is read from the published Go types: scalars that are pointers in Go, so that an empty one differs from a missing one; lists and
+//! maps that are written as `null` when there is none; and scalars that have a default in the schema but are left out when empty.
 
 use std::sync::LazyLock;
 
@@ -28,7 +27,7 @@ pub(crate) fn tidy(schema: Node<'_>, value: &mut Value) {
     shape(schema, value, false);
 }
 
-/// The same for one that is stored, which lists do not outlive that are empty and always written.
+/// Like [`tidy`], for a stored object: empty lists that are always written become `null`.
 pub(crate) fn settle(schema: Node<'_>, value: &mut Value) {
     shape(schema, value, true);
 }
@@ -90,12 +89,13 @@ fn shape_fields(schema: Node<'_>, fields: &mut Map<String, Value>, stored: bool)
     }
 }
 
-/// Whether Go's encoder leaves the value out of an optional field. An empty structure stays: it is either written always or was given.
+/// Returns whether Go's encoder leaves the value out of an optional field. An empty structure stays, because it is either always written or
+/// was given.
 fn is_empty(schema: Node<'_>, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(value) => !value,
-        // a number or a text in one is a structure
+        // a number or a text of the int-or-string type is a structure in Go
         Value::Number(_) | Value::String(_) if schema.is_int_or_string() => false,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty() && !schema.is_quantity(),

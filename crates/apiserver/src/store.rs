@@ -1,7 +1,7 @@
-//! The objects of a cluster, one sequence of resource versions, and the history that watches read.
+//! The objects of a cluster with a single sequence of resource versions, and the history that watches read.
 //!
-//! Everything is in memory behind one lock: a request reads, decides and writes in one transaction, so a write can never be based on
-//! an older state than the one it replaces.
+//! Everything is in memory behind one lock. A request reads, decides and writes in one transaction, so a write is never based on an older
+//! state than the one it replaces.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,19 +13,19 @@ use tokio::sync::watch;
 
 use super::registry::DEFINITIONS;
 
-/// Where an object is kept. The order is that of lists: that of the paths `namespace/name`, so `a-b/x` is before `a/x`.
+/// The key of an object. Keys are sorted by the paths `namespace/name`, as lists are, so `a-b/x` is before `a/x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     /// Resource and group: `pods`, `deployments.apps`.
     pub(crate) resource: String,
-    /// Empty for objects of the cluster.
+    /// Empty for cluster-scoped objects.
     pub(crate) namespace: String,
     /// Name of the object.
     pub(crate) name: String,
 }
 
 impl Key {
-    /// The key of an object.
+    /// Makes the key of an object.
     pub(crate) fn new(resource: &str, namespace: &str, name: &str) -> Self {
         Self {
             resource: resource.to_owned(),
@@ -58,27 +58,27 @@ impl PartialOrd for Key {
     }
 }
 
-/// Newest changes whose objects are kept as values; older ones are kept as texts, which take a tenth of the memory.
+/// Number of newest changes whose objects are kept as values. Older ones are kept as texts, which take a tenth of the memory.
 const VALUES: usize = 1024;
 
-/// Bytes of texts that the history holds at most: large objects must not make it grow for longer than small ones.
+/// Largest total size of the history's texts, in bytes, so that large objects do not make it take more memory than small ones.
 const BYTES: usize = 32 << 20;
 
-/// An object as it was.
+/// An object in the history.
 #[derive(Clone, Debug)]
 pub(crate) enum Past {
-    /// Ready for use.
+    /// As a value.
     Value(Arc<Value>),
-    /// JSON.
+    /// As JSON.
     Text(Bytes),
 }
 
 impl Past {
-    /// The object, read again if need be.
+    /// Returns the object, parsed from the text if necessary.
     pub(crate) fn value(&self) -> Arc<Value> {
         match self {
             Self::Value(value) => Arc::clone(value),
-            // it was written here, so it can be read
+            // the text was encoded by this server, so it can be parsed
             Self::Text(text) => Arc::new(serde_json::from_slice(text).unwrap_or_default()),
         }
     }
@@ -94,7 +94,7 @@ impl Past {
         *self = Self::Text(self.text());
     }
 
-    /// Bytes of the text, 0 for a value.
+    /// Returns the size of the text in bytes; 0 for a value.
     fn size(&self) -> usize {
         match self {
             Self::Value(_) => 0,
@@ -108,64 +108,64 @@ impl Past {
 pub(crate) struct Change {
     /// Resource version of the change.
     pub(crate) version: u64,
-    /// What changed.
+    /// Key of the object.
     pub(crate) key: Key,
-    /// The object after the change; of a deletion its last state, with the version of the deletion.
+    /// The object after the change; for a deletion, its last state with the version of the deletion.
     pub(crate) object: Past,
     /// The object before the change; `None` for a new one.
     pub(crate) before: Option<Past>,
-    /// Whether the object is gone now.
+    /// Whether the object was deleted.
     pub(crate) deleted: bool,
 }
 
-/// What the lock guards.
+/// The state behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
     objects: BTreeMap<Key, Arc<Value>>,
     version: u64,
     history: VecDeque<Change>,
-    /// Bytes of the texts of changed objects. What was before a change shares the text of the change that made it.
+    /// Size of the texts of changed objects, in bytes. The text before a change is shared with the change that made it.
     texts: usize,
     compacted: u64,
-    /// Version of the newest change of each resource that is no longer in the history.
+    /// Version of the newest change of each resource that was dropped from the history.
     forgotten: BTreeMap<String, u64>,
     keep: usize,
     keep_bytes: usize,
-    /// Highest version at which anything of a kind of definition changed; see [`State::version_of`].
+    /// Version of the latest change of each resource; see [`State::version_of`].
     touched: BTreeMap<String, u64>,
-    /// Versions at which the definitions of custom resources came.
+    /// Versions at which the definitions of custom resources were created.
     defined: BTreeMap<String, u64>,
     /// Objects of which a real server stores less than it shows.
     incomplete: BTreeSet<Key>,
 }
 
 impl State {
-    /// The version of the newest write.
+    /// Returns the version of the newest write.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// The version at which a resource changed last, 0 when never.
+    /// Returns the version at which a resource changed last; 0 when it never did.
     pub(crate) fn version_of(&self, resource: &str) -> u64 {
         self.touched.get(resource).copied().unwrap_or(0)
     }
 
-    /// The version before which a resource has no history: that of its definition, 0 for those that are built in.
+    /// Returns the version before which a resource has no history: that of its definition, or 0 for built-in resources.
     pub(crate) fn began(&self, resource: &str) -> u64 {
         self.defined.get(resource).copied().unwrap_or(0)
     }
 
-    /// Versions up to this one can no longer be watched from.
+    /// Returns the newest version that was dropped from the history; watches cannot start before it.
     pub(crate) fn compacted(&self) -> u64 {
         self.compacted
     }
 
-    /// One object.
+    /// Returns an object.
     pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<&Arc<Value>> {
         self.objects.get(&Key::new(resource, namespace, name))
     }
 
-    /// All objects of a resource in a namespace, or everywhere when that is empty.
+    /// Returns all objects of a resource in a namespace, or in all namespaces when it is empty.
     pub(crate) fn list<'a>(
         &'a self,
         resource: &'a str,
@@ -178,7 +178,7 @@ impl State {
             })
     }
 
-    /// Writes an object and gives it its resource version.
+    /// Writes an object with a new resource version.
     pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -192,7 +192,7 @@ impl State {
         object
     }
 
-    /// Removes an object; its last state is returned with the version of the deletion.
+    /// Removes an object; returns its last state with the version of the deletion.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
         let before = self.objects.remove(key)?;
         self.incomplete.remove(key);
@@ -230,7 +230,7 @@ impl State {
         self.forgotten.insert(change.key.resource, change.version);
     }
 
-    /// Keeps a change as texts. What was before has the same text as the change that made it, if that is still there.
+    /// Converts a change to texts. The text before the change is that of the change that made it, if that one is still in the history.
     fn shrink(&mut self, index: usize) {
         let made = self.history.get(index).and_then(|change| {
             let before = change.before.as_ref()?.value();
@@ -253,8 +253,8 @@ impl State {
         }
     }
 
-    /// The changes of a resource after a version, oldest first; `None` when they are no longer all there. It does not matter what is
-    /// forgotten of other resources.
+    /// Returns the changes of a resource after a version, oldest first; `None` when some of them have been dropped. Dropped changes of
+    /// other resources do not matter.
     pub(crate) fn after_of<'a>(
         &'a self,
         resource: &'a str,
@@ -271,7 +271,7 @@ impl State {
         Some(changes.filter(move |change| change.key.resource == resource))
     }
 
-    /// One resource as it was at a version, or as far back as the history goes; nothing else is in it.
+    /// Returns one resource as it was at a version, or as far back as the history goes. The result contains no other resources.
     pub(crate) fn rewound(&self, resource: &str, version: u64) -> Self {
         let version = version.clamp(self.compacted, self.version);
         let mut objects: BTreeMap<Key, Arc<Value>> = self
@@ -303,17 +303,18 @@ impl State {
         }
     }
 
-    /// Notes that a real server stores less of an object than it shows until the object is written again: that write is none in vain.
+    /// Marks an object of which a real server stores less than it shows until the object is written again: the next write changes
+    /// something.
     pub(crate) fn mark_incomplete(&mut self, key: &Key) {
         self.incomplete.insert(key.clone());
     }
 
-    /// Whether a write of an object changes what is stored even when it changes nothing that is shown.
+    /// Returns whether a write of an object changes what is stored even when it changes nothing that is shown.
     pub(crate) fn is_incomplete(&self, key: &Key) -> bool {
         self.incomplete.contains(key)
     }
 
-    /// Forgets all history.
+    /// Drops the whole history.
     pub(crate) fn compact(&mut self) {
         for change in std::mem::take(&mut self.history) {
             self.forget(change);
@@ -323,7 +324,7 @@ impl State {
     }
 }
 
-/// Most texts of changes that are kept.
+/// Largest number of cached texts of changes.
 const TEXTS: usize = 1024;
 
 /// The store.
@@ -331,19 +332,19 @@ const TEXTS: usize = 1024;
 pub(crate) struct Store {
     state: Mutex<State>,
     newest: watch::Sender<u64>,
-    /// The same by resource, for those that somebody watches: most writes concern few of the watches.
+    /// Like `newest`, for each watched resource: most writes concern only a few watches.
     newest_of: Mutex<BTreeMap<String, watch::Sender<u64>>>,
-    /// The newest changed objects as JSON, by their versions: all watches tell the same text.
+    /// The latest changed objects as JSON, by version: all watches send the same text.
     texts: Mutex<BTreeMap<u64, Bytes>>,
 }
 
 impl Store {
-    /// An empty store that keeps the newest `keep` changes for watches.
+    /// Makes an empty store that keeps the newest `keep` changes for watches.
     pub(crate) fn new(keep: usize) -> Self {
         Self {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
-                // clients take 0 for "any"; a real server's first objects are a few versions on as well
+                // clients use 0 for "any version"; in a real server, the first objects do not start at 1 either
                 version: 1,
                 history: VecDeque::new(),
                 texts: 0,
@@ -361,7 +362,7 @@ impl Store {
         }
     }
 
-    /// The object of a change as JSON.
+    /// Returns the object of a change as JSON.
     pub(crate) fn text(&self, change: &Change) -> Bytes {
         let texts = || self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = texts().get(&change.version) {
@@ -376,7 +377,7 @@ impl Store {
         text
     }
 
-    /// The state, for one transaction. Watches hear of its writes when the guard is dropped.
+    /// Locks the state for one transaction. Watches are notified of its writes when the guard is dropped.
     pub(crate) fn lock(&self) -> Transaction<'_> {
         // a panic in a transaction ends its request; the state is replaced in whole values, so it stays consistent
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -387,12 +388,12 @@ impl Store {
         }
     }
 
-    /// Tells the version of the newest write whenever there is one.
+    /// Returns a receiver of the version of each newest write.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// The same for writes of one resource.
+    /// Returns a receiver of the versions of writes to one resource.
     pub(crate) fn subscribe_to(&self, resource: &str) -> watch::Receiver<u64> {
         let mut newest_of = self.newest_of();
         if let Some(newest) = newest_of.get(resource) {
@@ -415,7 +416,7 @@ impl Store {
 pub(crate) struct Transaction<'a> {
     state: MutexGuard<'a, State>,
     store: &'a Store,
-    /// The version when it was locked.
+    /// The version at the time of locking.
     since: u64,
 }
 
@@ -509,7 +510,7 @@ mod tests {
                 break;
             };
             if let Some(Past::Text(before)) = &change.before {
-                // not a copy
+                // the memory is shared, not copied
                 assert_eq!(Some(before.as_ptr()), last.map(|last| last.as_ptr()));
             }
             last = Some(text.clone());
@@ -583,7 +584,7 @@ mod tests {
         let heard = |receiver: &watch::Receiver<u64>| receiver.has_changed().unwrap();
         assert_eq!([&pods, &nodes, &all].map(heard), [true, false, true]);
         pods.mark_unchanged();
-        // a look is no write
+        // locking without writing does not notify
         drop(store.lock());
         assert_eq!([&pods, &nodes].map(heard), [false, false]);
         let mut state = store.lock();

@@ -1,4 +1,4 @@
-//! Strategic merge patches: merges that know from the schema which lists are merged by which key.
+//! Strategic merge patches: the schema says which lists are merged by which key.
 
 use serde_json::{Map, Value};
 
@@ -9,27 +9,27 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const ELEMENT_ORDER: &str = "$setElementOrder";
 
-/// Why a patch cannot be applied; the texts are those that a real server answers with.
+/// Why a patch cannot be applied. The texts are those of a real server.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Error {
     /// A `$deleteFromPrimitiveList` that names no list.
     #[error("invalid patch format of primitive list")]
     PrimitiveList,
-    /// A `$retainKeys` that is no list, or that does not name what the patch sets.
+    /// A `$retainKeys` that is not a list, or that does not name all fields which the patch sets.
     #[error("invalid patch format of retainKeys")]
     RetainKeys,
-    /// A `$setElementOrder` that is no list or names no list.
+    /// A `$setElementOrder` that is not a list or names no list.
     #[error("invalid patch format of setElementOrder list")]
     ElementOrder,
-    /// Items of the patch in another order than its own `$setElementOrder`.
+    /// The items of the patch have another order than its `$setElementOrder`.
     #[error("The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n")]
     Order {
         /// Items of the patch.
         patch: String,
-        /// What the directive says.
+        /// Order of the directive.
         order: String,
     },
-    /// An item without the field by which its list is merged.
+    /// An item without the merge key of its list.
     #[error("map: {item} does not contain declared merge key: {key}")]
     NoMergeKey {
         /// The item.
@@ -37,10 +37,10 @@ pub(crate) enum Error {
         /// The field.
         key: String,
     },
-    /// A `$patch` with an unknown word.
+    /// A `$patch` with an unknown value.
     #[error("unknown patch type: {directive} in map: {item}")]
     Directive {
-        /// The word.
+        /// The value.
         directive: String,
         /// The object that has it.
         item: String,
@@ -48,7 +48,7 @@ pub(crate) enum Error {
     /// A list of objects for which the schema names no key.
     #[error("cannot merge lists without merge key for {0}")]
     NoKeyOfList(String),
-    /// Something that should be a list and is none.
+    /// A value that should be a list.
     #[error("expected a []interface {{}}, but received a {0}")]
     NoList(&'static str),
     /// A list with objects and other values.
@@ -57,7 +57,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether the client is told that its request is bad; a server error otherwise.
+    /// Returns whether the error is a bad request; otherwise it is a server error.
     pub(crate) fn is_bad_request(&self) -> bool {
         matches!(
             self,
@@ -66,7 +66,7 @@ impl Error {
     }
 }
 
-/// How the schema wants a field to be merged.
+/// How a field is merged, according to the schema.
 struct Strategy<'a> {
     merges: bool,
     replaces: bool,
@@ -160,7 +160,7 @@ fn merge(
     Ok(original)
 }
 
-/// A map as Go prints it: `map[a:1 b:2]`.
+/// Returns a map as Go prints it: `map[a:1 b:2]`.
 fn go_map(map: &Map<String, Value>) -> String {
     let mut fields: Vec<(&String, &Value)> = map.iter().collect();
     fields.sort_by_key(|(name, _)| *name);
@@ -171,7 +171,7 @@ fn go_map(map: &Map<String, Value>) -> String {
     format!("map[{}]", fields.join(" "))
 }
 
-/// A value as Go prints it.
+/// Returns a value as Go prints it.
 pub(crate) fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -220,7 +220,7 @@ fn retain_keys(
     Ok(())
 }
 
-/// Merges the lists whose order the patch gives, and takes them out of the patch.
+/// Merges the lists whose order the patch sets, and removes them from the patch.
 fn ordered_lists(
     schema: Node<'_>,
     original: &mut Map<String, Value>,
@@ -279,7 +279,7 @@ fn list(value: Option<&Value>) -> Result<Option<Vec<Value>>, Error> {
     }
 }
 
-/// The name of the type that a decoder of JSON in Go gives the value.
+/// Returns the name of the Go type to which a JSON value is decoded.
 fn go_type(value: Option<&Value>) -> &'static str {
     match value {
         Some(Value::Object(_)) => "map[string]interface {}",
@@ -311,7 +311,7 @@ fn check_order(given: &[Value], order: &[Value], key: &str) -> Result<(), Error>
     }
 }
 
-/// Whether two items are the same one.
+/// Returns whether two values are the same item.
 fn same(left: &Value, right: &Value, key: &str) -> bool {
     if key.is_empty() {
         left == right
@@ -324,7 +324,7 @@ fn position(list: &[Value], item: &Value, key: &str) -> Option<usize> {
     list.iter().position(|other| same(item, other, key))
 }
 
-/// Items of the patch in its order, the others where the server had them in relation to those.
+/// Arranges items: those of the patch in its order, the others in their position on the server relative to those.
 fn arrange(merged: Vec<Value>, order: &[Value], server_order: &[Value], key: &str) -> Vec<Value> {
     let (mut patched, mut others): (Vec<Value>, Vec<Value>) = merged
         .into_iter()
@@ -448,7 +448,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// A value that nothing was merged with: its directives mean nothing, but for those that delete it.
+/// Removes the directives of a value that was not merged with anything; `None` when a directive deletes the value.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What the server itself puts into objects of each kind, and what of a write it ignores.
+//! What the server sets in objects of each kind, and which parts of a write it ignores.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ mod service;
 
 pub(crate) use self::service::first_service_address;
 
-/// Kinds of which the server counts the generations, beside custom resources.
+/// Kinds whose generation the server counts, in addition to custom resources.
 const COUNTED: &[&str] = &[
     "cronjobs.batch",
     DEFINITIONS,
@@ -46,7 +46,7 @@ fn is_counted(resource: &Resource) -> bool {
     resource.custom.is_some() || COUNTED.contains(&resource.storage.as_str())
 }
 
-/// Makes a new object what the server keeps of it; name, uid and time of creation are set already.
+/// Prepares a new object for the store; name, uid and time of creation are already set.
 pub(crate) fn prepare_create(
     resource: &Resource,
     state: &State,
@@ -60,7 +60,7 @@ pub(crate) fn prepare_create(
     if is_counted(resource) && resource.storage != "csidrivers.storage.k8s.io" {
         object["metadata"]["generation"] = json!(1);
     } else if resource.storage == "priorityclasses.scheduling.k8s.io" {
-        // counted once: changes of it are none of its specification
+        // always 1: no change of it counts as a change of the specification
         object["metadata"]["generation"] = json!(1);
     }
     if resource.has_status() && resource.storage != "nodes" {
@@ -108,7 +108,7 @@ pub(crate) fn prepare_create(
     Ok(())
 }
 
-/// What of a replacement is not the client's to write, put back from what there was. `subresource` is empty for the object itself.
+/// Restores what a client may not change in a replacement. `subresource` is empty for the object itself.
 pub(crate) fn prepare_update(
     resource: &Resource,
     state: &State,
@@ -141,7 +141,7 @@ pub(crate) fn prepare_update(
     Ok(())
 }
 
-/// Daemon sets say in an annotation how often their template changed.
+/// Counts the changes of a daemon set's template in an annotation.
 fn count_templates(before: &Value, object: &mut Value) {
     let known = before["metadata"]["annotations"][TEMPLATE_GENERATION]
         .as_str()
@@ -155,7 +155,7 @@ fn count_templates(before: &Value, object: &mut Value) {
 fn status_update(resource: &Resource, before: &Value, object: &mut Value) {
     let status = remove(object, "status").unwrap_or(Value::Null);
     if resource.custom.is_some() {
-        // the metadata but for the managed fields is the stored one
+        // all metadata except the managed fields are those of the stored object
         let owners = object["metadata"]["managedFields"].take();
         *object = before.clone();
         if !owners.is_null() {
@@ -186,7 +186,7 @@ fn status_update(resource: &Resource, before: &Value, object: &mut Value) {
     }
 }
 
-/// A status written by somebody who does not know of observed generations keeps those that there were.
+/// Keeps the observed generations in a status whose writer does not set them.
 fn keep_observed_generations(before: &Value, object: &mut Value) {
     let observed = before["status"]["observedGeneration"].clone();
     if object["status"]["observedGeneration"].is_null() && !observed.is_null() {
@@ -212,7 +212,7 @@ fn keep_observed_generations(before: &Value, object: &mut Value) {
     }
 }
 
-/// Takes over nothing of the specification but some fields.
+/// Takes only some fields of the new specification.
 fn only_part(before: &Value, object: &mut Value, fields: &[&str]) {
     let given = object["spec"].take();
     object["spec"] = before["spec"].clone();
@@ -222,14 +222,14 @@ fn only_part(before: &Value, object: &mut Value, fields: &[&str]) {
     }
 }
 
-/// Takes over the resources of containers, when the containers are the same.
+/// Takes the new resources of the containers, if the containers are the same.
 fn resize(before: &Value, object: &mut Value) {
     let given = object["spec"].take();
     let mut spec = before["spec"].clone();
     for list in ["containers", "initContainers"] {
         let same = names(&given[list]) == names(&spec[list]);
         if !same {
-            // validation refuses it
+            // validation refuses this
             object["spec"] = given;
             return;
         }
@@ -248,7 +248,7 @@ fn names(list: &Value) -> Vec<&str> {
     list.filter_map(|item| item["name"].as_str()).collect()
 }
 
-/// Whether a write counts as a new generation.
+/// Returns whether a write counts as a new generation.
 fn has_changed(resource: &Resource, before: &Value, object: &Value) -> bool {
     let spec_only = |field: &str| before.get(field) != object.get(field);
     match resource.storage.as_str() {
@@ -272,7 +272,7 @@ fn has_changed(resource: &Resource, before: &Value, object: &Value) -> bool {
     }
 }
 
-/// The parts whose changes count as a new generation where there is no specification.
+/// Returns the parts whose changes count as a new generation in kinds without a specification.
 fn without_meta(object: &Value) -> Value {
     let mut object = object.clone();
     for field in ["metadata", "status", "apiVersion"] {
@@ -285,7 +285,7 @@ fn remove(object: &mut Value, field: &str) -> Option<Value> {
     object.as_object_mut()?.remove(field)
 }
 
-/// Makes a field what it was.
+/// Copies a field, or removes it where it is missing.
 pub(crate) fn copy(from: &Value, to: &mut Value, field: &str) {
     let Some(fields) = to.as_object_mut() else {
         return;

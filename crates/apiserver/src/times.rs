@@ -1,14 +1,14 @@
-//! Times as the server's own types read them, and what it says of texts that are none.
+//! Times as the server's own types parse them, and its messages about texts that are not times.
 
 use jiff::Timestamp;
 
-/// The form of `metav1.Time`, as the refusals name it.
+/// The layout of `metav1.Time`, as refusals show it.
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
-/// The form of `metav1.MicroTime`: exactly six digits after the point.
+/// The layout of `metav1.MicroTime`: exactly six digits after the decimal point.
 const MICROSECONDS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// A time as it is written: in UTC, in whole seconds or with `micro` in microseconds, with which the text has to have six digits
-/// after the point. The error is what a real server says.
+/// Returns a time in UTC, in whole seconds; with `micro`, in microseconds. With `micro`, the text must have six digits after the decimal
+/// point. The error is a real server's message.
 pub(crate) fn canonical(text: &str, micro: bool) -> Result<String, String> {
     let layout = if micro { MICROSECONDS } else { SECONDS };
     let why = match read(text, micro) {
@@ -18,7 +18,7 @@ pub(crate) fn canonical(text: &str, micro: bool) -> Result<String, String> {
             } else {
                 "%Y-%m-%dT%H:%M:%SZ"
             };
-            // what lies outside of the years that can be computed with stays as it is
+            // times outside of the years that `jiff` supports stay unchanged
             return Ok(text.parse::<Timestamp>().map_or_else(
                 |_| text.to_owned(),
                 |time| time.strftime(format).to_string(),
@@ -33,17 +33,17 @@ pub(crate) fn canonical(text: &str, micro: bool) -> Result<String, String> {
     Err(format!("parsing time {text:?}{why}"))
 }
 
-/// What is wrong with a text.
+/// Why a text is not a time.
 #[derive(Debug, PartialEq)]
 enum Wrong<'a> {
-    /// What is left of it does not begin with what comes next in the form.
+    /// The rest of the text does not begin with the next element of the layout.
     Element {
         rest: &'a str,
         element: &'static str,
     },
-    /// A number that is too large or too small.
+    /// A number that is out of range.
     Range(&'static str),
-    /// Something follows.
+    /// The text continues after the time.
     Extra(&'a str),
 }
 
@@ -56,7 +56,7 @@ fn read(text: &str, micro: bool) -> Result<(), Wrong<'_>> {
     literal(&mut rest, "-")?;
     let day = digits(&mut rest, 2, "02")?;
     literal(&mut rest, "T")?;
-    // hours alone may have one digit
+    // only hours may have a single digit
     let short = rest.len() > 1 && !rest.as_bytes()[1].is_ascii_digit();
     let hour = digits(&mut rest, if short { 1 } else { 2 }, "15")?;
     in_range(hour, 0..=23, "hour")?;
@@ -110,7 +110,7 @@ fn literal<'a>(rest: &mut &'a str, element: &'static str) -> Result<(), Wrong<'a
     Ok(())
 }
 
-/// Parts of a second: six digits, or as many as there are.
+/// Parses fractions of a second: exactly six digits with `micro`, otherwise any number.
 fn fraction<'a>(rest: &mut &'a str, micro: bool) -> Result<(), Wrong<'a>> {
     let count = rest.strip_prefix(['.', ',']).map_or(0, |rest| {
         rest.bytes().take_while(u8::is_ascii_digit).count()
@@ -129,7 +129,7 @@ fn fraction<'a>(rest: &mut &'a str, micro: bool) -> Result<(), Wrong<'a>> {
     Ok(())
 }
 
-/// `Z` or `+01:00`.
+/// Parses `Z` or an offset such as `+01:00`.
 fn zone<'a>(rest: &mut &'a str) -> Result<(), Wrong<'a>> {
     if let Some(after) = rest.strip_prefix('Z') {
         *rest = after;

@@ -1,11 +1,11 @@
-//! Whether values fit the types of built-in kinds, in the words of the converter that results of strategic merges go through: it is
-//! another one than the decoder of bodies, and says other things.
+//! Whether values fit the types of built-in kinds, in the words of the converter for the results of strategic merges. That converter is not
+//! the decoder of bodies, and its messages differ.
 
 use serde_json::Value;
 
 use super::schema::Node;
 
-/// Why a value is not of a type; `None` when it is, or when that is for the decoder to say.
+/// Returns why a value does not fit its type; `None` when it fits or when the decoder has to decide.
 pub(crate) fn problem(schema: Node<'_>, value: &Value) -> Option<String> {
     if value.is_null() || schema.is_opaque() || is_read_by_itself(schema) {
         return None;
@@ -27,7 +27,7 @@ pub(crate) fn problem(schema: Node<'_>, value: &Value) -> Option<String> {
     }
 }
 
-/// Types that read their values as JSON.
+/// Returns whether a type decodes its own JSON.
 fn is_read_by_itself(schema: Node<'_>) -> bool {
     schema.is_quantity()
         || schema.is_int_or_string()
@@ -53,7 +53,7 @@ fn scalar(schema: Node<'_>, value: &Value) -> Option<String> {
     if fits {
         return None;
     }
-    // Go could convert these two, if not to what is meant
+    // Go can convert these, but not to the intended value
     let convertible = matches!(
         (kind_of(value), wanted),
         ("int64", "string") | ("float64", "int32" | "int64")

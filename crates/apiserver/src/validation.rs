@@ -1,6 +1,6 @@
-//! What a real server refuses of the built-in kinds: what users get wrong commonly, with the causes that it gives, in its order.
+//! What a real server refuses in built-in kinds: common mistakes of users, with the causes of a real server, in its order.
 //!
-//! This is no complete list. What is not checked here is accepted, as far as its types are right.
+//! The checks are not complete. What is not checked here is accepted if its types are right.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ mod resources;
 pub(crate) mod warnings;
 mod workloads;
 
-/// What is wrong with a new object.
+/// Returns what is wrong with a new object.
 pub(crate) fn of_new(resource: &Resource, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     meta::check(resource, object, &mut causes);
@@ -31,7 +31,7 @@ pub(crate) fn of_new(resource: &Resource, object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with a change of an object.
+/// Returns what is wrong with a change of an object.
 pub(crate) fn of_change(
     resource: &Resource,
     subresource: &str,
@@ -90,7 +90,7 @@ fn contents(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The items of a list with their paths.
+/// Returns the items of a list with their paths.
 fn indexed<'a>(list: &'a Value, path: &str) -> impl Iterator<Item = (String, &'a Value)> {
     let path = path.to_owned();
     let list = list.as_array().into_iter().flatten().enumerate();
@@ -101,7 +101,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A value that must be one of these.
+/// Refuses a value that is not one of these.
 fn one_of(value: &Value, allowed: &[&str], path: &str, causes: &mut Vec<Cause>) {
     if !allowed.contains(&text(value)) {
         let allowed: Vec<String> = allowed.iter().map(|&name| name.to_owned()).collect();
@@ -109,7 +109,7 @@ fn one_of(value: &Value, allowed: &[&str], path: &str, causes: &mut Vec<Cause>) 
     }
 }
 
-/// A number that must not be below nothing; one that is missing is fine.
+/// Refuses a negative number; a missing one is allowed.
 fn not_negative(value: &Value, path: &str, causes: &mut Vec<Cause>) {
     if value.as_i64().is_some_and(|number| number < 0) {
         causes.push(Cause::invalid(

@@ -1,4 +1,4 @@
-//! Values of custom resources against their schema, as a real server judges them.
+//! Values of custom resources, checked against their schema as in a real server.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,10 +15,11 @@ use super::schema::Node;
 mod embedded;
 mod scale;
 
-/// Path of a cause that has none.
+/// Path of a cause without a path.
 pub(crate) const NOWHERE: &str = "<nil>";
 
-/// What is wrong with a custom resource; `before` is `None` for a new one. What was wrong before and did not change is let pass.
+/// Returns what is wrong with a custom resource; `before` is `None` for a new one. Errors in values that a write does not change are
+/// tolerated.
 pub(crate) fn judge(
     resource: &Resource,
     subresource: &str,
@@ -66,7 +67,7 @@ pub(crate) fn judge(
     causes
 }
 
-/// What is wrong with a value that a schema is about, but for rules.
+/// Returns what is wrong with a value of a schema, apart from its rules.
 pub(crate) fn of_schema(schema: Node<'_>, value: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     check(schema, value, "", &mut causes);
@@ -75,7 +76,7 @@ pub(crate) fn of_schema(schema: Node<'_>, value: &Value) -> Vec<Cause> {
     causes
 }
 
-/// The value at a path as causes name it.
+/// Returns the value at a path in the notation of causes.
 pub(crate) fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(object, |value, step| {
         let (name, indices) = step.split_once('[').unwrap_or((step, ""));
@@ -88,7 +89,7 @@ pub(crate) fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
     })
 }
 
-/// Checks a value and what is in it.
+/// Checks a value and everything in it.
 fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     if value.is_null() && schema.word("nullable") == Some(&Value::Bool(true)) {
         return;
@@ -118,7 +119,7 @@ fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
                 causes,
             );
             for (name, field) in fields {
-                // what every object has is checked as what it is
+                // the fields that every object has are checked elsewhere
                 if let Some(inner) = schema.field(name).filter(|inner| !inner.is_opaque()) {
                     check(inner, field, &join(path, name), causes);
                 }
@@ -151,7 +152,7 @@ fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     alternatives(schema, value, path, causes);
 }
 
-/// The type that a value should have, when it has another one.
+/// Returns the type that a value should have, if it has another one.
 fn wrong_type(schema: Node<'_>, value: &Value) -> Option<String> {
     if schema.is_int_or_string() {
         let fits = value.is_string() || value.is_i64() || value.is_u64();
@@ -190,7 +191,7 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// How many items or fields there may be.
+/// Checks the number of items or fields.
 fn counts(
     schema: Node<'_>,
     suffix: &str,
@@ -240,7 +241,7 @@ fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether a text matches a pattern; one that cannot be read matches nothing.
+/// Returns whether a text matches a pattern; a pattern that is not valid matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {
     static KNOWN: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,7 +252,7 @@ fn matches(pattern: &str, text: &str) -> bool {
         .is_some_and(|regex| regex.is_match(text))
 }
 
-/// Whether a text has a format; unknown formats are not checked.
+/// Returns whether a text has a format; unknown formats are not checked.
 fn has_format(format: &str, text: &str) -> bool {
     let uuid = |version: Option<usize>| {
         uuid::Uuid::parse_str(text)
@@ -324,7 +325,7 @@ fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
     }
 }
 
-/// Lists in a value whose items have to differ.
+/// Checks all lists in a value whose items must be unique.
 fn lists(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     match value {
         Value::Object(fields) => {
@@ -346,7 +347,7 @@ fn lists(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Items of sets, and of lists with keys, that are there twice.
+/// Reports duplicate items of sets and of keyed lists.
 fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
     let keys: Vec<&str> = schema
         .word("x-kubernetes-list-map-keys")
@@ -376,7 +377,7 @@ fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Ca
     }
 }
 
-/// `allOf`, `anyOf`, `oneOf` and `not`.
+/// Checks `allOf`, `anyOf`, `oneOf` and `not`.
 fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let tried = |word: &str| -> Option<Vec<Vec<Cause>>> {
         let branches = schema.word(word)?.as_array()?;
@@ -400,7 +401,7 @@ fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Ca
         });
         causes.extend(why);
     };
-    // the alternative that is wrong in the fewest ways is the one that was meant
+    // the alternative with the fewest errors is taken as the intended one
     let nearest =
         |tried: Vec<Vec<Cause>>| tried.into_iter().min_by_key(Vec::len).unwrap_or_default();
     let valid = |tried: &[Vec<Cause>]| tried.iter().filter(|found| found.is_empty()).count();

@@ -1,6 +1,6 @@
-//! What can be done with objects: read, create, replace, patch, delete. Each function is one transaction on the state.
+//! Requests for objects: read, create, replace, patch, delete. Each function is one transaction on the state.
 //!
-//! This file has what they share: the request, its body taken in and judged.
+//! This file has the parts that they share: the request, decoding and checking of its body.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,9 +39,9 @@ mod update;
 /// A request for a resource.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
-    /// Who asks.
+    /// The user of the request.
     pub(crate) who: &'a Identity,
-    /// Admission plugins that are switched off.
+    /// Names of the disabled admission plugins.
     pub(crate) disabled: &'a [String],
     pub(crate) resource: &'a Resource,
     pub(crate) subresource: &'a str,
@@ -51,11 +51,11 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a [u8],
     pub(crate) content_type: &'a str,
     pub(crate) user_agent: &'a str,
-    /// What faults do to it.
+    /// What faults do to the request.
     pub(crate) effects: Option<&'a Effects>,
 }
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -64,7 +64,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// 200 with a body.
+    /// Makes a 200 with a body.
     pub(crate) fn ok(body: Value) -> Self {
         Self {
             code: 200,
@@ -75,7 +75,7 @@ impl Answer {
 }
 
 impl Request<'_> {
-    /// The state that a fault makes it read instead of the present one.
+    /// Returns the state that a fault makes the request read instead of the present one.
     pub(crate) fn past(&self, state: &State) -> Option<State> {
         self.effects?.past(state, &self.resource.storage)
     }
@@ -92,7 +92,7 @@ impl Request<'_> {
         }
     }
 
-    /// What admission has to know of a write.
+    /// Returns the write as admission sees it.
     fn attempt<'a>(&'a self, before: Option<&'a Value>) -> Attempt<'a> {
         Attempt {
             resource: self.resource,
@@ -105,7 +105,7 @@ impl Request<'_> {
         }
     }
 
-    /// The same request about what its subresource is written with.
+    /// Returns the same request, with the resource in which its subresource is written.
     fn in_form(&self) -> Result<Self, Failure> {
         let resource = self
             .resource
@@ -122,7 +122,7 @@ impl Request<'_> {
         self.parameter("dryRun") == "All"
     }
 
-    /// The body, when it is JSON with the fields of an object.
+    /// Returns the body if it is JSON with the fields of an object, and if field validation is not off.
     fn json(&self) -> Option<&[u8]> {
         let types = [
             "application/json",
@@ -133,21 +133,21 @@ impl Request<'_> {
         (is_read && types.contains(&self.content_type)).then_some(self.body)
     }
 
-    /// Whether the body is applied rather than written.
+    /// Returns whether the request is a server-side apply.
     fn applies(&self) -> bool {
         self.content_type == "application/apply-patch+yaml"
     }
 
-    /// Name of the manager that the request writes for.
+    /// Returns the name of the request's field manager.
     fn manager(&self) -> String {
         apply::manager_name(self.parameter("fieldManager"), self.user_agent)
     }
 
-    /// Records in the object what the request takes of it; what was applied is recorded already.
+    /// Records in the object which fields the request takes; an apply has recorded them already.
     fn track(&self, before: Option<&Value>, after: &mut Value) {
         if !self.applies() {
             let now = now();
-            // what is written without having been given is not owned
+            // fields that are always written but were not given have no owner
             if self.resource.custom.is_none() && before.is_none() {
                 let mut blank = json!({});
                 shape::tidy(self.resource.schema(), &mut blank);
@@ -166,7 +166,7 @@ impl Request<'_> {
         }
     }
 
-    /// An object in the version that was asked for.
+    /// Returns an object in the requested version.
     pub(crate) fn present(&self, object: &Value) -> Value {
         let mut object = objects::shown(self.resource, object).into_owned();
         object["apiVersion"] = json!(self.resource.api_version());
@@ -175,7 +175,7 @@ impl Request<'_> {
         object
     }
 
-    /// An object as it is kept.
+    /// Returns an object in its stored form.
     fn kept(&self, object: Value) -> Value {
         match &self.resource.custom {
             Some(custom) => objects::kept(self.resource, custom, object),
@@ -183,7 +183,7 @@ impl Request<'_> {
         }
     }
 
-    /// An object as it is before a write: as the version that is written has it.
+    /// Returns the present object before a write, in the version that is written.
     fn known(&self, state: &State) -> Result<Arc<Value>, Failure> {
         let stored = self.existing(state)?;
         Ok(match &self.resource.custom {
@@ -198,7 +198,7 @@ impl Request<'_> {
             .ok_or_else(|| Failure::not_found(&self.subject()))
     }
 
-    /// Tidies an object and judges it; the answer is the warnings.
+    /// Normalises and checks an object; returns the warnings.
     fn admit(&self, object: &mut Value) -> Result<Vec<String>, Failure> {
         if !object.is_object() {
             return Err(Failure::unprocessable(
@@ -257,7 +257,7 @@ impl Request<'_> {
         Failure::invalid(&subject, causes)
     }
 
-    /// The body of a review, with who wrote it, and the warnings.
+    /// Returns the body of a review with its field owner, and the warnings.
     pub(crate) fn review(&self) -> Result<(Value, Vec<String>), Failure> {
         let mut object = self.parse()?;
         let warnings = self.admit(&mut object)?;
@@ -270,14 +270,14 @@ impl Request<'_> {
     }
 }
 
-/// Whether something holds an object that is to go.
+/// Returns whether finalizers hold an object that is being deleted.
 pub(crate) fn has_finalizers(object: &Value) -> bool {
     let filled = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
     filled(&object["metadata"]["finalizers"])
         || object["kind"] == "Namespace" && filled(&object["spec"]["finalizers"])
 }
 
-/// Removes the empty values that an object has of which nothing was given.
+/// Removes empty values that an object has although nothing was given for them.
 fn remove_blanks(value: &mut Value, blank: &Value) {
     if let (Some(fields), Some(blanks)) = (value.as_object_mut(), blank.as_object()) {
         for (name, blank) in blanks {
@@ -296,12 +296,12 @@ fn is_nothing(value: &Value) -> bool {
     value.is_null() || value == "" || value == 0 || value == false
 }
 
-/// The present time as objects have it.
+/// Returns the present time in the format of the API.
 pub(crate) fn now() -> String {
     instant(Timestamp::now())
 }
 
-/// A time as objects have it.
+/// Returns a time in the format of the API.
 fn instant(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

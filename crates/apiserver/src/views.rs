@@ -1,4 +1,4 @@
-//! Other views of objects that clients may ask for: tables for people, and metadata alone.
+//! Views of objects that clients may ask for: tables for users, and metadata only.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ pub(crate) use self::columns::PrinterColumn;
 /// How an object is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// As it is.
+    /// The whole object.
     Whole,
     /// A table with a row for each object.
     Table(Included),
@@ -23,19 +23,19 @@ pub(crate) enum View {
     Metadata,
 }
 
-/// What the rows of a table carry of their objects.
+/// What the rows of a table contain of their objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Included {
     /// Nothing.
     Nothing,
     /// The metadata.
     Metadata,
-    /// All.
+    /// The whole object.
     Object,
 }
 
 impl View {
-    /// The view that a request asks for; `None` when it accepts nothing that there is.
+    /// Returns the view that a request asks for; `None` when it accepts no supported one.
     pub(crate) fn negotiate(accept: &str, include: &str) -> Option<Self> {
         if accept.is_empty() {
             return Some(Self::Whole);
@@ -68,7 +68,7 @@ impl View {
         })
     }
 
-    /// The view of an answer, one object or a list. Refusals stay as they are.
+    /// Returns the view of an answer, one object or a list. Refusals stay unchanged.
     pub(crate) fn of(self, resource: &Resource, body: Value) -> Value {
         if self == Self::Whole || body["kind"] == "Status" {
             return body;
@@ -79,7 +79,7 @@ impl View {
             Self::Metadata if is_list => {
                 let items = body["items"].as_array().into_iter().flatten();
                 let items: Vec<Value> = items.map(metadata).collect();
-                // an empty list of these is none, other than elsewhere
+                // an empty list of this kind is `null`, unlike other lists
                 let items = if items.is_empty() {
                     Value::Null
                 } else {
@@ -114,7 +114,7 @@ impl View {
         }
     }
 
-    /// The view of an object in an event of a watch; only the first table has the columns.
+    /// Returns the view of an object in a watch event; only the first table has columns.
     pub(crate) fn of_event(self, resource: &Resource, object: Value, is_first: bool) -> Value {
         let mut view = self.of(resource, object);
         if matches!(self, Self::Table(_)) && !is_first && view["kind"] == "Table" {
@@ -124,7 +124,8 @@ impl View {
     }
 }
 
-/// Metadata of a list. That of custom objects as they are has always a token, if an empty one.
+/// Returns the metadata of a list. The metadata of whole custom objects always has a continue token, even an empty one, which views leave
+/// out.
 fn list_metadata(list: &Value) -> Value {
     let mut metadata = list["metadata"].clone();
     if metadata["continue"] == ""

@@ -1,8 +1,8 @@
-//! Every conversation of the corpus with this server: its answers have to be those that a real kube-apiserver gave.
+//! Plays every conversation of the corpus with this server: its answers must be those of a real kube-apiserver.
 //!
-//! `cargo test -p apiserver --test replay -- pods/` holds those whose name contains `pods/`. What may differ is listed in
-//! `corpus/differences.yaml`, each with its reason; one that is listed and does not occur is a failure as well.
-//! Conversations in `corpus/pending.txt` are ignored until they agree: `-- --include-ignored` holds them too.
+//! `cargo test -p apiserver --test replay -- pods/` plays those whose name contains `pods/`. Allowed differences are listed in
+//! `corpus/differences.yaml`, each with its reason; a listed difference that does not occur is a failure, too. Conversations in
+//! `corpus/pending.txt` are ignored until their answers agree; `-- --include-ignored` plays them, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-/// Most differences that may be listed.
+/// Largest number of allowed differences.
 const MOST_KNOWN: usize = 10;
 
 #[derive(Clone, Deserialize)]
@@ -28,7 +28,7 @@ struct Known {
 }
 
 struct Ours {
-    /// Answers as long as it is there.
+    /// Keeps the server running.
     _running: Arc<Running>,
     caller: Caller,
 }
@@ -40,7 +40,7 @@ async fn start(prelude: &Conversation) -> Ours {
             let user = User {
                 name: (*name).into(),
                 groups: groups.iter().map(|group| (*group).into()).collect(),
-                // the table of tokens that the real server gets says the same
+                // the token table of the real server has the same uids
                 uid: (*name).into(),
             };
             ((*token).to_owned(), user)
@@ -113,7 +113,7 @@ fn main() {
             let recorded = recorded.ok_or("not recorded: cargo xtask record api")?;
             let answers = runtime.block_on(async {
                 if conversation.compacts() {
-                    // it forgets what watches of other conversations may still need
+                    // the server drops the history that watches of other conversations may need
                     start(&prelude).await.caller.play(&conversation).await
                 } else {
                     ours.caller.play(&conversation).await

@@ -1,4 +1,4 @@
-//! Limit ranges: amounts that containers get where they say none, and bounds.
+//! Limit ranges: default amounts for containers that set none, and bounds.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn ranges<'a>(state: &'a State, namespace: &'a str) -> impl Iterator<Item = &'a 
         .flat_map(|(_, range)| range["spec"]["limits"].as_array().into_iter().flatten())
 }
 
-/// Fills in amounts.
+/// Fills in the default amounts of containers, and records them in an annotation.
 pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) {
     let mut requests = json!({});
     let mut limits = json!({});
@@ -53,7 +53,7 @@ pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) {
                     notes.push(format!("{} {singular} for {word} {name}", set.join(", ")));
                 }
             }
-            // the accesses above leave nulls where there was nothing to fill in
+            // indexing by name above leaves nulls where nothing was filled in
             if let Some(resources) = container["resources"].as_object_mut() {
                 resources.retain(|_, amounts| !amounts.is_null());
             }
@@ -65,7 +65,7 @@ pub(super) fn apply(state: &State, attempt: &Attempt<'_>, pod: &mut Value) {
     }
 }
 
-/// Refuses amounts outside of the bounds.
+/// Refuses amounts outside the bounds.
 pub(super) fn check(state: &State, attempt: &Attempt<'_>, pod: &Value) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for item in ranges(state, attempt.namespace) {

@@ -1,4 +1,4 @@
-//! What kubelets may write: their own node and lease, and the pods that are bound to it.
+//! What kubelets may write: their own node and lease, and the pods bound to that node.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::store::State;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Labels with this prefix say where workloads may run: a node does not choose them.
+/// Labels with this prefix decide where workloads may run, so kubelets may not set them.
 const RESTRICTED: &str = "node-restriction.kubernetes.io/";
 
 pub(super) fn check_write(

@@ -1,4 +1,4 @@
-//! Resource quotas: how many objects, and how much of them, a namespace may have.
+//! Resource quotas: limits on the number of objects and on their total amounts in a namespace.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::pods;
 use crate::quantity::Amount;
 use crate::store::{Key, State};
 
-/// What an object counts for in quotas.
+/// Returns the amounts that an object counts for in quotas, by name.
 fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Amount> {
     let one = Amount::whole(1);
     let mut usage = BTreeMap::new();
@@ -38,7 +38,7 @@ fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Amount> {
     usage
 }
 
-/// Amounts that a quota bounds must be said by every container.
+/// Returns the amounts that a quota bounds but that some containers do not set, with the names of those containers.
 fn unsaid(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<String> {
     let mut missing = Vec::new();
     for name in hard.keys() {

@@ -1,4 +1,4 @@
-//! What a runtime class adds to its pods: overhead, and where they may run.
+//! Runtime classes: the overhead, node selectors and tolerations that they add to pods.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The account that a pod runs as, and its token where the pod's containers find it.
+//! The service account of a pod, and the volume with its token that is mounted into the containers.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,8 @@ use crate::verbs::suffix;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
-/// Lifetime that is asked for: an hour and a bit, by which the server knows to warn only.
+/// Requested lifetime in seconds. The server recognizes exactly this value and issues a token that lasts longer, so that clients that do
+/// not renew it still work.
 const EXPIRATION: u32 = 3607;
 
 pub(super) fn admit(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Result<(), Failure> {
@@ -26,7 +27,7 @@ pub(super) fn admit(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Re
             attempt.namespace
         );
         let mut failure = attempt.forbidden(&why);
-        // that of a new namespace is made by a controller: a real server waits for it as well
+        // a controller creates the default account of a new namespace; a real server waits for it, too
         failure.may_pass_soon = name == "default";
         return Err(failure);
     };

@@ -1,4 +1,4 @@
-//! Sets of fields, as `metadata.managedFields` tells them.
+//! Sets of fields, in the form of `metadata.managedFields`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 pub(crate) enum Element {
     /// A field of an object or an entry of a map.
     Field(String),
-    /// The item of a list with these key fields: a JSON object, its fields sorted.
+    /// The item of a list with these key fields: a JSON object with sorted fields.
     Key(String),
-    /// The item of a set with this value: JSON.
+    /// The item of a set with this value, as JSON.
     Value(String),
-    /// The item at this place.
+    /// The item at this index.
     Index(i64),
 }
 
 impl Element {
-    /// The item whose key fields these are.
+    /// Makes the element of the item with these key fields.
     pub(crate) fn of_keys(mut keys: Vec<(&str, &Value)>) -> Self {
         keys.sort_by_key(|(name, _)| *name);
         let fields: Vec<String> = keys
@@ -76,22 +76,22 @@ impl fmt::Display for Element {
     }
 }
 
-/// The text of a path, such as `.spec.containers[name="a"].image`.
+/// Returns the text of a path, such as `.spec.containers[name="a"].image`.
 pub(crate) fn path_text(path: &[Element]) -> String {
     path.iter().map(ToString::to_string).collect()
 }
 
-/// A set of fields: those that are members themselves, and sets below.
+/// A set of fields: the members of this level, and sets below them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FieldSet {
     /// Members at this level.
     pub(crate) members: BTreeSet<Element>,
-    /// What is below.
+    /// The sets of deeper levels.
     pub(crate) children: BTreeMap<Element, FieldSet>,
 }
 
 impl FieldSet {
-    /// A set of paths of named fields, `metadata.name`.
+    /// Makes a set of dotted paths of named fields, such as `metadata.name`.
     pub(crate) fn of_names(paths: &[&str]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -115,7 +115,7 @@ impl FieldSet {
         }
     }
 
-    /// Whether a path is a member.
+    /// Returns whether a path is a member.
     pub(crate) fn has(&self, path: &[Element]) -> bool {
         match path {
             [] => false,
@@ -127,12 +127,12 @@ impl FieldSet {
         }
     }
 
-    /// Whether there is no member at any level.
+    /// Returns whether there is no member at any level.
     pub(crate) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.children.values().all(Self::is_empty)
     }
 
-    /// Members of either.
+    /// Returns the members of either set.
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut all = self.clone();
         all.members.extend(other.members.iter().cloned());
@@ -143,7 +143,7 @@ impl FieldSet {
         all
     }
 
-    /// Members of both.
+    /// Returns the members of both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let children = self.children.iter().filter_map(|(element, child)| {
             let both = child.intersection(other.children.get(element)?);
@@ -155,12 +155,12 @@ impl FieldSet {
         }
     }
 
-    /// Members of this that are not of the other.
+    /// Returns the members of this set that the other does not have.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         self.without(other, false)
     }
 
-    /// Members that are neither of the other nor below one of its members.
+    /// Returns the members of this set that are neither members of the other nor below one of its members.
     pub(crate) fn recursive_difference(&self, other: &Self) -> Self {
         self.without(other, true)
     }
@@ -182,7 +182,7 @@ impl FieldSet {
         }
     }
 
-    /// All paths.
+    /// Returns all paths.
     pub(crate) fn paths(&self) -> Vec<Vec<Element>> {
         let mut all = Vec::new();
         self.collect(&mut Vec::new(), &mut all);
@@ -202,7 +202,7 @@ impl FieldSet {
         }
     }
 
-    /// The set as `fieldsV1`.
+    /// Returns the set as `fieldsV1`.
     pub(crate) fn encode(&self) -> Value {
         self.encode_with(false)
     }
@@ -224,7 +224,7 @@ impl FieldSet {
         Value::Object(object)
     }
 
-    /// The set of a `fieldsV1`; `None` when it cannot be read.
+    /// Returns the set of a `fieldsV1`; `None` when it cannot be parsed.
     pub(crate) fn decode(fields: &Value) -> Option<Self> {
         if fields.is_null() {
             return Some(Self::default());

@@ -1,4 +1,4 @@
-//! Who owns which fields: the entries of `metadata.managedFields`, and how writes change them.
+//! Field owners: the entries of `metadata.managedFields`, and how writes change them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::fields::{Element, FieldSet, path_text};
 use super::types::Type;
 use super::walk::{self, Comparison};
 
-/// How an owner came to its fields.
+/// How an owner took its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     /// Server-side apply.
@@ -17,21 +17,21 @@ pub(crate) enum Operation {
     Update,
 }
 
-/// What tells owners apart.
+/// The identity of an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
-    /// Name.
+    /// Name of the field manager.
     pub(crate) manager: String,
     /// How it writes.
     pub(crate) operation: Operation,
-    /// Version of its writes; empty for appliers, who have one entry whatever their version.
+    /// API version of its writes; empty for appliers, who have one entry for all versions.
     pub(crate) version: String,
     /// Subresource through which it writes.
     pub(crate) subresource: String,
 }
 
 impl Owner {
-    /// As messages about conflicts name it.
+    /// Returns the owner as messages about conflicts show it.
     fn shown(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -44,18 +44,18 @@ impl Owner {
     }
 }
 
-/// What an owner has.
+/// What an owner owns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Share {
     /// Its fields.
     pub(crate) set: FieldSet,
-    /// Version in which it named them.
+    /// API version in which it wrote them.
     pub(crate) version: String,
-    /// When it took fields last.
+    /// When it last took fields.
     pub(crate) time: Option<String>,
 }
 
-/// A field that another owner has with another value.
+/// A field that another owner has set to another value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Conflict {
     /// The other owner.
@@ -65,7 +65,7 @@ pub(crate) struct Conflict {
 }
 
 impl Conflict {
-    /// The cause of a refusal.
+    /// Returns the conflict as a cause of the refusal.
     pub(crate) fn cause(&self) -> Value {
         json!({
             "reason": "FieldManagerConflict",
@@ -74,7 +74,7 @@ impl Conflict {
         })
     }
 
-    /// The message of a refusal.
+    /// Returns the message of the refusal.
     pub(crate) fn message(conflicts: &[Self]) -> String {
         if let [one] = conflicts {
             return format!(
@@ -100,15 +100,15 @@ impl Conflict {
     }
 }
 
-/// All owners of an object.
+/// All field owners of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Owners(pub(crate) BTreeMap<Owner, Share>);
 
-/// Most owners with operation Update; older ones are joined.
+/// Largest number of owners with operation Update; older ones are merged.
 const MOST_UPDATERS: usize = 10;
 
 impl Owners {
-    /// The owners that `managedFields` tell; `None` when they cannot be read.
+    /// Returns the owners in `managedFields`; `None` when an entry cannot be parsed.
     pub(crate) fn decode(entries: &Value) -> Option<Self> {
         let mut owners = BTreeMap::new();
         for entry in entries.as_array().into_iter().flatten() {
@@ -142,7 +142,7 @@ impl Owners {
         Some(Self(owners))
     }
 
-    /// The owners as `managedFields`; `None` for none.
+    /// Returns the owners as `managedFields`; `None` when there are none.
     pub(crate) fn encode(&self) -> Option<Value> {
         let mut list: Vec<(&Owner, &Share)> = self.0.iter().collect();
         list.sort_by_key(|(owner, share)| {
@@ -179,7 +179,7 @@ impl Owners {
         (!entries.is_empty()).then_some(Value::Array(entries))
     }
 
-    /// Takes from all other owners what somebody sets to other values or removes.
+    /// Takes away from all other owners the fields that a writer sets to other values or removes.
     fn yield_to(&mut self, writer: Option<&Owner>, difference: &Comparison) {
         let set = difference.set();
         for (owner, share) in &mut self.0 {
@@ -190,7 +190,7 @@ impl Owners {
         self.0.retain(|_, share| !share.set.is_empty());
     }
 
-    /// What a write without apply changes.
+    /// Records the owners after a write other than apply.
     pub(crate) fn update(&mut self, writer: &Owner, written: &Write<'_>) {
         let full = walk::compare(written.ty, written.before, written.after);
         self.yield_to(None, &full.excluding(written.ignored));
@@ -207,7 +207,7 @@ impl Owners {
         self.join_old();
     }
 
-    /// Joins the oldest of too many updaters.
+    /// Merges the oldest updaters when there are too many.
     fn join_old(&mut self) {
         let mut updaters: Vec<Owner> = self
             .0
@@ -251,7 +251,7 @@ impl Owners {
         }
     }
 
-    /// What an apply makes of an object; `None` when it changes nothing of it.
+    /// Applies a configuration; returns the new object, or `None` when nothing in it changes.
     pub(crate) fn apply(
         &mut self,
         applier: &Owner,
@@ -306,7 +306,7 @@ impl Owners {
         Ok(is_changed.then_some(object))
     }
 
-    /// Removes what the applier had applied before and does not apply any more, unless somebody else owns it.
+    /// Removes what the applier applied before and no longer applies, unless another owner has it.
     fn prune(&self, ty: Type<'_>, merged: &Value, last: &FieldSet) -> Value {
         let named = |set: &FieldSet| walk::with_named(Some(ty), set);
         let last = named(last);
@@ -318,7 +318,7 @@ impl Owners {
             .values()
             .fold(FieldSet::default(), |all, share| all.union(&share.set));
         let kept = without(&merged_set.difference(&pruned_set.union(&named(&owned))));
-        // items that nobody owns and that only went because they were below something that went
+        // items without an owner that were removed only because something above them was removed
         let kept_set = named(&walk::fields(ty, &kept));
         without(&merged_set.difference(&kept_set).intersection(&last))
     }
@@ -333,19 +333,19 @@ pub(crate) enum ApplyError {
     Merge(String),
 }
 
-/// A write as ownership sees it.
+/// A write, with all that tracking its owners needs.
 pub(crate) struct Write<'a> {
     /// Type of the object.
     pub(crate) ty: Type<'a>,
-    /// `apps/v1`.
+    /// API version, such as `apps/v1`.
     pub(crate) version: &'a str,
     /// The object before.
     pub(crate) before: &'a Value,
     /// The object after, or the applied configuration.
     pub(crate) after: &'a Value,
-    /// Fields that this way of writing does not change.
+    /// Fields that this resource or subresource does not write.
     pub(crate) ignored: &'a FieldSet,
-    /// Fields that are the server's and nobody's.
+    /// Fields that the server sets and that have no owner.
     pub(crate) server_fields: &'a FieldSet,
     /// Time of the write.
     pub(crate) now: &'a str,

@@ -1,11 +1,11 @@
-//! Owners of the wanted number of replicas: an object has it as one of its fields, its `scale` subresource as the only one.
+//! Owners of the desired number of replicas. It is one of many fields of an object, and the only field of its `scale` subresource.
 
 use serde_json::{Value, json};
 
 use super::fields::{Element, FieldSet};
 use super::owners::{Owners, Share};
 
-/// Version of what the subresource is written with.
+/// API version of writes to the subresource.
 const SCALE: &str = "autoscaling/v1";
 
 fn path(names: &str) -> Vec<Element> {
@@ -22,7 +22,8 @@ fn only(path: &[Element]) -> FieldSet {
     set
 }
 
-/// The owners of the number that the subresource shows, from those of the object; `replicas` is where the number is in it.
+/// Returns the owners of the number that the subresource shows, given those of the object; `replicas` is the path of the number in the
+/// object.
 pub(crate) fn owners_of_scale(of_object: &Value, replicas: &str) -> Value {
     let (there, here) = (path(replicas), path("spec.replicas"));
     let owners = Owners::decode(of_object).unwrap_or_default().0;
@@ -42,8 +43,8 @@ pub(crate) fn owners_of_scale(of_object: &Value, replicas: &str) -> Value {
         .unwrap_or_else(|| json!([]))
 }
 
-/// The owners of the object once those of its scale are known. Whoever is no longer among the latter lost the number. Updaters are
-/// told apart by the version of their writes, which is another one in the subresource: they are never found again there.
+/// Returns the owners of the object, given those of its scale: an owner that is missing in the scale loses the number. Updaters are
+/// identified by the API version of their writes. The subresource has another version, so they are never found in it.
 pub(crate) fn owners_with_scale(
     of_object: &Value,
     of_scale: &Value,

@@ -1,4 +1,4 @@
-//! Owners as a real server of the same version reports them for the same writes.
+//! Owners, compared with those that a real server of the same version reports for the same writes.
 
 use rstest::rstest;
 use serde_json::json;

@@ -1,53 +1,53 @@
-//! The schema as apply sees it: what is a leaf, which lists are merged by which key.
+//! The schema as apply needs it: what is a leaf, and which lists are merged by which key.
 
 use serde_json::Value;
 
 use super::fields::Element;
 use crate::schema::Node;
 
-/// Type of a value.
+/// The type of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Type<'a> {
     kind: Kind<'a>,
-    /// Whether fields that the schema does not name are kept here and below.
+    /// Whether fields that the schema does not name are kept at this level and below.
     open: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Kind<'a> {
     Schema(Node<'a>),
-    /// Anything, always owned as a whole.
+    /// Any value, always owned as a whole.
     Untyped,
-    /// Anything, objects merged field by field.
+    /// Any value; objects are merged field by field.
     Deduced,
 }
 
-/// Scalars by what they may be.
+/// What a scalar may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scalar {
     /// Numbers.
     Numeric,
-    /// Texts.
+    /// Strings.
     Text,
-    /// Truth values.
+    /// Booleans.
     Boolean,
     /// Any of them.
     Any,
 }
 
-/// The form in which a value is handled.
+/// How a value is handled.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Form<'a> {
     /// An object.
     Map {
-        /// Owned as a whole.
+        /// Whether it is owned as a whole.
         atomic: bool,
     },
     /// A list.
     List {
-        /// Owned as a whole.
+        /// Whether it is owned as a whole.
         atomic: bool,
-        /// Fields that tell items apart; empty for a set.
+        /// Fields that identify items; empty for a set.
         keys: Vec<&'a str>,
     },
     /// A leaf.
@@ -55,7 +55,7 @@ pub(crate) enum Form<'a> {
 }
 
 impl<'a> Type<'a> {
-    /// The type of a schema.
+    /// Makes the type of a schema.
     pub(crate) fn new(node: Node<'a>) -> Self {
         Self::below(node, false)
     }
@@ -89,7 +89,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// The form in which a value of this type is handled: that of the value where the type leaves a choice.
+    /// Returns how a value of this type is handled. If the type leaves a choice, the value decides.
     pub(crate) fn form(&self, value: Option<&Value>) -> Form<'a> {
         let forms = self.forms();
         let fitting = |form: &&Form<'a>| match value {
@@ -106,7 +106,7 @@ impl<'a> Type<'a> {
             .unwrap_or(Form::Scalar(Scalar::Any))
     }
 
-    /// In the order in which they are tried.
+    /// Returns the possible forms, in the order in which they are tried.
     fn forms(&self) -> Vec<Form<'a>> {
         let all = |map_atomic| {
             vec![
@@ -141,7 +141,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Whether the schema names the field.
+    /// Returns whether the schema names the field.
     pub(crate) fn names(&self, field: &str) -> bool {
         match self.kind {
             Kind::Schema(node) => node
@@ -151,7 +151,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Type of a field or of an entry; `None` when there can be none of that name.
+    /// Returns the type of a field or of a map entry; `None` when no such field can exist.
     pub(crate) fn field(&self, name: &str) -> Option<Type<'a>> {
         let node = match self.kind {
             Kind::Untyped => return Some(Self::untyped()),
@@ -171,7 +171,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Type of the items of a list.
+    /// Returns the type of the items of a list.
     pub(crate) fn item(&self) -> Type<'a> {
         match self.kind {
             Kind::Schema(node) => match node.items() {
@@ -182,7 +182,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// How an item of a merged list is named; the error says why it cannot be.
+    /// Returns the element that identifies an item of a merged list; the error says why there is none.
     pub(crate) fn element(&self, keys: &[&str], item: &Value) -> Result<Element, String> {
         if keys.is_empty() {
             return match item {

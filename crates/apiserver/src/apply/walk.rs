@@ -1,11 +1,11 @@
-//! Walks over values along their types: their fields, what differs between two, the merge of two, the removal of fields.
+//! Walks over typed values: lists the fields of one, compares two, merges two, and removes fields from one.
 
 use serde_json::{Map, Value};
 
 use super::fields::{Element, FieldSet, path_text};
 use super::types::{Form, Scalar, Type};
 
-/// Checks a value; the answers are what is wrong with it, each with its path.
+/// Checks a value and returns the errors, each with its path.
 pub(crate) fn validate(ty: Type<'_>, value: &Value, duplicates: bool) -> Vec<String> {
     let mut found = Vec::new();
     check(ty, value, duplicates, &mut Vec::new(), &mut found);
@@ -40,7 +40,7 @@ fn check(
                 let Some(inner) = ty.field(name) else {
                     found.push(report(path, "field not declared in schema"));
                     path.pop();
-                    // the other fields are not looked at
+                    // the remaining fields are not checked
                     break;
                 };
                 check(inner, field, duplicates, path, found);
@@ -88,7 +88,7 @@ fn check(
     }
 }
 
-/// A value as it is shown in messages about it.
+/// Returns a value as error messages show it.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => format!("&{{{text}}}"),
@@ -129,7 +129,7 @@ fn check_scalar(scalar: Scalar, value: &Value) -> Result<(), String> {
     }
 }
 
-/// The fields that a value sets.
+/// Returns the fields that a value sets.
 pub(crate) fn fields(ty: Type<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect(ty, value, &mut Vec::new(), &mut set);
@@ -165,7 +165,7 @@ fn collect(ty: Type<'_>, value: &Value, path: &mut Vec<Element>, set: &mut Field
             for (element, item) in &items {
                 let count = items.iter().filter(|(other, _)| other == element).count();
                 path.push(element.clone());
-                // of several items with one name nothing below can be told apart
+                // when several items have the same identity, nothing below them can be told apart
                 if count == 1 {
                     collect(ty.item(), item, path, set);
                 }
@@ -176,19 +176,19 @@ fn collect(ty: Type<'_>, value: &Value, path: &mut Vec<Element>, set: &mut Field
     }
 }
 
-/// What differs between two values.
+/// The differences between two values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Comparison {
-    /// Only in the first.
+    /// Fields only in the first.
     pub(crate) removed: FieldSet,
-    /// In both, with other values.
+    /// Fields in both, with different values.
     pub(crate) modified: FieldSet,
-    /// Only in the second.
+    /// Fields only in the second.
     pub(crate) added: FieldSet,
 }
 
 impl Comparison {
-    /// What differs outside of some fields.
+    /// Returns the differences outside the given fields.
     pub(crate) fn excluding(&self, fields: &FieldSet) -> Self {
         Self {
             removed: self.removed.recursive_difference(fields),
@@ -197,7 +197,7 @@ impl Comparison {
         }
     }
 
-    /// What was set in the second.
+    /// Returns the fields that the second value sets.
     pub(crate) fn set(&self) -> FieldSet {
         self.modified.union(&self.added)
     }
@@ -238,7 +238,7 @@ fn compare_at(
     }
 }
 
-/// Whether the value was handled as a leaf.
+/// Compares two values in one form; returns whether they were handled as a leaf.
 fn compare_as(
     form: &Form<'_>,
     ty: Type<'_>,
@@ -340,7 +340,7 @@ fn compare_leaf(
     }
 }
 
-/// Names of the fields of either, sorted.
+/// Returns the field names of both values, sorted.
 fn names<'a>(left: Option<&'a Value>, right: Option<&'a Value>) -> Vec<&'a String> {
     let of = |value: Option<&'a Value>| value.and_then(Value::as_object).into_iter().flatten();
     let mut names: Vec<&String> = of(left).chain(of(right)).map(|(name, _)| name).collect();
@@ -357,7 +357,7 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Items by name, in the order of their first ones.
+/// Groups items by their element, in the order of first appearance.
 fn grouped<'v>(ty: Type<'_>, keys: &[&str], items: &'v [Value]) -> Vec<(Element, Vec<&'v Value>)> {
     let mut groups: Vec<(Element, Vec<&Value>)> = Vec::new();
     for item in items {
@@ -377,7 +377,7 @@ fn group<'g, 'v>(groups: &'g [(Element, Vec<&'v Value>)], element: &Element) -> 
     found.map_or(&[], |(_, values)| values.as_slice())
 }
 
-/// The second value merged into the first.
+/// Merges the second value into the first.
 pub(crate) fn merge(ty: Type<'_>, left: &Value, right: &Value) -> Result<Value, String> {
     Ok(merge_at(ty, Some(left), Some(right))?.unwrap_or(Value::Null))
 }
@@ -420,7 +420,8 @@ fn merge_at(
     }
 }
 
-/// Items of the second list in its order; items that only the first has stay where they were in relation to what both have.
+/// Merges two lists. Items of the second list keep its order; items that only the first has keep their position relative to the shared
+/// items.
 fn merge_lists(
     ty: Type<'_>,
     keys: &[&str],
@@ -442,7 +443,7 @@ fn merge_lists(
             return Err(format!("duplicate entries for key {name}"));
         }
     }
-    // an item of several with one name counts as absent: which one is meant nobody can tell
+    // when several old items have the same identity, they count as absent: there is no way to know which one is meant
     let old_value = |name: &Element| {
         let mut same = old_names
             .iter()
@@ -504,7 +505,7 @@ fn merge_lists(
     Ok(merged)
 }
 
-/// A value without some of its fields; `None` when nothing is left.
+/// Returns a value without the given fields; `None` when nothing is left.
 pub(crate) fn remove(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Option<Value> {
     match ty.form(Some(value)) {
         Form::Scalar(_) => Some(value.clone()),
@@ -548,7 +549,7 @@ pub(crate) fn remove(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Option<Val
     }
 }
 
-/// The set with each named field that has members below as a member too.
+/// Returns the set, with each schema-named field that has members below it as a member, too.
 pub(crate) fn with_named(ty: Option<Type<'_>>, set: &FieldSet) -> FieldSet {
     let mut members = set.members.clone();
     let mut children = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Nobody grants what he does not have himself, unless he may `escalate` the role or `bind` it.
+//! Prevents privilege escalation: users grant only what they have themselves, unless they may `escalate` the role or `bind` it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::store::State;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// One permission: group, resource and name of the object, or a path.
+/// One permission without its verb: group, resource and name of the object, or a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
     group: Option<String>,
@@ -23,7 +23,7 @@ fn texts(rule: &Value, field: &str) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The permissions of a rule one by one, each with its verb.
+/// Splits a rule into single permissions, each with its verb.
 fn parts(rule: &Value) -> Vec<(Part, String)> {
     let mut parts = Vec::new();
     let verbs = texts(rule, "verbs");
@@ -89,7 +89,7 @@ fn covers(rule: &Value, part: &Part, verb: &str) -> bool {
         && (names.is_empty() || part.name.as_ref().is_some_and(|name| names.contains(name)))
 }
 
-/// What of the rules the user does not have, as the refusal says it; `None` when there is nothing.
+/// Returns the rules that the user lacks, in the words of the refusal; `None` when there are none.
 fn missing(state: &State, user: &User, namespace: &str, rules: &[Value]) -> Option<String> {
     let own = rules_of(state, user, namespace);
     let mut lacking: BTreeMap<Part, Vec<String>> = BTreeMap::new();
@@ -155,7 +155,7 @@ fn may(
     allows(state, user, &asked)
 }
 
-/// Why a user may not write a role with these rules.
+/// Returns why a user may not write a role with these rules.
 pub(crate) fn of_role(
     state: &State,
     user: &User,
@@ -176,11 +176,11 @@ pub(crate) fn of_role(
 pub(crate) enum Refusal {
     /// The role does not exist.
     NoRole(String),
-    /// The role has what the user has not.
+    /// The role has permissions that the user lacks.
     Grants(String),
 }
 
-/// Why a user may not write a binding.
+/// Returns why a user may not write a binding.
 pub(crate) fn of_binding(
     state: &State,
     user: &User,

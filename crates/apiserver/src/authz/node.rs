@@ -1,19 +1,19 @@
-//! What kubelets may do: read what concerns their own node and the pods bound to it, and report about both.
+//! The node authorizer: kubelets may read what concerns their own node and the pods bound to it, and report about both.
 
 use serde_json::Value;
 
 use super::{Attributes, User, rule_allows};
 use crate::store::State;
 
-/// Group and names of kubelets.
+/// Group and user name prefix of kubelets.
 const GROUP: &str = "system:nodes";
 const PREFIX: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 
-/// Why not; empty without a reason.
+/// Why a request is denied; empty when no reason is given.
 type Refusal = String;
 
-/// Whether a kubelet may do something; `None` for a user that is none.
+/// Decides about a kubelet's request; `None` for any other user.
 pub(super) fn allows(
     state: &State,
     user: &User,
@@ -119,7 +119,7 @@ fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refus
     }
 }
 
-/// Whether a pod on the node needs the object.
+/// Allows the request if a pod on the node needs the object.
 fn related(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refusal> {
     let name = asked.name;
     if name.is_empty() {
@@ -173,7 +173,7 @@ fn uses(
         })
 }
 
-/// Whether a specification names a secret, a config map or a claim.
+/// Returns whether a pod specification refers to a secret, a config map or a claim.
 fn needs(spec: &Value, resource: &str, name: &str) -> bool {
     let list = |value: &'_ Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
     let (volume, volume_name, key, from) = match resource {

@@ -1,4 +1,4 @@
-//! A plain HTTP client over TLS: it sends what it is told and hides nothing of the answer.
+//! A plain HTTP client over TLS. It sends requests unchanged and hides nothing of the answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-/// Why a server could not be asked.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The certificate of the server's authority could not be read.
@@ -32,7 +32,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// The request is none.
+    /// The request is not valid.
     #[error("cannot make the request")]
     Request(#[from] http::Error),
     /// The server did not answer.
@@ -40,14 +40,14 @@ pub enum Error {
     Answer(#[from] hyper::Error),
 }
 
-/// A server with its authority.
+/// A server and its authority.
 #[derive(Clone)]
 pub(super) struct Client {
     address: SocketAddr,
     connector: TlsConnector,
 }
 
-/// An answer that has begun.
+/// An answer whose headers have arrived.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
@@ -71,7 +71,7 @@ impl Client {
         })
     }
 
-    /// A new connection.
+    /// Opens a connection.
     pub(super) async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Error> {
         let failed = |source| Error::Connect {
             address: self.address,
@@ -82,7 +82,7 @@ impl Client {
         let name = ServerName::IpAddress(self.address.ip().into());
         let stream = self.connector.connect(name, stream).await.map_err(failed)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // ends with the last handle on the connection; what goes wrong there is seen by the request
+        // the task ends with the last handle on the connection; the request sees its errors
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -106,7 +106,7 @@ impl Client {
     }
 }
 
-/// The lines of an answer, as they come.
+/// The lines of an answer, as they arrive.
 pub(super) struct Lines {
     body: Incoming,
     buffer: Vec<u8>,
@@ -120,7 +120,7 @@ impl Lines {
         }
     }
 
-    /// The next line, `None` after the last.
+    /// Returns the next line; `None` after the last.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

@@ -1,4 +1,4 @@
-//! Where two recordings of a conversation differ.
+//! Comparison of two recordings of a conversation.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 /// A place where two recordings differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Number of the answer and the fields in it: `2.body.metadata.name`.
+    /// Number of the answer and path of the field in it, such as `2.body.metadata.name`.
     pub path: String,
-    /// What the real server said; `None` when it said nothing there.
+    /// What the real server answered; `None` when it has nothing there.
     pub real: Option<Value>,
-    /// What this server said.
+    /// What this server answered; `None` when it has nothing there.
     pub ours: Option<Value>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All differences between what the real server answered and what this one did.
+/// Returns all differences between the answers of the real server and those of this one.
 pub fn differences(real: &[Value], ours: &[Value]) -> Vec<Difference> {
     let mut found = Vec::new();
     for number in 0..real.len().max(ours.len()) {

@@ -1,5 +1,5 @@
-//! Answers without what differs from one run to the next: uids, times, versions, generated names and addresses. Each is replaced by
-//! a mark that is numbered in the order of first appearance, so that two of them are still seen to be equal or not.
+//! Removes from answers what differs from run to run: uids, times, versions, generated names and addresses. Each is replaced by a
+//! placeholder that is numbered in the order of first appearance, so that equal values stay equal and different ones stay different.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -27,14 +27,14 @@ static TIME: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)"));
 static TOKEN: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"));
-/// Versions of the moment in messages.
+/// Current versions in messages.
 static CURRENT: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"(current: |too old resource version: \d+ \()\d+"));
 /// Versions of objects in messages.
 static OBJECTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(r"(ResourceVersion in (?:object meta: |precondition: |record \())(\d+)")
 });
-/// Whole objects in messages: the order of their fields and their versions differ.
+/// Whole objects in messages: the order of their fields and their versions vary.
 static DUMP: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r#"Invalid value: "\{.*\}": "#));
 /// Names of volumes that admission adds.
 static VOLUMES: LazyLock<Option<Regex>> =
@@ -48,7 +48,7 @@ fn number(seen: &mut BTreeMap<String, usize>, text: &str) -> usize {
 }
 
 impl Normaliser {
-    /// An answer without what differs.
+    /// Returns an answer without what differs from run to run.
     pub(super) fn normalise(&mut self, mut answer: Value) -> Value {
         self.learn_names(&answer);
         self.value(&mut answer, "");
@@ -92,7 +92,7 @@ impl Normaliser {
             Value::Object(map) => {
                 let is_list = map.contains_key("items") || map.contains_key("rows");
                 let is_mark = map.get("type") == Some(&json!("BOOKMARK"));
-                // the order of a map's fields says nothing: the marks are numbered by sorted names
+                // the order of an object's fields has no meaning, so the placeholders are numbered by sorted names
                 let mut keys: Vec<String> = map.keys().cloned().collect();
                 keys.sort();
                 for inner in keys {
@@ -176,7 +176,7 @@ fn is_young(cell: &str) -> bool {
     })
 }
 
-/// The order of managers is that of their times, in whole seconds, then names: two runs may differ in it.
+/// Sorts managers. Their order is that of their times in whole seconds, then of their names, so it varies from run to run.
 fn sort_managers(managers: &mut Value) {
     if let Some(list) = managers.as_array_mut() {
         list.sort_by_cached_key(|entry| {

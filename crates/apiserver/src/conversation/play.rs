@@ -1,4 +1,4 @@
-//! A conversation is held with a server.
+//! Plays a conversation with a server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,9 +18,9 @@ use super::{Conversation, Step, USERS, at, fill};
 
 /// Longest wait for an answer or for one event.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time between two attempts of a step that waits for an answer.
+/// Interval between two attempts of a step that waits for an answer.
 const ATTEMPTS: Duration = Duration::from_millis(50);
-/// Headers that belong to a recording.
+/// Headers that are recorded.
 const HEADERS: &[&str] = &[
     "content-type",
     "warning",
@@ -38,10 +38,10 @@ pub struct Endpoint {
     pub ca: String,
 }
 
-/// Why a conversation could not be held to its end.
+/// Why a conversation could not be completed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// The server could not be asked.
+    /// A request failed.
     #[error("step {step} of {conversation} failed")]
     Ask {
         /// The conversation.
@@ -81,7 +81,7 @@ impl From<hyper::Error> for Trouble {
     }
 }
 
-/// Holds conversations with one server.
+/// Plays conversations with one server.
 pub struct Caller {
     client: Client,
     compact: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Caller {
 }
 
 impl Caller {
-    /// A caller of a server. `compact` makes it forget its history.
+    /// Makes a caller of a server; `compact` makes the server drop its history.
     pub fn new(
         endpoint: &Endpoint,
         compact: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -105,7 +105,7 @@ impl Caller {
         })
     }
 
-    /// Status code of a path for the administrator.
+    /// Requests a path as the administrator and returns the status code.
     pub async fn status(&self, path: &str) -> Result<u16, client::Error> {
         let request = Request::get(path)
             .header("authorization", "Bearer judge-admin")
@@ -114,7 +114,7 @@ impl Caller {
         Ok(self.client.send(&mut sender, request).await?.status)
     }
 
-    /// Body of a path for the administrator, in a form that he accepts.
+    /// Requests a path as the administrator, with an `Accept` header, and returns the body.
     pub async fn get(&self, path: &str, accept: &str) -> Result<Vec<u8>, client::Error> {
         let request = Request::get(path)
             .header("authorization", "Bearer judge-admin")
@@ -125,7 +125,7 @@ impl Caller {
         Ok(answer.body.collect().await?.to_bytes().to_vec())
     }
 
-    /// Holds a conversation; the answers, normalised, without those of quiet steps.
+    /// Plays a conversation; returns the normalised answers, without those of quiet steps.
     pub async fn play(&self, conversation: &Conversation) -> Result<Vec<Value>, PlayError> {
         let mut held = Held {
             caller: self,
@@ -166,20 +166,20 @@ impl Caller {
     }
 }
 
-/// The value of a body that is YAML: as text it would hold what differs from run to run.
+/// Parses a YAML body, because its text would contain values that differ from run to run.
 fn as_yaml(content_type: &Value, body: &[u8]) -> Option<Value> {
     (content_type == "application/yaml")
         .then(|| serde_yaml::from_slice(body).ok())
         .flatten()
 }
 
-/// A path in which what may not stand there as it is does not.
+/// Percent-encodes characters that may not stand in a path.
 fn escape(path: &str) -> String {
     let mut escaped = String::new();
     for letter in path.chars() {
         match letter {
             ' ' | '<' | '>' | '"' | '\\' | '^' | '`' | '{' | '}' | '|' => {
-                // writing to a text cannot fail
+                // writing to a `String` cannot fail
                 let _ = write!(escaped, "%{:02X}", u32::from(letter));
             }
             other => escaped.push(other),
@@ -197,7 +197,7 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Makes the conversation's namespace, with the account that a controller would make.
+    /// Creates the conversation's namespace, and the account that a controller would create.
     async fn prepare(&mut self, namespace: &str) -> Result<(), Trouble> {
         let made = [
             (
@@ -242,7 +242,7 @@ impl Held<'_> {
                     .path
                     .as_ref()
                     .is_none_or(|path| at(&answer["body"], path) == &until.is);
-            // an answer that never becomes what it should is a difference that the comparison shows
+            // an answer that never meets the condition shows up as a difference in the comparison
             if wanted || Instant::now() >= deadline {
                 return Ok(Some(answer));
             }
@@ -328,7 +328,7 @@ impl Held<'_> {
             && answer.status == 200
         {
             self.streams.insert(name.clone(), Lines::new(answer.body));
-            // the connection carries nothing else while the watch is open
+            // while the watch is open, the connection carries nothing else
             return Ok(shown);
         }
         let body = timeout(PATIENCE, answer.body.collect())
@@ -347,7 +347,7 @@ impl Held<'_> {
         for (name, path) in &step.keep {
             let value = at(&shown["body"], path).clone();
             if value.is_null() {
-                // what follows will differ as well: the comparison shows why
+                // the following answers differ as well, and the comparison shows why
                 self.variables.insert(name.clone(), json!("missing"));
             } else {
                 self.variables.insert(name.clone(), value);

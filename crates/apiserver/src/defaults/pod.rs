@@ -1,17 +1,17 @@
-//! Defaults of pods and of the templates of pods.
+//! Defaults of pods and of pod templates.
 
 use serde_json::{Map, Value, json};
 
 use super::{items, missing, part};
 
-/// What a specification gets, be it a pod's or a template's.
+/// Fills in the defaults of a pod specification, in a pod or in a template.
 pub(super) fn template_defaults(spec: &mut Value) {
     missing(spec, "dnsPolicy", || json!("ClusterFirst"));
     missing(spec, "restartPolicy", || json!("Always"));
     missing(spec, "securityContext", || json!({}));
     let time = "terminationGracePeriodSeconds";
     missing(spec, time, || json!(30));
-    // there is no time below nothing: it is the shortest
+    // a negative time is replaced by one second
     if spec[time].as_i64().is_some_and(|seconds| seconds < 0) {
         spec[time] = json!(1);
     }
@@ -27,7 +27,7 @@ pub(super) fn template_defaults(spec: &mut Value) {
     }
 }
 
-/// The account has a second, old name: both are always written.
+/// Sets both names of the account: the field has a second, old name, and both are always written.
 pub(crate) fn account_names(spec: &mut Value) {
     let filled = |value: &Value| value.as_str().is_some_and(|name| !name.is_empty());
     let name = [&spec["serviceAccountName"], &spec["serviceAccount"]]
@@ -40,7 +40,7 @@ pub(crate) fn account_names(spec: &mut Value) {
     }
 }
 
-/// What only a pod gets, its template not.
+/// Fills in the defaults that only a pod gets, not a template.
 pub(super) fn pod_defaults(spec: &mut Value) {
     let host = spec["hostNetwork"] == true;
     for list in ["initContainers", "containers"] {
@@ -76,7 +76,7 @@ fn requests_from_limits(resources: &mut Value) {
     }
 }
 
-/// Requests of the pod as a whole: those of its containers where they have some, otherwise the limits.
+/// Fills in the requests of the pod as a whole: those of its containers where they have some, otherwise the limits.
 fn pod_level(spec: &mut Value) {
     let Some(limits) = spec["resources"]["limits"].as_object().cloned() else {
         return;
@@ -200,7 +200,7 @@ fn volume(volume: &mut Value) {
     }
 }
 
-/// An image is pulled always when nothing, or `latest`, says which one it is.
+/// Returns the pull policy of an image: `Always` when it has no tag or digest, or the tag `latest`.
 fn pull_policy(image: &str) -> &'static str {
     let (image, digest) = match image.split_once('@') {
         Some((image, _)) => (image, true),

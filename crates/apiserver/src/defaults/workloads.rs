@@ -1,18 +1,18 @@
-//! Defaults of what makes pods.
+//! Defaults of the kinds that create pods.
 
 use serde_json::{Value, json};
 
 use super::pod::template_defaults;
 use super::{items, missing, part};
 
-/// Annotation of daemon sets.
+/// Annotation of daemon sets that counts the changes of the template.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 fn template(object: &mut Value) {
     template_defaults(&mut object["spec"]["template"]["spec"]);
 }
 
-/// Labels of the template become those of an object that has none.
+/// Copies the labels of the template to an object that has none.
 fn labels_from_template(object: &mut Value) {
     let labels = object["spec"]["template"]["metadata"]["labels"].clone();
     if labels.is_object() {
@@ -67,7 +67,7 @@ pub(super) fn daemon_set(object: &mut Value) {
     }
     missing(spec, "revisionHistoryLimit", || json!(10));
     template(object);
-    // how often the template changed was a field of the specification once
+    // counts the changes of the template; it was a field of the specification in an old API version
     missing(
         &mut object["metadata"]["annotations"],
         TEMPLATE_GENERATION,

@@ -1,17 +1,17 @@
-//! Values in refusals as Go's encoder writes the server's own types: every field, under its name in Go.
+//! Values in refusals, in the form in which Go prints the server's own types: every field, under its name in Go.
 
 use serde_json::Value;
 
 /// How a field is written.
 #[derive(Clone, Copy)]
 enum Form {
-    /// As it is, `null` when it is missing.
+    /// Unchanged; `null` when missing.
     Plain,
-    /// A text that is empty when it is missing.
+    /// A text; empty when missing.
     Text,
-    /// `false` when it is missing.
+    /// A boolean; `false` when missing.
     Flag,
-    /// `0` when it is missing.
+    /// A number; `0` when missing.
     Number,
     /// A schema.
     Schema,
@@ -21,13 +21,13 @@ enum Form {
     Map,
     /// A schema or a list of them.
     Items,
-    /// A schema or a yes or no.
+    /// A schema or a boolean.
     OrBool,
     /// Rules.
     Rules,
 }
 
-/// Fields of a schema: in Go, as clients write them, how they are written.
+/// Fields of a schema: name in Go, name in JSON, and how they are written.
 const SCHEMA: &[(&str, &str, Form)] = &[
     ("ID", "id", Form::Text),
     ("Schema", "$schema", Form::Text),
@@ -109,7 +109,7 @@ const SCALE: &[(&str, &str, Form)] = &[
 
 const SELECTABLE: &[(&str, &str, Form)] = &[("JSONPath", "jsonPath", Form::Text)];
 
-/// The names of a schema's fields in Go that are given, in their order.
+/// Returns the Go names of the fields that a schema sets, in the order of the Go type.
 pub(super) fn fields(schema: &Value) -> impl Iterator<Item = &'static str> {
     SCHEMA
         .iter()
@@ -126,17 +126,17 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// A schema.
+/// Returns a schema as Go prints it.
 pub(super) fn schema(schema: &Value) -> String {
     fields_of(schema, SCHEMA)
 }
 
-/// A rule of a schema.
+/// Returns a rule of a schema as Go prints it.
 pub(super) fn rule(rule: &Value) -> String {
     fields_of(rule, RULE)
 }
 
-/// The versions of a definition.
+/// Returns the versions of a definition as Go prints them.
 pub(super) fn versions(spec: &super::hub::Spec<'_>) -> String {
     let texts = spec.versions.iter().map(|version| {
         let own = version.own;
@@ -223,7 +223,7 @@ fn one(value: &Value, form: Form) -> String {
     }
 }
 
-/// JSON as Go's encoder writes it: whole numbers without a fraction, and nothing that HTML would take for its own.
+/// Returns JSON as Go's encoder writes it: whole numbers without a fraction, and `<`, `>` and `&` escaped for HTML.
 pub(super) fn json(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => {

@@ -1,7 +1,7 @@
-//! The form in which a real server judges definitions: what all versions have in common stands once, beside the versions.
+//! The internal form in which a real server validates definitions: what all versions share is stored once, outside the versions.
 //!
-//! Its refusals name fields of this form, not of the one that clients write: `spec.validation` is the schema of a definition whose
-//! versions all have the same.
+//! Refusals name fields of this form, not of the form that clients write: `spec.validation` is the schema of a definition whose versions
+//! all have the same schema.
 
 use serde_json::Value;
 
@@ -10,34 +10,34 @@ static NOTHING: Value = Value::Null;
 /// The specification of a definition.
 #[derive(Debug)]
 pub(super) struct Spec<'a> {
-    /// As it was written.
+    /// The specification as written.
     pub(super) raw: &'a Value,
-    /// The versions; what they have in common is `Null` there.
+    /// The versions; parts that all versions share are `Null` there.
     pub(super) versions: Vec<Version<'a>>,
-    /// What all versions have in common.
+    /// The parts that all versions share.
     pub(super) shared: Parts<'a>,
 }
 
 /// A version of a definition.
 #[derive(Debug)]
 pub(super) struct Version<'a> {
-    /// As it was written.
+    /// The version as written.
     pub(super) raw: &'a Value,
-    /// What only this version has.
+    /// The parts that are not shared.
     pub(super) own: Parts<'a>,
 }
 
-/// What a version has, or all of them.
+/// The parts of a version, or those that all versions share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts<'a> {
-    /// `{openAPIV3Schema: ...}`
+    /// `{openAPIV3Schema: ...}`.
     pub(super) schema: &'a Value,
     pub(super) subresources: &'a Value,
     pub(super) columns: &'a Value,
     pub(super) selectable: &'a Value,
 }
 
-/// How clients name the parts.
+/// The names of the parts in the form that clients write.
 const PARTS: [&str; 4] = [
     "schema",
     "subresources",
@@ -56,19 +56,19 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The schema itself, `Null` for none.
+    /// Returns the schema itself; `Null` when there is none.
     pub(super) fn open_api(&self) -> &'a Value {
         self.schema.get("openAPIV3Schema").unwrap_or(&NOTHING)
     }
 
-    /// Whether the status is a subresource.
+    /// Returns whether the status is a subresource.
     pub(super) fn has_status(&self) -> bool {
         self.subresources["status"].is_object()
     }
 }
 
 impl<'a> Spec<'a> {
-    /// The specification of a definition as clients write it.
+    /// Parses a specification in the form that clients write.
     pub(super) fn of(raw: &'a Value) -> Self {
         let versions: Vec<&Value> = raw["versions"].as_array().into_iter().flatten().collect();
         let first = versions.first().copied().unwrap_or(&NOTHING);
@@ -102,19 +102,19 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Name of the first version, empty when there is none.
+    /// Returns the name of the first version; empty when there is none.
     pub(super) fn version(&self) -> &'a str {
         self.versions.first().map_or("", |version| version.name())
     }
 }
 
 impl<'a> Version<'a> {
-    /// Its name.
+    /// Returns the name of the version.
     pub(super) fn name(&self) -> &'a str {
         self.raw["name"].as_str().unwrap_or_default()
     }
 
-    /// A flag such as `storage`.
+    /// Returns a boolean field, such as `storage`.
     pub(super) fn is(&self, flag: &str) -> bool {
         self.raw[flag] == true
     }

@@ -1,5 +1,5 @@
-//! What becomes of definitions after they were written: their names are accepted, they are established, and at their end all their
-//! objects go first. In a real server controllers do that; here it is done with the write, in the same steps.
+//! The life of definitions after they are written: names are accepted, the definition is established, and on deletion all its objects are
+//! deleted first. In a real server, controllers do this; here the write does it, in the same steps.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::registry::{DEFINITIONS, Resource, built_in, storage_name};
 use crate::store::{Key, State};
 use crate::verbs;
 
-/// Holds a definition until its objects are gone.
+/// The finalizer that keeps a definition until its objects are gone.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// Who writes the status.
+/// The field manager of the status.
 const MANAGER: &str = "kube-apiserver";
 
-/// The texts of a list.
+/// Returns the texts in a list.
 pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array()
         .into_iter()
@@ -25,7 +25,7 @@ pub(super) fn texts(list: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// A condition of a definition.
+/// Returns a condition of a definition.
 pub(super) fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
     let mut all = definition["status"]["conditions"]
         .as_array()
@@ -34,12 +34,12 @@ pub(super) fn condition<'a>(definition: &'a Value, kind: &str) -> Option<&'a Val
     all.find(|condition| condition["type"] == kind)
 }
 
-/// Whether a condition is there and true.
+/// Returns whether a condition exists and is true.
 pub(crate) fn is_true(definition: &Value, kind: &str) -> bool {
     condition(definition, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Sets a condition; its time is that of the last change of its status.
+/// Sets a condition. Its transition time changes only with its status.
 pub(super) fn set_condition(
     definition: &mut Value,
     kind: &str,
@@ -66,7 +66,7 @@ pub(super) fn set_condition(
     }
 }
 
-/// Fills in what a definition does not say.
+/// Fills in the defaults of a definition.
 pub(crate) fn defaults(definition: &mut Value) {
     let spec = &mut definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -91,14 +91,14 @@ pub(crate) fn defaults(definition: &mut Value) {
     }
 }
 
-/// The status of a new definition.
+/// Sets the status of a new definition.
 pub(crate) fn begin(definition: &mut Value) {
     definition["status"] =
         json!({"acceptedNames": names::none(), "conditions": null, "storedVersions": null});
     remember_storage(definition);
 }
 
-/// Notes the version in which objects will be kept.
+/// Adds the storage version to the stored versions.
 pub(crate) fn remember_storage(definition: &mut Value) {
     let versions = definition["spec"]["versions"].as_array();
     let mut versions = versions.into_iter().flatten();
@@ -114,7 +114,7 @@ pub(crate) fn remember_storage(definition: &mut Value) {
     }
 }
 
-/// A definition that somebody wants to be gone.
+/// Returns a definition with its deletion started.
 pub(crate) fn begin_end(definition: &Value, now: &str) -> Value {
     let mut definition = definition.clone();
     definition["metadata"]["deletionTimestamp"] = json!(now);
@@ -138,7 +138,7 @@ pub(crate) fn begin_end(definition: &Value, now: &str) -> Value {
     definition
 }
 
-/// Does all that is to be done about definitions.
+/// Reconciles all definitions until nothing changes.
 pub(crate) fn go_on(state: &mut State) {
     let table = built_in();
     let Some(resource) = table.of_kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
@@ -150,7 +150,7 @@ pub(crate) fn go_on(state: &mut State) {
         .map(|(key, _)| key.clone())
         .collect();
     let mut changed = true;
-    // names that one gives up may be what another waits for
+    // names that one definition gives up may be those that another waits for
     while std::mem::take(&mut changed) {
         for key in &keys {
             changed |= step(state, resource, key);
@@ -158,7 +158,7 @@ pub(crate) fn go_on(state: &mut State) {
     }
 }
 
-/// The next step of a definition; whether there was one.
+/// Takes the next step of a definition; returns whether anything changed.
 fn step(state: &mut State, resource: &Resource, key: &Key) -> bool {
     let Some(definition) = state.get(&key.resource, "", &key.name).map(Arc::clone) else {
         return false;
@@ -190,7 +190,7 @@ fn step(state: &mut State, resource: &Resource, key: &Key) -> bool {
     write(state, resource, key, &definition, next)
 }
 
-/// Says who approved a definition of a group that needs it.
+/// Sets the condition that shows the approval of a definition in a protected group.
 fn approve(definition: &mut Value, now: &str) {
     const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
     let approval = approval::of(definition);
@@ -198,7 +198,7 @@ fn approve(definition: &mut Value, now: &str) {
     set_condition(definition, KIND, status, reason, &approval.why(), now);
 }
 
-/// The end of a definition: first its objects go, then what holds it.
+/// Takes the next step of a deletion: first the objects are deleted, then the finalizer is removed.
 fn end(
     state: &mut State,
     resource: &Resource,
@@ -245,7 +245,7 @@ fn end(
     write(state, resource, key, before, next)
 }
 
-/// Deletes the objects of a definition; whether none is left.
+/// Deletes the objects of a definition; returns whether none is left.
 fn clear(state: &mut State, definition: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let storage = storage_name(
@@ -272,7 +272,7 @@ fn clear(state: &mut State, definition: &Value) -> bool {
     left == 0
 }
 
-/// Writes a status, when it is another one.
+/// Writes the status of a definition if it changed; returns whether it did.
 fn write(
     state: &mut State,
     resource: &Resource,

@@ -1,4 +1,4 @@
-//! Names of kinds are taken by whoever has them first in a group.
+//! Names of custom resources: within a group, the first definition to claim a name gets it.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::life::{condition, set_condition, texts};
 
-/// Names that are taken in a group.
+/// Names that are in use in a group.
 #[derive(Debug, Default)]
 pub(super) struct Taken<'a> {
     resources: BTreeSet<&'a str>,
@@ -14,7 +14,7 @@ pub(super) struct Taken<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// Those that definitions of a group have.
+    /// Returns the names that the definitions of a group have.
     pub(super) fn by(definitions: impl Iterator<Item = &'a Value>, group: &str) -> Self {
         let mut taken = Self::default();
         for definition in definitions.filter(|one| one["spec"]["group"] == group) {
@@ -39,7 +39,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Gives a definition the names that are free, and says what is not.
+/// Accepts the names of a definition that are free, and sets a condition about conflicts.
 pub(super) fn accept(definition: &mut Value, taken: &Taken<'_>, now: &str) {
     let wanted = definition["spec"]["names"].clone();
     let has = definition["status"]["acceptedNames"].clone();
@@ -119,7 +119,7 @@ pub(super) fn accept(definition: &mut Value, taken: &Taken<'_>, now: &str) {
     }
 }
 
-/// The names of a definition that nobody has looked at yet.
+/// Returns the accepted names of a new definition.
 pub(super) fn none() -> Value {
     json!({"kind": "", "plural": ""})
 }

@@ -1,8 +1,8 @@
-//! Custom objects and their schema: metadata that are metadata, no fields that the schema does not have, no empty values where none may
-//! be, and the schema's defaults.
+//! Custom objects and their schemas: decodes metadata, prunes fields that the schema does not have, drops nulls that it does not allow, and
+//! fills in its defaults.
 //!
-//! Objects are kept in the form of the version that is marked so. Whoever reads them sees them cut to the schema of the version that he
-//! asks for, with the defaults of the version in which they are kept: a schema may have changed since they were written.
+//! Objects are stored in the storage version. Readers see them pruned to the schema of the requested version, with the defaults of the
+//! storage version: a schema may have changed since an object was written.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use crate::decode::{self, Findings};
 use crate::registry::{Custom, Resource};
 use crate::schema::Node;
 
-/// What every object has, whatever its schema says.
+/// Fields that every object has, whatever its schema says.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Brings a written object into the form of its version; what was removed, or why it cannot be read.
+/// Brings a written object into the form of its version. The findings say what was removed, or why the object cannot be decoded.
 pub(crate) fn take_in(schema: &Value, object: &mut Value) -> Findings {
     let mut found = Findings::default();
     metadata(object, "", &mut found);
@@ -30,7 +30,7 @@ pub(crate) fn take_in(schema: &Value, object: &mut Value) -> Findings {
     found
 }
 
-/// An object as it is kept: in the version for that, without what that version does not have.
+/// Returns an object in its stored form: in the storage version, pruned to the schema of that version.
 pub(crate) fn kept(resource: &Resource, custom: &Custom, mut object: Value) -> Value {
     if custom.storage_version != resource.version {
         object["apiVersion"] = json!(format!("{}/{}", resource.group, custom.storage_version));
@@ -46,7 +46,7 @@ pub(crate) fn kept(resource: &Resource, custom: &Custom, mut object: Value) -> V
     object
 }
 
-/// A kept object as the version of the resource has it, but for the version that it tells.
+/// Returns a stored object in the form of the requested version. Its `apiVersion` stays that of the stored object.
 pub(crate) fn shown<'v>(resource: &Resource, object: &'v Value) -> Cow<'v, Value> {
     let Some(custom) = &resource.custom else {
         return Cow::Borrowed(object);
@@ -66,8 +66,8 @@ pub(crate) fn shown<'v>(resource: &Resource, object: &'v Value) -> Cow<'v, Value
     Cow::Owned(object)
 }
 
-/// Whether the owners of fields can be told after a write: those who wrote in another version must be able to see all of the object
-/// there. A real server forgets all owners when they cannot.
+/// Returns whether the field owners can be kept after a write. The schemas of all other versions in which owners wrote must cover the whole
+/// object. Otherwise a real server drops all owners.
 pub(crate) fn are_owners_known(resource: &Resource, before: Option<&Value>, after: &Value) -> bool {
     let Some(custom) = &resource.custom else {
         return true;
@@ -91,19 +91,19 @@ pub(crate) fn are_owners_known(resource: &Resource, before: Option<&Value>, afte
     })
 }
 
-/// Cuts an object to a schema and completes it.
+/// Prunes an object to a schema and fills in the defaults.
 fn settle(schema: &Value, object: &mut Value) {
     prune(Some(schema), object, true, "", &mut Vec::new());
     drop_nulls(schema, object);
     complete(schema, object);
 }
 
-/// A field that a schema has.
+/// A field that a schema allows.
 #[derive(Clone, Copy)]
 enum Field<'s> {
-    /// With a schema of its own.
+    /// A field with a schema of its own.
     Schema(&'s Value),
-    /// About which the schema says nothing.
+    /// A field about which the schema says nothing.
     Bare,
 }
 
@@ -135,7 +135,7 @@ fn is_embedded(schema: &Value) -> bool {
     schema["x-kubernetes-embedded-resource"] == true
 }
 
-/// Removes what a schema does not have and tells where it was; without a schema nothing is left of objects.
+/// Removes what a schema does not have and reports the paths; without a schema, everything in an object is removed.
 pub(crate) fn prune(
     schema: Option<&Value>,
     value: &mut Value,
@@ -180,12 +180,12 @@ pub(crate) fn prune(
     }
 }
 
-/// Whether a value is nothing where something has to be.
+/// Returns whether a value is null although its schema does not allow null.
 fn is_wrong_null(schema: Option<&Value>, value: &Value) -> bool {
     value.is_null() && schema.is_some_and(|schema| schema["nullable"] != true)
 }
 
-/// Removes empty values of fields that may not be empty; those with a default keep them until it takes their place.
+/// Removes nulls that their schemas do not allow. A null with a default stays until the default replaces it.
 fn drop_nulls(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => fields.retain(|name, inner| {
@@ -207,7 +207,7 @@ fn drop_nulls(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Fills in the defaults of a schema, those of the values that are filled in as well.
+/// Fills in the defaults of a schema, also within values that were filled in.
 pub(crate) fn complete(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -248,7 +248,7 @@ fn complete_fields(schema: &Value, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Whether an object is cut to a schema and complete already.
+/// Returns whether an object is already pruned to a schema and has all defaults.
 fn is_settled(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
     match value {
         Value::Object(fields) => {
@@ -293,7 +293,7 @@ fn is_settled(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
     }
 }
 
-/// Reads the metadata of an object as what they are.
+/// Decodes the metadata of an object by the schema of object metadata.
 fn metadata(object: &mut Value, path: &str, found: &mut Findings) {
     let Some(given) = object.get_mut("metadata") else {
         return;
@@ -316,7 +316,7 @@ fn metadata(object: &mut Value, path: &str, found: &mut Findings) {
     }
 }
 
-/// Reads what is embedded: objects in objects.
+/// Decodes the metadata of embedded objects.
 fn embedded(schema: &Value, value: &mut Value, is_root: bool, path: &str, found: &mut Findings) {
     if !is_root && is_embedded(schema) && value.is_object() {
         for name in ["apiVersion", "kind"] {

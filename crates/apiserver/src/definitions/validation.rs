@@ -1,4 +1,4 @@
-//! What a real server refuses of definitions, with the causes that it gives, in its order.
+//! What a real server refuses in definitions, with its causes, in its order.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ mod schema;
 mod spec;
 mod structural;
 
-/// What is wrong with a new definition, but for its metadata.
+/// Returns what is wrong with a new definition, apart from its metadata.
 pub(crate) fn of_new(definition: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let spec = Spec::of(&definition["spec"]);
@@ -33,7 +33,7 @@ pub(crate) fn of_new(definition: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with a change of a definition, but for its metadata.
+/// Returns what is wrong with a change of a definition, apart from its metadata.
 pub(crate) fn of_change(subresource: &str, before: &Value, definition: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if subresource == "status" {
@@ -69,7 +69,7 @@ fn status(definition: &Value, causes: &mut Vec<Cause>) {
     spec::names(names, "status.acceptedNames", causes);
 }
 
-/// Versions in which objects may be stored have to stay.
+/// Checks that the stored versions include the storage version, and that all of them still exist.
 fn stored_versions(stored: &Value, spec: &Spec<'_>, causes: &mut Vec<Cause>) {
     const PATH: &str = "status.storedVersions";
     let names: Vec<&str> = life::texts(stored).collect();
@@ -98,12 +98,12 @@ fn stored_versions(stored: &Value, spec: &Spec<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The fields of an object with schemas, or of anything else none.
+/// Returns the entries of an object of schemas; none of anything else.
 fn schemas(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
 
-/// The items of a list with their numbers.
+/// Returns the items of a list with their indexes.
 fn numbered(value: &Value) -> impl Iterator<Item = (usize, &Value)> {
     value.as_array().into_iter().flatten().enumerate()
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{Faults, Rule, RuleId, Selector, WatchEnd};
 use crate::failure::Failure;
 
-/// Longest outage that can be asked for: nobody could end one that never ends.
+/// Longest outage that a request may ask for: no request can end an outage, because the server is down.
 const LONGEST_OUTAGE: Duration = Duration::from_mins(10);
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ struct Outage {
     milliseconds: u64,
 }
 
-/// Answers a request below `/testing`; the segments are those after it.
+/// Answers a request below `/testing`, given the path segments after it.
 pub(crate) fn answer(
     faults: &Faults,
     method: &Method,

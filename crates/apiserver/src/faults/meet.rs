@@ -1,4 +1,4 @@
-//! Where a request meets the rules.
+//! Applies the rules to a request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +14,12 @@ use crate::store;
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     past: Option<Past>,
-    /// Whether the connection ends instead of an answer.
+    /// Whether the connection ends instead of sending the answer.
     pub(crate) answer_lost: bool,
     open: Mutex<Option<Open>>,
 }
 
-/// How old the state is that is read.
+/// How old the state is that a read sees.
 #[derive(Clone, Copy, Debug)]
 enum Past {
     At(u64),
@@ -27,7 +27,7 @@ enum Past {
 }
 
 impl Effects {
-    /// The state that a read sees; `None` for the present one.
+    /// Returns the state that a read sees; `None` for the present one.
     pub(crate) fn past(&self, state: &store::State, storage: &str) -> Option<store::State> {
         let version = match self.past? {
             Past::At(version) => version,
@@ -36,21 +36,21 @@ impl Effects {
         Some(state.rewound(storage, version))
     }
 
-    /// The ticket of a watch, once.
+    /// Returns the ticket of a watch, at the first call only.
     pub(crate) fn take_ticket(&self) -> Option<Open> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.take()
     }
 }
 
-/// How a request comes out of it.
+/// The outcome for a request.
 #[derive(Debug)]
 pub(crate) enum Met {
-    /// It is served.
+    /// The request is served.
     Served(Arc<Effects>),
-    /// It is refused.
+    /// The request is refused.
     Refused(Failure),
-    /// It is refused in plain text, as it is before the API proper: this many seconds are to pass before the next try.
+    /// The request is refused in plain text, before the API handles it; the client should retry after this many seconds.
     Busy(u64),
     /// The connection ends.
     Cut,
@@ -66,7 +66,7 @@ struct Decision {
     outcome: Option<(RuleId, Fault)>,
 }
 
-/// Lets a request meet the rules. `user` is asked only when there are rules or the request is a watch.
+/// Applies the rules to a request. `user` is called only when there are rules or the request is a watch.
 pub(crate) async fn meet(
     shared: &Arc<Shared>,
     parts: &http::request::Parts,
@@ -171,12 +171,12 @@ fn decide(shared: &Shared, asked: &Asked) -> Decision {
     decision
 }
 
-/// Waits until the time is over or the rule is gone.
+/// Waits until the time is over or the rule is removed.
 async fn hang(shared: &Shared, rule: RuleId, over: Option<Duration>) {
     let mut generation = shared.faults.generation.subscribe();
     let removed = async {
         while shared.faults.rules().entries.iter().any(|e| e.id == rule) {
-            // the sender lives as long as what holds it, which is borrowed here
+            // the sender is part of `shared`, so it still exists
             let _ = generation.changed().await;
         }
     };
@@ -188,7 +188,7 @@ async fn hang(shared: &Shared, rule: RuleId, over: Option<Duration>) {
     }
 }
 
-/// A request as selectors see it.
+/// Returns the request's attributes that selectors compare.
 fn asked(parts: &http::request::Parts, user: String) -> Asked {
     let path = parts.uri.path();
     let query = crate::serve::query(parts);
@@ -224,7 +224,7 @@ fn asked(parts: &http::request::Parts, user: String) -> Asked {
     asked
 }
 
-/// The name that a field selector asks for.
+/// Returns the object name in a field selector.
 fn selected_name(query: &HashMap<String, String>) -> Option<String> {
     let terms = query.get("fieldSelector")?.split(',');
     terms

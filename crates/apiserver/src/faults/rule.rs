@@ -1,16 +1,15 @@
-//! Rules: which requests, and what happens to them.
+//! Rules: the requests that they match, and what happens to those.
 
 use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash64;
 
-/// Which requests a rule is about: all fields that are given must agree. A text is compared as a whole, or as a prefix when it ends
-/// with `*`.
+/// Which requests a rule matches: all given fields must agree. A text is compared as a whole, or as a prefix when it ends with `*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Selector {
-    /// Verbs as RBAC names them (`get`, `list`, `watch`, `create`, ...); empty for all.
+    /// Verbs, as RBAC names them (`get`, `list`, `watch`, `create`, ...); empty for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub verbs: Vec<String>,
     /// API group, empty for the core group.
@@ -25,21 +24,21 @@ pub struct Selector {
     /// Namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Name of the object as the path or a field selector gives it; a creation has none.
+    /// Name of the object, as the path or a field selector has it; a creation has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who asks.
+    /// The user's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The client's `User-Agent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_agent: Option<String>,
-    /// The path, also of requests that are for no resource.
+    /// The path; requests for resources have one, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
-/// A request as selectors see it.
+/// A request's attributes that selectors compare.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) verb: String,
@@ -54,7 +53,7 @@ pub(crate) struct Asked {
 }
 
 impl Selector {
-    /// Requests for a resource.
+    /// Selects the requests for a resource.
     pub fn resource(group: &str, resource: &str) -> Self {
         Self {
             group: Some(group.to_owned()),
@@ -63,21 +62,21 @@ impl Selector {
         }
     }
 
-    /// Only these verbs.
+    /// Restricts the selection to these verbs.
     #[must_use]
     pub fn verbs(mut self, verbs: &[&str]) -> Self {
         self.verbs = verbs.iter().map(|&verb| verb.to_owned()).collect();
         self
     }
 
-    /// Only the requests of this user.
+    /// Restricts the selection to the requests of a user.
     #[must_use]
     pub fn user(mut self, user: &str) -> Self {
         self.user = Some(user.to_owned());
         self
     }
 
-    /// Only requests for this object.
+    /// Restricts the selection to requests for an object.
     #[must_use]
     pub fn object(mut self, namespace: &str, name: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
@@ -110,15 +109,15 @@ impl Selector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WatchEnd {
-    /// As a server ends it whose time limit is over: in order.
+    /// In order, as when the time limit of the watch is over.
     Closed,
-    /// As a lost connection.
+    /// As by a lost connection.
     Broken,
-    /// With 410: what comes next is no longer in the history.
+    /// With 410, as if the next changes were no longer in the history.
     Expired,
 }
 
-/// What happens to a request.
+/// What happens to a struck request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "kind",
@@ -126,46 +125,46 @@ pub enum WatchEnd {
     rename_all_fields = "camelCase"
 )]
 pub enum Fault {
-    /// 409 as for an object that somebody else has modified.
+    /// 409, as for an object that somebody else has modified.
     Conflict,
-    /// 410 for a list; of a watch the first event says so.
+    /// 410; a watch gets it as its first event.
     Expired,
-    /// 429 as of a server with too much to do.
+    /// 429, as of a busy server.
     TooManyRequests {
         /// The `Retry-After` header, in seconds.
         retry_after_seconds: u64,
     },
     /// 500.
     InternalError,
-    /// 503 as of a server that is not ready yet.
+    /// 503, as of a server that is not ready yet.
     Unavailable,
-    /// 504 after a time without an answer; without one when the rule is removed. The client may have gone by then.
+    /// 504 after a time; without a time, when the rule is removed. The client may have closed the connection by then.
     Hang {
         /// The time, in milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         milliseconds: Option<NonZeroU64>,
     },
-    /// The request is served, later.
+    /// The request is served after a delay.
     Delay {
-        /// By how much, in milliseconds.
+        /// The delay, in milliseconds.
         milliseconds: u64,
     },
-    /// The connection ends without an answer; nothing is done.
+    /// The connection ends without an answer, and the request has no effect.
     Disconnect,
-    /// The request is served, then the connection ends without an answer.
+    /// The request is served, but the connection ends without an answer.
     LoseAnswer,
-    /// Reads are answered from some changes (of any object) back.
+    /// Reads see the state from before the latest changes (of any objects).
     Stale {
         /// How many changes.
         versions: u64,
     },
-    /// Reads, and watches that are open already, see nothing of what happened after the rule was added.
+    /// Reads, and watches that are already open, see nothing newer than the rule.
     Freeze,
-    /// Watches end after a number of events.
+    /// A watch ends after a number of events.
     EndWatch {
-        /// The number of events that are still told.
+        /// The number of events that are still sent.
         after_events: u64,
-        /// How they end.
+        /// How it ends.
         how: WatchEnd,
     },
 }
@@ -174,21 +173,21 @@ pub enum Fault {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rule {
-    /// Which requests it is about.
+    /// Which requests it matches.
     #[serde(default)]
     pub select: Selector,
-    /// What happens to those that it strikes.
+    /// What happens to the requests that it strikes.
     pub fault: Fault,
-    /// How many requests pass before the first can be struck.
+    /// How many matching requests pass before the first can be struck.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skip: u64,
-    /// How many are struck at most.
+    /// How many requests are struck at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    /// Which share of them is struck, from 0 to 1.
+    /// The share of the requests that is struck, from 0 to 1.
     #[serde(default = "always")]
     pub probability: f64,
-    /// What the share is drawn with: with the same seed the same ones are struck, counted from the first.
+    /// Seed of the share: the same seed strikes the same requests, counted from the first match.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
 }
@@ -206,7 +205,7 @@ fn always() -> f64 {
 }
 
 impl Rule {
-    /// Strikes all requests of a selection.
+    /// Makes a rule that strikes all selected requests.
     pub fn new(select: Selector, fault: Fault) -> Self {
         Self {
             select,
@@ -218,21 +217,21 @@ impl Rule {
         }
     }
 
-    /// At most so many.
+    /// Limits the number of struck requests.
     #[must_use]
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Not the first ones.
+    /// Lets the first requests pass.
     #[must_use]
     pub fn skip(mut self, skip: u64) -> Self {
         self.skip = skip;
         self
     }
 
-    /// Only a share of them, drawn with a seed.
+    /// Strikes only a share of the requests, drawn with a seed.
     #[must_use]
     pub fn probability(mut self, probability: f64, seed: u64) -> Self {
         self.probability = probability;
@@ -241,29 +240,29 @@ impl Rule {
     }
 }
 
-/// Name of a rule.
+/// Id of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RuleId(pub(crate) u64);
 
-/// A rule and what it did so far.
+/// A rule and its counters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleStatus {
-    /// Its name.
+    /// Its id.
     pub id: RuleId,
     /// The rule.
     pub rule: Rule,
-    /// How many requests it was about.
+    /// How many requests it matched.
     pub seen: u64,
     /// How many it has struck.
     pub hits: u64,
-    /// The version at which it froze reads; 0 when it does no such thing.
+    /// The version at which it freezes reads; 0 when it does not freeze them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub frozen_at: u64,
 }
 
-/// A rule at work.
+/// A rule in use.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: RuleId,
@@ -297,7 +296,7 @@ impl Entry {
         }
     }
 
-    /// Whether a fault can happen to a request at all: watches end, reads are stale.
+    /// Returns whether the fault is possible for a request: only watches end, only reads are stale.
     fn applies(&self, asked: &Asked) -> bool {
         match self.rule.fault {
             Fault::EndWatch { .. } => asked.verb == "watch",
@@ -307,7 +306,7 @@ impl Entry {
         }
     }
 
-    /// Counts a request; the answer is whether it is struck.
+    /// Counts a request; returns whether it is struck.
     pub(crate) fn strikes(&mut self, asked: &Asked) -> bool {
         if !self.applies(asked) || !self.rule.select.matches(asked) {
             return false;
@@ -320,14 +319,14 @@ impl Entry {
         struck
     }
 
-    /// The version that a watch which is open already may not see beyond.
+    /// Returns the newest version that an already open watch may see.
     pub(crate) fn horizon(&self, asked: &Asked) -> Option<u64> {
         let freezes = self.rule.fault == Fault::Freeze && self.rule.select.matches(asked);
         freezes.then_some(self.version)
     }
 }
 
-/// The `n`th number of a seed, from 0 to below 1: the same on every machine and in every version of this program.
+/// Returns the `n`th number of a seed, at least 0 and below 1. It is the same on every machine and in every version of this program.
 fn drawn(seed: u64, n: u64) -> f64 {
     let bits = XxHash64::oneshot(seed, &n.to_le_bytes()) >> 11;
     bits as f64 / (1_u64 << 53) as f64

@@ -1,4 +1,4 @@
-//! Open watches: what faults may end or hold back.
+//! Tickets of open watches, through which faults end watches or hold them back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +8,18 @@ use tokio::sync::watch;
 use super::rule::{Asked, Entry, WatchEnd};
 use crate::Shared;
 
-/// An open watch, as faults know it.
+/// An open watch.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     id: u64,
     asked: Asked,
-    /// Events that are still told, and how it ends then.
+    /// How many events may still be sent, and how the watch ends then.
     limit: Option<(AtomicU64, WatchEnd)>,
     ended: Mutex<Option<WatchEnd>>,
 }
 
 impl Ticket {
-    /// Opens one; it stays open until its [`Open`] is dropped.
+    /// Opens a ticket; it stays open until its [`Open`] is dropped.
     pub(crate) fn open(
         shared: &Arc<Shared>,
         asked: Asked,
@@ -41,7 +41,7 @@ impl Ticket {
         &self.asked
     }
 
-    /// Ends it; false when it was ended before.
+    /// Ends the watch; returns false when it was ended before.
     pub(crate) fn end_now(&self, how: WatchEnd) -> bool {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let first = ended.is_none();
@@ -49,13 +49,13 @@ impl Ticket {
         first
     }
 
-    /// How it has been ended.
+    /// Returns how the watch was ended.
     fn end(&self) -> Option<WatchEnd> {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A watch's own side of its ticket.
+/// The ticket as its watch holds it.
 #[derive(Debug)]
 pub(crate) struct Open {
     shared: Arc<Shared>,
@@ -78,12 +78,12 @@ impl Open {
         }
     }
 
-    /// How the watch has to end now, whatever it still has to tell.
+    /// Returns how the watch has to end now, even if events are left.
     pub(crate) fn end(&self) -> Option<WatchEnd> {
         self.ticket.end()
     }
 
-    /// Counts an event that is about to be told; `Some` when it is not to be told any more.
+    /// Counts an event that is about to be sent; `Some` when it may no longer be sent.
     pub(crate) fn count(&self) -> Option<WatchEnd> {
         let (left, how) = self.ticket.limit.as_ref()?;
         left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| {
@@ -93,13 +93,13 @@ impl Open {
         .map(|_| *how)
     }
 
-    /// How the watch has to end when all events that it may tell are told, although there is none to tell now.
+    /// Returns how the watch has to end because it has sent all allowed events, even without a further event.
     pub(crate) fn exhausted(&self) -> Option<WatchEnd> {
         let (left, how) = self.ticket.limit.as_ref()?;
         (left.load(Ordering::Acquire) == 0).then_some(*how)
     }
 
-    /// The version beyond which the watch sees nothing at present.
+    /// Returns the newest version that the watch may see at present.
     pub(crate) fn horizon(&mut self) -> Option<u64> {
         self.generation.borrow_and_update();
         let faults = &self.shared.faults;
@@ -110,9 +110,9 @@ impl Open {
         faults.rules().entries.iter().filter_map(horizon).min()
     }
 
-    /// Waits until rules or tickets have changed.
+    /// Waits until rules or tickets change.
     pub(crate) async fn changed(&mut self) {
-        // the sender lives as long as the server's shared state, of which this holds a part
+        // the sender is part of the shared state, which `self` holds
         let _ = self.generation.changed().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Field selectors: `metadata.name=a,spec.nodeName!=b`, by the fields that a kind lets itself be selected by.
+//! Field selectors: `metadata.name=a,spec.nodeName!=b`, with the fields that each kind supports.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::registry::Resource;
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// Built-in kinds that can be selected by more than their names. Namespaced ones have `metadata.namespace` beside these.
+/// Built-in kinds with selectable fields besides the name. Namespaced kinds also have `metadata.namespace`.
 const KINDS: &[(&str, &[&str])] = &[
     (
         "pods",
@@ -52,12 +52,12 @@ const KINDS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Requirements on fields; all have to hold.
+/// Requirements on fields; all of them must be met.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FieldSelector(Vec<(String, String, bool)>);
 
 impl FieldSelector {
-    /// The selector of a query for objects of a resource.
+    /// Parses the selector of a query for objects of a resource.
     pub(crate) fn parse(text: &str, resource: &Resource) -> Result<Self, Failure> {
         let mut terms = split(text);
         terms.sort_unstable();
@@ -77,12 +77,12 @@ impl FieldSelector {
         known.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether every object meets it.
+    /// Returns whether there are no requirements, so that every object matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an object's fields meet all requirements.
+    /// Returns whether an object's fields meet all requirements.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|(path, wanted, equal)| {
             if path == "status.podIPs" {
@@ -115,7 +115,7 @@ impl FieldSelector {
     }
 }
 
-/// The name that the objects of a selector must have, if they must have one: who may read only named objects is asked for it.
+/// Returns the name that a selector requires, if any. Authorization uses it for users who may read only named objects.
 pub(crate) fn named(text: &str) -> Option<&str> {
     split(text)
         .into_iter()
@@ -124,7 +124,7 @@ pub(crate) fn named(text: &str) -> Option<&str> {
         .map(|(_, value, _)| value)
 }
 
-/// The field as it stands in objects, when the kind can be selected by it.
+/// Returns the name of the field in objects; the error says that the kind does not support it.
 fn known(field: &str, resource: &Resource) -> Result<String, Failure> {
     let refused = || {
         Err(Failure::bad_request(format!(
@@ -174,7 +174,7 @@ fn known(field: &str, resource: &Resource) -> Result<String, Failure> {
     refused()
 }
 
-/// Splits at commas that no backslash stands before.
+/// Splits at commas without a backslash before them.
 fn split(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {

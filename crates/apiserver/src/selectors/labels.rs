@@ -1,10 +1,10 @@
-//! Label selectors as they stand in a query: `a=b,c!=d,e in (f,g),!h,i`.
+//! Label selectors in the form of a query: `a=b,c!=d,e in (f,g),!h,i`.
 
 use std::collections::BTreeSet;
 
 use crate::names;
 
-/// What a requirement demands of a label's value.
+/// The condition of a requirement on a label's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Operator {
     In(BTreeSet<String>),
@@ -62,7 +62,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut rest = text.trim_start_matches(is_space);
     while let Some(first) = rest.chars().next() {
         let (token, length) = if is_special(first) {
-            // the longest sign that there is: two characters at most
+            // the longest operator wins; operators have at most two characters
             let two = rest.get(..2).and_then(special).map(|kind| (kind, 2));
             let (kind, length) = two
                 .or_else(|| rest.get(..1).and_then(special).map(|kind| (kind, 1)))
@@ -91,7 +91,7 @@ struct Parser<'a> {
     next: usize,
 }
 
-/// Requirements of a text, or why it is none.
+/// Parses the requirements of a selector; the error says why it is not valid.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, Operator)>, String> {
     let mut parser = Parser {
         tokens: tokens(text),
@@ -129,7 +129,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, Operator)>, String> {
 }
 
 impl<'a> Parser<'a> {
-    /// The next token, in which `in` is a word like others.
+    /// Returns the next token; `in` and `notin` count as words.
     fn peek(&self) -> Token<'a> {
         match self.tokens.get(self.next).copied() {
             Some((Kind::In | Kind::NotIn, text)) => (Kind::Word, text),
@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// The next token as an operator.
+    /// Takes the next token as an operator.
     fn take_operator(&mut self) -> Token<'a> {
         let token = self.tokens.get(self.next).copied();
         self.next += 1;
@@ -258,7 +258,7 @@ impl<'a> Parser<'a> {
                     }
                 }
                 (Kind::Comma, _) => {
-                    // commas with nothing beside them stand for the empty value
+                    // a comma without a value before or after it stands for the empty value
                     if values.is_empty() {
                         values.insert(String::new());
                     }

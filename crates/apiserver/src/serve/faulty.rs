@@ -1,4 +1,4 @@
-//! What serving has of its own for faults: the time in which the server is down, and the requests that ask for faults.
+//! Faults in connections and routes: outages of the server, and the requests that control faults.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -18,12 +18,12 @@ use crate::authz::{Attributes, User};
 use crate::failure::Failure;
 use crate::faults::{self, Faults};
 
-/// How long the port may stay in use: a process that is about to be started has a copy of the listener until it is.
+/// How long the port may stay in use: a child process that is being started holds a copy of the listener until it runs its own program.
 const PORT_FREE: Duration = Duration::from_secs(10);
-/// Pause between two tries to have the port.
+/// Interval between two attempts to bind the port.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// The server is down: nothing is open, but its port stays taken. Returns with the listener of the time after it.
+/// Keeps the server down: nothing is open, but its port stays bound. Returns the listener to use after the outage.
 pub(super) async fn outage(
     listener: TcpListener,
     connections: &mut JoinSet<()>,
@@ -40,7 +40,7 @@ pub(super) async fn outage(
     Ok(listener)
 }
 
-/// A socket that is bound but does not listen: it refuses connections and keeps others from the port.
+/// Binds a socket without listening: it refuses connections and keeps other processes from the port.
 async fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let deadline = Instant::now() + PORT_FREE;
     loop {
@@ -58,7 +58,7 @@ async fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
     }
 }
 
-/// 429 as priority and fairness gives it, which is no `Status`.
+/// Returns the 429 of API priority and fairness, which is not a `Status`.
 pub(super) fn busy(seconds: u64) -> Response<Body> {
     let body = text_body("Too many requests, please try again later.\n");
     let mut response = respond_with(429, "text/plain; charset=utf-8", body, &[]);
@@ -68,7 +68,7 @@ pub(super) fn busy(seconds: u64) -> Response<Body> {
     response
 }
 
-/// The faults, for who may do anything; the segments are those after the first.
+/// Answers requests that control faults, for members of `system:masters`. `segments` are the path segments after the first.
 pub(super) async fn testing(
     shared: &Arc<Shared>,
     user: &User,

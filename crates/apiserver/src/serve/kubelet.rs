@@ -1,6 +1,6 @@
-//! What kubelets answer: the proxy of a node, logs of containers, and the streams of exec, attach and port-forward. The kubelet is found
-//! as a real server finds it, by the address and the port in the status of its node; its certificate is not verified. Upgraded
-//! connections are passed through in both directions.
+//! Requests that kubelets answer: the proxy of a node, logs of containers, and the streams of exec, attach and port-forward. Proxies of
+//! pods and services are here, too. Kubelets are found as in a real server, by the address and the port in the status of their node; their
+//! certificates are not verified. Upgraded connections are copied in both directions.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::Shared;
 use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
 
-/// Port of a kubelet that does not say one.
+/// Default port of kubelets.
 const KUBELET_PORT: u64 = 10250;
 /// Largest refusal of a kubelet that is read, in bytes.
 const LARGEST_REFUSAL: usize = 10_000;
 
-/// Whether a kubelet, or the pod itself, answers this.
+/// Returns whether a kubelet, a pod or a service answers a request.
 pub(super) fn answers(target: &Target<'_>) -> bool {
     target.group.is_empty()
         && match target.plural {
@@ -39,7 +39,7 @@ pub(super) fn answers(target: &Target<'_>) -> bool {
         }
 }
 
-/// Where something answers.
+/// The target of a proxied request.
 #[derive(Debug, PartialEq)]
 struct Location {
     secure: bool,
@@ -55,7 +55,7 @@ impl Location {
     }
 }
 
-/// Passes a request on.
+/// Forwards a request.
 pub(super) async fn pass(
     shared: &Shared,
     request: HttpRequest<Incoming>,
@@ -66,7 +66,7 @@ pub(super) async fn pass(
         locate(&state, request.uri(), target)?
     };
     let Some(location) = found else {
-        // nobody has said anything yet
+        // there is no log yet
         let mut response = Response::new(empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         return Ok(response);
@@ -99,7 +99,7 @@ pub(super) async fn pass(
     Ok(passed_back(response))
 }
 
-/// Whether an address is one that clients could reach through the server only: its own host and its own link.
+/// Returns whether clients may not reach an address through the server: loopback addresses, unless allowed, and link-local ones.
 fn is_kept_from(host: &str, loopback_is_fine: bool) -> bool {
     let Ok(address) = host.parse::<IpAddr>() else {
         return false;
@@ -114,7 +114,7 @@ fn is_kept_from(host: &str, loopback_is_fine: bool) -> bool {
     is_of_link || address.is_loopback() && !loopback_is_fine
 }
 
-/// The path of a proxy is a directory.
+/// Redirects to the path with a slash at its end, because the path of a proxy is a directory.
 fn to_directory(uri: &Uri) -> Response<Body> {
     let query = uri
         .query()
@@ -157,7 +157,7 @@ async fn connect(location: &Location, proxied: bool) -> Result<TcpStream, Failur
         })
 }
 
-/// Sends the request over a connection of its own; upgraded ones are joined.
+/// Sends the request over a new connection; if it is upgraded, both connections are joined.
 async fn forward<S>(
     stream: S,
     mut request: HttpRequest<Incoming>,
@@ -210,7 +210,7 @@ where
     Ok(response)
 }
 
-/// The kubelet is not told how the client said who it is.
+/// Removes the client's credentials and impersonation headers, and sets the host.
 fn clean(headers: &mut HeaderMap, authority: &str) {
     headers.remove(header::AUTHORIZATION);
     let impersonation: Vec<header::HeaderName> = headers
@@ -240,7 +240,7 @@ fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// What a kubelet's refusal becomes.
+/// Converts a kubelet's refusal.
 async fn refusal(target: &Target<'_>, response: Response<Incoming>) -> Failure {
     let status = response.status();
     let body = http_body_util::Limited::new(response.into_body(), LARGEST_REFUSAL)
@@ -295,7 +295,7 @@ fn locate(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Locati
     }
 }
 
-/// `scheme:name:port`, of which only the name must be there.
+/// Splits `scheme:name:port`, of which only the name is required.
 fn split(text: &str) -> (&str, &str, Option<u64>) {
     let parts: Vec<&str> = text.split(':').collect();
     match parts.as_slice() {
@@ -305,7 +305,7 @@ fn split(text: &str) -> (&str, &str, Option<u64>) {
     }
 }
 
-/// The address of a node's kubelet.
+/// Returns the address of a node's kubelet.
 fn kubelet(state: &State, name: &str) -> Result<Location, Failure> {
     let node = state.get("nodes", "", name).ok_or_else(|| {
         Failure::not_found(&Subject {
@@ -362,7 +362,7 @@ fn find_pod<'s>(state: &'s State, target: &Target<'_>, name: &str) -> Result<&'s
         })
 }
 
-/// The container that is meant, by name or because there is only one.
+/// Returns the requested container: the named one, or the only one.
 fn container(pod: &Value, asked: &str) -> Result<String, Failure> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let names = |list: &str| -> Vec<String> {
@@ -411,7 +411,7 @@ fn container(pod: &Value, asked: &str) -> Result<String, Failure> {
     )))
 }
 
-/// Numbers in the query of a log.
+/// Checks the numbers in the query of a log.
 fn check_log_options<'q>(name: &str, value: &dyn Fn(&str) -> &'q str) -> Result<(), Failure> {
     let mut causes = Vec::new();
     for (field, least, why) in [
@@ -436,7 +436,7 @@ fn check_log_options<'q>(name: &str, value: &dyn Fn(&str) -> &'q str) -> Result<
     Err(Failure::invalid(&subject, &causes))
 }
 
-/// Where the kubelet of a pod answers for it; `None` for the log of a pod that runs nowhere yet.
+/// Returns where a pod's kubelet answers a request about it; `None` for the log of a pod that is not bound to a node yet.
 fn of_pod(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Location>, Failure> {
     let pairs: Vec<(String, String)> =
         form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
@@ -524,7 +524,7 @@ fn of_pod(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Locati
     Ok(Some(location))
 }
 
-/// A pod's own port.
+/// Returns the location of a pod's own port.
 fn pod_itself(state: &State, target: &Target<'_>, path: String) -> Result<Location, Failure> {
     let (scheme, name, port) = split(target.name);
     let pod = find_pod(state, target, name)?;
@@ -548,7 +548,7 @@ fn pod_itself(state: &State, target: &Target<'_>, path: String) -> Result<Locati
     })
 }
 
-/// One of the endpoints of a service.
+/// Returns the location of a ready endpoint of a service.
 fn service(state: &State, target: &Target<'_>, path: &str) -> Result<Location, Failure> {
     let parts: Vec<&str> = target.name.split(':').collect();
     let (scheme, name, port) = match parts.as_slice() {

@@ -1,4 +1,4 @@
-//! Long lists as bodies: they are written while they are sent, so that many clients who list everything at once cost no memory.
+//! Bodies of long lists. They are encoded while they are sent, so that many clients who list everything at once need little memory.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::definitions::objects::shown;
 use crate::registry::Resource;
 use crate::verbs::Page;
 
-/// About as many bytes are written at a time.
+/// Approximate size of a chunk, in bytes.
 const PIECE: usize = 128 * 1024;
 
-/// A list that is being written.
+/// A list that is being encoded.
 struct Writing {
     resource: Arc<Resource>,
     objects: std::vec::IntoIter<Arc<Value>>,
-    /// What was written and not sent yet.
+    /// Encoded text that is not sent yet.
     text: Vec<u8>,
     is_first: bool,
     is_over: bool,
 }
 
-/// The body of a list of objects as they are.
+/// Returns the body of a list of whole objects.
 pub(super) fn body(resource: Arc<Resource>, page: Page) -> Body {
     let head = format!(
         "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
@@ -50,7 +50,7 @@ pub(super) fn body(resource: Arc<Resource>, page: Page) -> Body {
             None if writing.is_over => return None,
             None => writing.piece(),
         };
-        // others have their turn between two pieces
+        // lets other tasks run between two chunks
         tokio::task::yield_now().await;
         Some((Ok::<_, BodyError>(Frame::data(piece)), (None, writing)))
     });
@@ -74,7 +74,8 @@ impl Writing {
     }
 }
 
-/// An object of a list. Built-in lists name the kind once; others have it in each object, in the version that was asked for.
+/// Encodes an object of a list. Built-in lists have the kind only once; lists of custom objects have it in each object, with the requested
+/// version.
 fn write_item(resource: &Resource, object: &Value, text: &mut Vec<u8>) {
     let object = shown(resource, object);
     let is_custom = resource.custom.is_some();
@@ -86,7 +87,7 @@ fn write_item(resource: &Resource, object: &Value, text: &mut Vec<u8>) {
         }
         text.extend_from_slice(Value::from(name).to_string().as_bytes());
         text.push(b':');
-        // writing to memory cannot fail, and keys of a value are texts
+        // writing to memory cannot fail, and the keys of a `Value` are strings
         let _ = serde_json::to_writer(&mut *text, value);
     };
     if is_custom {

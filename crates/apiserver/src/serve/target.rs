@@ -1,4 +1,4 @@
-//! What a request is about, read from its path and query.
+//! The target of a request, parsed from its path and query.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use http::request::Parts;
 
 use crate::verbs::is_true;
 
-/// What a path of a resource names; parts that it does not name are empty.
+/// The parts of a resource path; missing parts are empty.
 pub(crate) struct Target<'a> {
     pub(crate) group: &'a str,
     pub(crate) version: &'a str,
@@ -15,7 +15,7 @@ pub(crate) struct Target<'a> {
     pub(crate) plural: &'a str,
     pub(crate) name: &'a str,
     pub(crate) subresource: &'a str,
-    /// Whether it is the older path of watches, `/api/v1/watch/pods`.
+    /// Whether the path has the older form of watches, `/api/v1/watch/pods`.
     pub(crate) old_watch: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether a request is a watch.
+/// Returns whether a request is a watch.
 pub(crate) fn is_watch(parts: &Parts) -> bool {
     let segments: Vec<&str> = parts
         .uri
@@ -87,7 +87,7 @@ pub(crate) fn is_watch(parts: &Parts) -> bool {
             .is_some_and(|target| target.verb(&parts.method, &query(parts)) == "watch")
 }
 
-/// The query of a request.
+/// Returns the query parameters of a request.
 pub(crate) fn query(parts: &Parts) -> HashMap<String, String> {
     parse_query(parts.uri.query().unwrap_or_default())
 }
@@ -96,7 +96,7 @@ pub(crate) fn parse_query(text: &str) -> HashMap<String, String> {
     let mut query = HashMap::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // of several values the first counts
+        // the first of several values counts
         query
             .entry(unescape(key))
             .or_insert_with(|| unescape(value));
@@ -104,9 +104,9 @@ pub(crate) fn parse_query(text: &str) -> HashMap<String, String> {
     query
 }
 
-/// A part of a path as it is meant.
+/// Decodes a path segment.
 pub(super) fn unescape_path(text: &str) -> String {
-    // a plus is a plus there
+    // in a path, a plus sign has no special meaning
     unescape(&text.replace('+', "%2B"))
 }
 

@@ -1,4 +1,4 @@
-//! Watches: the changes of a resource as one endless body.
+//! Watches: the changes of a resource as an endless body.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -26,18 +26,18 @@ use crate::views::View;
 
 /// How long a watch stays open when the client sets no limit.
 const WATCH_FOR: Duration = Duration::from_mins(30);
-/// Time between bookmarks.
+/// Interval between bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
-/// Most events that wait to be sent: a watch whose client is slower reads on in the history, and once that is forgotten it has
-/// expired. Nothing is kept for it.
+/// Largest number of queued events. A watch with a slower client reads the rest from the history later, and expires if that has been
+/// dropped.
 const MOST_READY: usize = 256;
 
-/// An event that is to be told.
+/// An event to send.
 enum Event {
-    /// One of which there may be other views.
+    /// An event that is still to be converted to the client's view.
     Value(Value),
-    /// One as it is sent.
+    /// An event in its final encoding.
     Text(Bytes),
 }
 
@@ -48,19 +48,19 @@ struct Watch {
     resource: Arc<Resource>,
     namespace: String,
     filter: Filter,
-    /// Version up to which everything was told.
+    /// Version up to which all events are queued.
     seen: u64,
-    /// Version from which the history has to be complete when it is read for the first time. After that every change of the resource
-    /// wakes the watch, and what is forgotten of others does not matter.
+    /// Version since which the whole history must be complete when it is first read. Afterwards every change of the resource wakes the
+    /// watch, so dropped changes of other resources do not matter.
     begins: Option<u64>,
     ready: VecDeque<Event>,
     bookmarks: bool,
     view: View,
-    /// Whether an event was told already.
+    /// Whether an event was converted to the client's view before.
     told: bool,
     ends: Instant,
     over: bool,
-    /// What faults may do to it.
+    /// Through it, faults end the watch or hold it back.
     ticket: Option<Open>,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn watch(
     let began = present.began(&resource.storage);
     let mut over = false;
     let seen = if from > 0 && from < began && !streaming {
-        // the resource is younger than that
+        // the definition of the resource is newer than the version
         ready.push_back(Event::Value(expired(from, began)));
         over = true;
         from
@@ -160,7 +160,7 @@ fn expired(seen: u64, compacted: u64) -> Value {
 }
 
 impl Watch {
-    /// An event as the client wants to see it.
+    /// Returns an event in the view that the client asked for.
     fn viewed(&mut self, mut event: Value) -> Value {
         if self.view != View::Whole {
             let object = event["object"].take();
@@ -203,7 +203,7 @@ impl Watch {
                 () = faults_changed => {}
                 () = tokio::time::sleep_until(self.ends) => return None,
                 () = tokio::time::sleep_until(mark), if self.bookmarks => {
-                    // others may have written much since
+                    // other requests may have written since the last look
                     self.collect();
                     if self.over || !self.ready.is_empty() {
                         continue;
@@ -214,14 +214,14 @@ impl Watch {
         }
     }
 
-    /// Ends before its time.
+    /// Ends the watch early.
     async fn end(&mut self, how: WatchEnd) -> Option<Result<Event, BodyError>> {
         self.over = true;
         self.ready.clear();
         match how {
             WatchEnd::Closed => None,
             WatchEnd::Broken => {
-                // what was told before is sent while this has nothing to tell
+                // lets the connection send earlier events first
                 tokio::task::yield_now().await;
                 Some(Err(Cut.into()))
             }
@@ -229,7 +229,7 @@ impl Watch {
         }
     }
 
-    /// Takes over what happened since the last time.
+    /// Queues the changes since the last call.
     fn collect(&mut self) {
         self.newest.borrow_and_update();
         let horizon = self.ticket.as_mut().and_then(Open::horizon);
@@ -276,7 +276,7 @@ impl Watch {
                 text.extend_from_slice(b"}\n");
                 self.ready.push_back(Event::Text(text.into()));
             } else {
-                // what left the selection is shown as it was when it was in it
+                // an object that leaves the selection is shown as it was before the change
                 let last = before.as_ref().filter(|_| leaves);
                 let mut object = shown(&self.resource, last.unwrap_or(&now)).into_owned();
                 copy(&now["metadata"], &mut object["metadata"], "resourceVersion");

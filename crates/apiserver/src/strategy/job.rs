@@ -1,15 +1,15 @@
-//! How a job finds its pods: by a label with its uid that the server puts into the template.
+//! The selector of a job. It finds pods by a label with the job's uid, which the server adds to the template.
 
 use serde_json::{Value, json};
 
-/// Selector and labels of a new job that does not choose its selector itself.
+/// Sets selector and labels of a new job, unless it chooses its own selector.
 pub(super) fn prepare(object: &mut Value) {
     if object["spec"]["manualSelector"] == true {
         return;
     }
     let uid = object["metadata"]["uid"].clone();
     let name = object["metadata"]["name"].clone();
-    // labels that were defaulted from the template are the same map in a real server
+    // in a real server, labels that were defaulted from the template are the same map as those of the template
     let shared = object["metadata"]["labels"].is_object()
         && object["metadata"]["labels"] == object["spec"]["template"]["metadata"]["labels"];
     for (label, value) in [

@@ -10,15 +10,15 @@ use crate::store::State;
 
 /// First two bytes of the addresses of services: 10.96.0.0/16.
 const RANGE: [u8; 2] = [10, 96];
-/// Ports of nodes that services get.
+/// Node ports that are given to services.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 
-/// The address of the service `kubernetes`.
+/// Returns the address of the service `kubernetes`.
 pub(crate) fn first_service_address() -> Ipv4Addr {
     Ipv4Addr::new(RANGE[0], RANGE[1], 0, 1)
 }
 
-/// Gives a service what it lacks; what it had it keeps.
+/// Gives a service the addresses and ports that it lacks, and keeps those that it had.
 pub(super) fn allocate(
     state: &State,
     object: &mut Value,
@@ -127,7 +127,7 @@ fn address(state: &State, object: &mut Value) -> Result<(), Failure> {
             loop {
                 let random = uuid::Uuid::new_v4();
                 let [third, fourth, ..] = *random.as_bytes();
-                // the lower part of the range is left to those who choose an address
+                // the lower part of the range is reserved for addresses that users choose
                 if third == 0 || third == u8::MAX && fourth == u8::MAX {
                     continue;
                 }

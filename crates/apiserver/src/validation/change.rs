@@ -1,4 +1,4 @@
-//! What may not be changed.
+//! Changes that are not allowed.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use crate::registry::Resource;
 
 const SEALED: &str = "field is immutable when `immutable` is set";
 const IMMUTABLE: &str = "field is immutable";
-/// What of a pod may be changed, as the refusal says it.
+/// Which fields of a pod may be changed, in the words of the refusal.
 const OF_PODS: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// What is checked before the object itself is.
+/// Checks a change before the object itself is checked.
 pub(super) fn before_contents(
     resource: &Resource,
     before: &Value,
@@ -50,7 +50,7 @@ pub(super) fn before_contents(
     }
 }
 
-/// What is checked after the object itself was.
+/// Checks a change after the object itself was checked.
 pub(super) fn after_contents(
     resource: &Resource,
     before: &Value,
@@ -131,7 +131,7 @@ fn immutable(old: &Value, new: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Data of what says that it does not change.
+/// Checks the data of a secret or config map that is marked as immutable, and the type of a secret.
 fn sealed(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
     let kind = text(&object["kind"]);
     if kind == "Secret" && before["type"] != object["type"] {
@@ -249,7 +249,7 @@ fn pod(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     for field in free {
         crate::strategy::copy(old, &mut fixed, field);
     }
-    // reading a list that is missing leaves a null
+    // indexing by the name of a missing list leaves a null
     if let Some(fields) = fixed.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }

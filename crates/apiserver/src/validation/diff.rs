@@ -1,16 +1,16 @@
-//! Differences of texts by lines, in the unified form with three lines around each: blocks that both texts have are found longest first,
-//! and lines that are in one of a hundred places of a long text do not begin one.
+//! Differences of texts by lines, in the unified format with three lines of context. The longest common blocks are found first. In a long
+//! text, very common lines do not start a block.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Lines around a difference.
+/// Number of context lines around a difference.
 const AROUND: usize = 3;
-/// From how many lines on a text has lines that are too common to tell anything.
+/// Number of lines from which on a text counts as long: lines that occur in more than about 1% of its places do not start a block.
 const LONG: usize = 200;
 
-/// Lines of both texts that are equal.
+/// Consecutive lines that are equal in both texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Block {
     left: usize,
@@ -18,7 +18,7 @@ struct Block {
     length: usize,
 }
 
-/// What becomes of a part of the left text: lines of the right one.
+/// A part of the left text and the lines of the right text that replace it.
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
     same: bool,
@@ -49,7 +49,7 @@ impl<'t> Matcher<'t> {
         }
     }
 
-    /// The longest block of two parts, the first of several.
+    /// Returns the longest block of two parts; of several, the first one.
     fn longest(&self, left: &Range<usize>, right: &Range<usize>) -> Block {
         let mut best = Block {
             left: left.start,
@@ -78,7 +78,7 @@ impl<'t> Matcher<'t> {
             }
             lengths = next;
         }
-        // lines that begin no block are part of one all the same
+        // lines that may not start a block may still extend one
         while best.left > left.start
             && best.right > right.start
             && self.left[best.left - 1] == self.right[best.right - 1]
@@ -151,7 +151,7 @@ impl<'t> Matcher<'t> {
     }
 }
 
-/// Steps in groups, with no more than a few equal lines around and between those that differ.
+/// Groups steps, with at most a few equal lines around and between differences.
 fn groups(steps: Vec<Step>) -> Vec<Vec<Step>> {
     let mut groups: Vec<Vec<Step>> = Vec::new();
     let mut group: Vec<Step> = Vec::new();
@@ -194,14 +194,14 @@ fn place(range: &Range<usize>) -> String {
     }
 }
 
-/// The difference of two texts; empty when there is none.
+/// Returns the difference of two texts; empty when they are equal.
 pub(super) fn unified(left: &[String], right: &[String]) -> String {
     let mut text = String::new();
     for group in groups(Matcher::new(left, right).steps()) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else {
             continue;
         };
-        // writing to a text cannot fail
+        // writing to a `String` cannot fail
         let _ = writeln!(
             text,
             "@@ -{} +{} @@",

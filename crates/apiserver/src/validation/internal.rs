@@ -1,8 +1,8 @@
-//! The specification of a pod as the server itself has it, and what differs between two: a refused change shows it.
+//! The specification of a pod in the server's internal form, and the difference of two of them, which the refusal of a change shows.
 //!
-//! `corpus/facts/internal.json` tells the fields of each structure in their order: name there, name in the API (after `^` it is one of
-//! the specification's), and kind: `s` text, `i` number, `b` truth value, `*` none or, `[` list of, `{` map to, `#` structure, `~` as
-//! in the API.
+//! `corpus/facts/internal.json` lists the fields of each structure in order: internal name, name in the API (after `^`, it is a field of
+//! the specification), and kind: `s` text, `i` number, `b` boolean, `*` optional, `[` list of, `{` map to, `#` structure, `~` as in the
+//! API.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -15,12 +15,12 @@ static STRUCTURES: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../corpus/facts/internal.json")).unwrap_or_default()
 });
 
-/// What differs between two specifications of a pod.
+/// Returns the difference of two specifications of a pod.
 pub(super) fn difference(before: &Value, after: &Value) -> String {
     diff::unified(&shown(before), &shown(after))
 }
 
-/// A specification as indented JSON, in lines.
+/// Returns a specification as lines of indented JSON.
 fn shown(spec: &Value) -> Vec<String> {
     let mut writer = Writer {
         spec,
@@ -49,7 +49,7 @@ impl Writer<'_> {
         match value {
             Value::Object(fields) if !fields.is_empty() => {
                 self.enclosed(['{', '}'], depth, fields.iter(), |writer, (name, value)| {
-                    // writing to a text cannot fail
+                    // writing to a `String` cannot fail
                     let _ = write!(writer.text, "{}: ", Value::from(name.as_str()));
                     writer.raw(value, depth + 1);
                 });

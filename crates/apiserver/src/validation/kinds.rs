@@ -1,4 +1,4 @@
-//! Kinds of which only a little is checked.
+//! Kinds with only a few checks.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::failure::Cause;
 use crate::quantity::Amount;
 use crate::registry::Resource;
 
-/// Highest priority that users may give.
+/// Highest priority that users may set.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 
 pub(super) fn service(spec: &Value, causes: &mut Vec<Cause>) {
@@ -312,7 +312,7 @@ pub(super) fn network_policy(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Rules of a role, or of a cluster role.
+/// Checks the rules of a role or of a cluster role.
 pub(super) fn rules(object: &Value, namespaced: bool, causes: &mut Vec<Cause>) {
     for (at, rule) in indexed(&object["rules"], "rules") {
         let filled = |field: &str| rule[field].as_array().is_some_and(|list| !list.is_empty());
@@ -355,7 +355,7 @@ pub(super) fn rules(object: &Value, namespaced: bool, causes: &mut Vec<Cause>) {
     }
 }
 
-/// A binding of a role.
+/// Checks the binding of a role.
 pub(super) fn binding(object: &Value, causes: &mut Vec<Cause>) {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let role = &object["roleRef"];

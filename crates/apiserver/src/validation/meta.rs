@@ -1,4 +1,4 @@
-//! Metadata of all kinds.
+//! Checks of the metadata of all kinds.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::{indexed, names, text};
 use crate::failure::Cause;
 use crate::registry::{DEFINITIONS, Resource};
 
-/// Largest size of all annotations together, in bytes.
+/// Largest total size of all annotations, in bytes.
 const LARGEST_ANNOTATIONS: usize = 256 * 1024;
-/// Finalizers without a prefix that everybody knows.
+/// Standard finalizers, which need no prefix.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// Metadata of a new object.
+/// Checks the metadata of a new object.
 pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
     let metadata = &object["metadata"];
     let name = text(&metadata["name"]);
@@ -42,7 +42,7 @@ pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
     rest(metadata, knows_finalizers(resource), causes);
 }
 
-/// Metadata of an object in another one, at a path.
+/// Checks the metadata of an embedded object at a path.
 pub(crate) fn embedded(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     let mut found = Vec::new();
     rest(metadata, false, &mut found);
@@ -52,7 +52,7 @@ pub(crate) fn embedded(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     }));
 }
 
-/// What clients are told of new finalizers of custom objects that belong to no domain.
+/// Returns warnings about new finalizers of custom objects that have no domain.
 pub(crate) fn finalizer_warnings(before: Option<&Value>, object: &Value) -> Vec<String> {
     let all = |object: &Value| {
         object["metadata"]["finalizers"]
@@ -72,12 +72,12 @@ pub(crate) fn finalizer_warnings(before: Option<&Value>, object: &Value) -> Vec<
         .collect()
 }
 
-/// Whether a finalizer is neither one that everybody knows nor of a domain.
+/// Returns whether a finalizer is not a standard one and has no domain.
 fn is_bare_finalizer(name: &str) -> bool {
     !name.contains('/') && !STANDARD_FINALIZERS.contains(&name)
 }
 
-/// Whether finalizers of a kind without a domain have to be known ones.
+/// Returns whether finalizers of a kind must be standard ones or have a domain.
 fn knows_finalizers(resource: &Resource) -> bool {
     resource.custom.is_none() && resource.storage != DEFINITIONS
 }
@@ -100,7 +100,7 @@ fn name_of(resource: &Resource, name: &str) -> Vec<String> {
     }
 }
 
-/// Labels, annotations, owners and finalizers.
+/// Checks labels, annotations, owners and finalizers.
 fn rest(metadata: &Value, finalizers_are_known: bool, causes: &mut Vec<Cause>) {
     labels(&metadata["labels"], "metadata.labels", causes);
     annotations(&metadata["annotations"], causes);
@@ -124,7 +124,7 @@ fn rest(metadata: &Value, finalizers_are_known: bool, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Labels, or what selects by them.
+/// Checks labels, or a selector of labels.
 pub(super) fn labels(labels: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         let wrong = names::key(key).into_iter();
@@ -205,7 +205,7 @@ fn owners(owners: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// An owner with its fields in the order of its type.
+/// Returns an owner with its fields in the order of its type.
 fn written(owner: &Value) -> String {
     let fields: Vec<String> = [
         "apiVersion",
@@ -221,7 +221,7 @@ fn written(owner: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// Metadata of a changed object.
+/// Checks the metadata of a changed object.
 pub(super) fn check_change(
     resource: &Resource,
     before: &Value,
@@ -250,7 +250,7 @@ pub(super) fn check_change(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            // both the general and the kind's own check say it there
+            // a real server reports this twice, in the general check and in that of the kind
             causes.push(Cause::forbidden("metadata.finalizers", &why));
             causes.push(Cause::forbidden("metadata.finalizers", &why));
         }

@@ -1,4 +1,4 @@
-//! The forms that names, labels and keys have. Each function gives what is wrong, nothing when all is right.
+//! The formats of names, labels and keys. Each function returns what is wrong; empty when nothing is.
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -25,7 +25,7 @@ fn too_long(length: usize) -> String {
     format!("must be no more than {length} characters")
 }
 
-/// A DNS label.
+/// Checks a DNS label.
 pub(crate) fn label(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_LABEL {
@@ -41,7 +41,7 @@ pub(crate) fn label(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A DNS name.
+/// Checks a DNS subdomain.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_SUBDOMAIN {
@@ -53,7 +53,7 @@ pub(crate) fn subdomain(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A name of a service.
+/// Checks the name of a service.
 pub(crate) fn service(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_LABEL {
@@ -65,7 +65,7 @@ pub(crate) fn service(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A part of a path.
+/// Checks a segment of a path.
 pub(crate) fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
@@ -84,7 +84,7 @@ fn is_key(text: &str) -> bool {
         && text.chars().all(|c| edge(c) || "-_.".contains(c))
 }
 
-/// A key of labels and annotations: a name, with an optional prefix.
+/// Checks a key of labels and annotations: a name with an optional prefix.
 pub(crate) fn key(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let parts: Vec<&str> = text.split('/').collect();
@@ -119,7 +119,7 @@ pub(crate) fn key(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A value of a label.
+/// Checks a value of a label.
 pub(crate) fn value(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > LONGEST_LABEL {

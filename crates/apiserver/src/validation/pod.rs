@@ -1,4 +1,4 @@
-//! Specifications of pods and of their templates.
+//! Checks of pod specifications, in pods and in templates.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::failure::Cause;
 
 pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// A specification at a path.
+/// Checks a specification at a path.
 pub(super) fn check(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let volumes = volumes(&spec["volumes"], &format!("{path}.volumes"), causes);
     let at = format!("{path}.containers");
@@ -111,7 +111,7 @@ fn unique<'a>(
     }
 }
 
-/// The names of the volumes.
+/// Checks the volumes, and returns their names.
 fn volumes<'a>(list: &'a Value, path: &str, causes: &mut Vec<Cause>) -> HashSet<&'a str> {
     let mut seen = HashSet::new();
     for (at, volume) in indexed(list, path) {

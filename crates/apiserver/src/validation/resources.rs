@@ -1,4 +1,4 @@
-//! What containers ask for.
+//! Checks of requests and limits.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::quantity::Amount;
 
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// A resource of which more can be promised than there is.
+/// Returns whether a resource may be overcommitted.
 fn is_overcommittable(name: &str) -> bool {
     STANDARD.contains(&name)
         || name.starts_with("kubernetes.io/")
@@ -41,7 +41,7 @@ fn name(name: &str, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Requests and limits of a container.
+/// Checks the requests and limits of a container.
 pub(super) fn check(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
     let empty = serde_json::Map::new();
     let limits = resources["limits"].as_object().unwrap_or(&empty);

@@ -1,7 +1,7 @@
-//! What is allowed in pods and their templates, but not without a warning.
+//! Warnings about pods and templates that are allowed nevertheless.
 //!
-//! Which, and in which order, is told by `pkg/api/pod/warnings.go` of Kubernetes. Not all of it is here: paths of volumes that overlap,
-//! addresses in old forms and AppArmor are let pass in silence.
+//! The warnings and their order are those of Kubernetes' `pkg/api/pod/warnings.go`. Some are missing: overlapping paths of volumes,
+//! addresses in old forms, and AppArmor.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ use super::{indexed, text};
 use crate::quantity::Amount;
 use crate::registry::Resource;
 
-/// Labels of nodes that have other names now.
+/// Labels of nodes that have new names.
 const OLD_LABELS: [(&str, &str); 8] = [
     (
         "beta.kubernetes.io/arch",
@@ -43,7 +43,7 @@ const OLD_LABELS: [(&str, &str); 8] = [
         "use \"node-role.kubernetes.io/control-plane\" instead",
     ),
 ];
-/// Annotations that do nothing any more.
+/// Annotations that have no effect any more.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
@@ -58,7 +58,7 @@ const OLD_ANNOTATIONS: [(&str, &str); 3] = [
         "non-functional in v1.11+; use the \"sysctls\" field instead",
     ),
 ];
-/// Volumes that are going away.
+/// Types of volumes that are deprecated.
 const OLD_VOLUMES: [(&str, &str); 9] = [
     (
         "photonPersistentDisk",
@@ -76,12 +76,12 @@ const OLD_VOLUMES: [(&str, &str); 9] = [
     ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
-/// Resources that are counted in whole bytes.
+/// Resources whose amounts must be whole bytes.
 const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
-/// The warnings about an object. Those about a pod are given when it is made; those about a template whenever the specification that
-/// it is in changes.
+/// Returns the warnings about an object: about a pod when it is created, about a template whenever the specification that contains it
+/// changes.
 pub(crate) fn of(resource: &Resource, before: Option<&Value>, object: &Value) -> Vec<String> {
     let path: &[&str] = match resource.storage.as_str() {
         "pods" if before.is_none() => &[],
@@ -153,7 +153,7 @@ impl Told {
         self.0.push(format!("{path}: {why}"));
     }
 
-    /// Old labels of nodes, and spreading over nothing.
+    /// Warns about old labels of nodes, and about topology spreading without a selector.
     fn placement(&mut self, spec: &Value, path: &str) {
         let old = |label: &str| OLD_LABELS.iter().find(|(name, _)| *name == label);
         for label in spec["nodeSelector"].as_object().into_iter().flatten() {
@@ -189,7 +189,7 @@ impl Told {
         }
     }
 
-    /// Items that are there twice by a field.
+    /// Warns about items with the same value in a field.
     fn twice(&mut self, list: &Value, path: &str, field: &str) {
         let mut seen = HashSet::new();
         for (at, item) in indexed(list, path) {
@@ -203,7 +203,7 @@ impl Told {
         }
     }
 
-    /// Parts of bytes.
+    /// Warns about fractions of bytes.
     fn fractions(&mut self, amounts: &Value, path: &str) {
         for name in BYTES {
             let amount = &amounts[name];
@@ -217,7 +217,7 @@ impl Told {
         }
     }
 
-    /// Variables that hide others of the same name without standing on them.
+    /// Warns about variables that hide an earlier one of the same name without referring to it.
     fn hidden(&mut self, variables: &Value, path: &str) {
         let mut seen = HashSet::new();
         for (at, variable) in indexed(variables, path) {
@@ -236,7 +236,7 @@ impl Told {
         }
     }
 
-    /// Ports that may be taken for each other.
+    /// Warns about ports that may be confused with each other.
     fn ports(&mut self, containers: &[(String, &Value)]) {
         let all: Vec<(String, &Value)> = containers
             .iter()
@@ -284,7 +284,7 @@ impl Told {
         }
     }
 
-    /// Terms that select no pod.
+    /// Warns about terms that select no pod.
     fn affinity(&mut self, affinity: &Value, path: &str) {
         let required = "requiredDuringSchedulingIgnoredDuringExecution";
         for (at, term) in indexed(&affinity[required], &format!("{path}.{required}")) {

@@ -1,4 +1,4 @@
-//! What makes pods: selectors that fit their templates, numbers, templates.
+//! Checks of the kinds that create pods: selectors that match the templates, numbers, templates.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::failure::Cause;
 use crate::registry::Resource;
 use crate::selectors;
 
-/// Deployments, replica sets, daemon sets, stateful sets and replication controllers.
+/// Checks deployments, replica sets, daemon sets, stateful sets and replication controllers.
 pub(super) fn check(resource: &Resource, object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     let storage = resource.storage.as_str();
@@ -118,7 +118,7 @@ fn template(template: &Value, path: &str, causes: &mut Vec<Cause>) {
     pod::check(&template["spec"], &format!("{path}.spec"), causes);
 }
 
-/// The specification of a job at a path.
+/// Checks the specification of a job at a path.
 pub(super) fn job(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     for field in [
         "parallelism",
@@ -146,7 +146,7 @@ pub(super) fn job(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The specification of a cron job.
+/// Checks the specification of a cron job.
 pub(super) fn cron_job(spec: &Value, causes: &mut Vec<Cause>) {
     let schedule = text(&spec["schedule"]);
     let fields: Vec<&str> = schedule.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Objects in objects are of a kind.
+//! Embedded objects must have a kind and valid metadata.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::join;
 use crate::failure::Cause;
 use crate::validation::{meta, names};
 
-/// What is wrong with the objects in a value.
+/// Returns what is wrong with the objects embedded in a value.
 pub(super) fn check(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     if schema["x-kubernetes-embedded-resource"] == true && value.is_object() {
         one(value, path, causes);

@@ -1,11 +1,12 @@
-//! Numbers and the selector that the `scale` subresource shows must be such.
+//! The values that the `scale` subresource shows must be numbers and a selector.
 
 use serde_json::{Value, json};
 
 use crate::failure::Cause;
 use crate::strategic::go_text;
 
-/// What is wrong at the paths of wanted number, actual number and selector; a write of the status leaves alone what is wanted.
+/// Returns what is wrong at the paths of desired number, actual number and selector. A write of the status does not check the desired
+/// number.
 pub(super) fn check(
     [wanted, actual, selector]: &[String; 3],
     subresource: &str,
@@ -46,7 +47,7 @@ fn number(object: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The value at a path; an error when something on the way is no object.
+/// Returns the value at a path; the error says that something on the way is not an object.
 fn find<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, String> {
     let mut value = object;
     let mut walked = String::new();

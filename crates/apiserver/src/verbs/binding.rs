@@ -1,4 +1,4 @@
-//! What happens to pods besides being written: they are bound to nodes, and evicted.
+//! Binding and eviction of pods.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::selectors;
 use crate::store::{Key, State};
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
-/// Labels of nodes that their pods get when they are bound.
+/// Labels of nodes that are copied to a pod when it is bound.
 const TOPOLOGY: [&str; 2] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
 ];
-/// Who owns what a server itself writes.
+/// Field manager of writes by the server itself.
 const OWN_MANAGER: &str = "kube-apiserver";
-/// Most pods that a budget remembers as being evicted.
+/// Largest number of evicted pods that a budget records.
 const MOST_DISRUPTED: usize = 2000;
 
-/// The answer to what was done.
+/// Returns the answer to a successful request.
 fn success() -> Answer {
     Answer {
         code: 201,
@@ -130,7 +130,7 @@ impl Request<'_> {
         Ok(success())
     }
 
-    /// Deletes a pod when the budgets of its namespace allow it.
+    /// Deletes a pod if the disruption budgets of its namespace allow it.
     pub(crate) fn evict(&self, state: &mut State) -> Result<Answer, Failure> {
         let mut eviction = self.parse()?;
         self.check_eviction(&mut eviction)?;
@@ -143,7 +143,7 @@ impl Request<'_> {
             self.check_budgets(state, &pod, options.dry_run)?;
         }
         if !options.dry_run {
-            // a pod is marked before the other options are judged
+            // the pod gets its condition before the other options are checked
             self.check_preconditions(&pod, &options)?;
             let mut marked = Value::clone(self.existing(state)?);
             let condition = json!({"type": "DisruptionTarget", "status": "True",
@@ -161,9 +161,9 @@ impl Request<'_> {
         Ok(success())
     }
 
-    /// Whether an eviction is one, and of the pod of the path.
+    /// Checks that the body is an eviction of the pod in the path.
     fn check_eviction(&self, eviction: &mut Value) -> Result<(), Failure> {
-        // those of the older version are read as well
+        // the older version is accepted, too
         if eviction["apiVersion"] != "policy/v1beta1" || eviction["kind"] != "Eviction" {
             self.in_form()?.check_kind(eviction)?;
         }
@@ -206,7 +206,7 @@ impl Request<'_> {
             .flatten()
             .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
         if !ready {
-            // a pod that serves nobody disturbs nobody when enough others do
+            // a pod that is not ready may be evicted when enough other pods are healthy
             let always = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";
             let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
             if always || current >= desired && desired > 0 {
@@ -298,7 +298,7 @@ fn why_not(name: &str, status: &Value, current: i64, desired: i64) -> String {
     }
 }
 
-/// Says in a budget's conditions that nothing more may be disrupted.
+/// Sets the condition of a budget that allows no further disruption.
 fn exhausted(budget: &mut Value) {
     let condition = json!({
         "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",

@@ -1,4 +1,4 @@
-//! Bodies and options of writes: which bodies are objects, of which kind, and what a real server says of those that are not.
+//! Bodies and options of writes: which bodies are objects, of which kind, and a real server's messages about others.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use super::Request;
 use crate::failure::{Cause, Failure, Subject};
 use crate::registry;
 
-/// What a decoder of Go calls the start of an object.
+/// Go's name for the type of an object's first fields.
 const TYPE_META: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-/// Longest name of a manager of fields, in bytes.
+/// Longest name of a field manager, in bytes.
 const LONGEST_MANAGER: usize = 128;
-/// Most of a body that a refusal repeats, in bytes.
+/// Longest part of a body that a refusal repeats, in bytes.
 const LONGEST_SUMMARY: usize = 30;
 
-/// The beginning of a body for people: as it is when it looks like JSON, else in hexadecimal digits.
+/// Returns the beginning of a body for messages: as text when it looks like JSON, otherwise in hexadecimal digits.
 fn summary(body: &[u8]) -> String {
     let (shown, rest) = body.split_at(body.len().min(LONGEST_SUMMARY));
     let mut text = if body.is_empty() {
@@ -24,7 +24,7 @@ fn summary(body: &[u8]) -> String {
         String::from_utf8_lossy(shown).into_owned()
     } else {
         shown.iter().fold(String::new(), |mut text, byte| {
-            // writing to a text cannot fail
+            // writing to a `String` cannot fail
             let _ = write!(text, "{byte:02x}");
             text
         })
@@ -35,7 +35,7 @@ fn summary(body: &[u8]) -> String {
     text
 }
 
-/// A JSON error in the words of Go's decoder.
+/// Returns a JSON error in the words of Go's decoder.
 pub(super) fn go_json_error(body: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".into();
@@ -50,7 +50,7 @@ pub(super) fn go_json_error(body: &[u8], error: &serde_json::Error) -> String {
     format!("invalid character {letter:?} looking for beginning of value")
 }
 
-/// A value's type as Go's decoder names it.
+/// Returns the type of a value, as Go's decoder names it.
 pub(super) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -62,7 +62,7 @@ pub(super) fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// A YAML error without its place, as far as Go's reader tells it.
+/// Returns a YAML error without its position, similar to that of Go's decoder.
 pub(super) fn go_yaml_error(error: &serde_yaml::Error) -> String {
     let text = error.to_string();
     let text = text.split(" at line ").next().unwrap_or_default();
@@ -70,7 +70,7 @@ pub(super) fn go_yaml_error(error: &serde_yaml::Error) -> String {
 }
 
 impl Request<'_> {
-    /// The body as an object.
+    /// Parses the body as an object.
     pub(super) fn parse(&self) -> Result<Value, Failure> {
         let readable = [
             "application/json",
@@ -108,7 +108,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether an object is of the kind that is written here. What it does not say is put in.
+    /// Checks that an object is of the resource's kind, and fills in version and kind if they are missing.
     pub(super) fn check_kind(&self, object: &mut Value) -> Result<(), Failure> {
         let expected = self.resource.api_version();
         let kind = &self.resource.kind;
@@ -172,7 +172,7 @@ impl Request<'_> {
         ))
     }
 
-    /// Whether the options of a write are such, by the name of their type: `CreateOptions`.
+    /// Checks the options of a write; `options` is the name of their type, such as `CreateOptions`.
     pub(crate) fn check_write_options(&self, options: &str) -> Result<(), Failure> {
         let mut causes = Vec::new();
         if options == "PatchOptions"
@@ -213,7 +213,7 @@ impl Request<'_> {
         Err(Failure::invalid(&subject, &causes))
     }
 
-    /// Whether an object names what the path names.
+    /// Checks that an object has the name and namespace of the path.
     pub(super) fn check_place(&self, object: &Value) -> Result<(), Failure> {
         match object["metadata"]["name"].as_str().unwrap_or_default() {
             "" => {
@@ -240,7 +240,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether what is applied is an object of this kind and this name.
+    /// Checks that an applied configuration has the kind and name of the object.
     pub(super) fn check_applied(&self, configuration: &Value) -> Result<(), Failure> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let api_version = text(&configuration["apiVersion"]);
@@ -265,7 +265,7 @@ impl Request<'_> {
     }
 }
 
-/// What the decoder says of a kind that it does not know.
+/// Returns the decoder's message about an unknown kind.
 pub(super) fn not_registered(api_version: &str, kind: &str) -> String {
     format!(
         "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""

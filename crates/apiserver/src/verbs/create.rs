@@ -1,4 +1,4 @@
-//! New objects.
+//! Creation of objects.
 
 use serde_json::{Value, json};
 
@@ -10,31 +10,31 @@ use crate::store::{Key, State};
 use crate::validation::{meta, warnings as told};
 use crate::{events, shape, strategy, validation, values};
 
-/// Longest part of a name that characters are added to, so that the whole is still a label.
+/// Longest prefix of a generated name: with the characters that are added it is still a label.
 const LONGEST_PREFIX: usize = 58;
-/// Kinds of which a new object is stored without a default of its status, which is there as soon as it is read.
+/// Kinds whose new objects are stored without the defaults of their status, although every read shows them.
 const STORED_WITHOUT_DEFAULTS: &[&str] = &["persistentvolumeclaims"];
 
-/// How an object comes to be made.
+/// How an object is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Made {
-    /// It was posted.
+    /// By a POST.
     Posted,
-    /// It was to be changed, and was not there.
+    /// By a replacement or an apply of an object that did not exist.
     Changed,
 }
 
-/// Times that another name is tried when a generated one is taken.
+/// How many names are tried when a generated one is taken.
 const TRIES: usize = 8;
 
 impl Request<'_> {
-    /// A new object.
+    /// Creates an object.
     pub(crate) fn create(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
         self.create_object(state, object, Made::Posted)
     }
 
-    /// Makes an object that was read already.
+    /// Creates an object that was parsed already.
     pub(super) fn create_object(
         &self,
         state: &mut State,
@@ -133,7 +133,7 @@ impl Request<'_> {
         !self.subresource.is_empty()
     }
 
-    /// The namespace is that of the path.
+    /// Sets the namespace to that of the path.
     fn place(&self, object: &mut Value) -> Result<(), Failure> {
         if self.resource.namespaced {
             match object["metadata"]["namespace"].as_str() {
@@ -150,7 +150,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Gives a name to what has only the beginning of one; whether it did.
+    /// Generates a name from a prefix if there is no name; returns whether it did.
     fn name(&self, state: &State, object: &mut Value) -> bool {
         let metadata = &mut object["metadata"];
         if metadata["name"]
@@ -205,7 +205,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Brings a built-in object into the form in which it is written.
+    /// Brings a built-in object into its stored form.
     pub(super) fn tidy(&self, object: &mut Value) {
         if events::is_newer_form(self.resource) && object["apiVersion"] == "v1" {
             events::tidy(object);
@@ -215,7 +215,7 @@ impl Request<'_> {
     }
 }
 
-/// Five characters as generated names end with.
+/// Returns five characters for the end of a generated name.
 pub(crate) fn suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     uuid::Uuid::new_v4().as_bytes()[..5]

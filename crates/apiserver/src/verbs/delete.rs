@@ -1,4 +1,4 @@
-//! Deletion: at once, after a grace period, or marked while finalizers hold the object.
+//! Deletion: immediately, after a grace period, or only marked while finalizers hold the object.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::store::{Key, State};
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// Kinds of which a deletion answers with the object that was deleted.
+/// Kinds for which the answer to a deletion is the deleted object.
 const RETURNED: &[&str] = &[
     "csidrivers.storage.k8s.io",
     "csinodes.storage.k8s.io",
@@ -37,35 +37,35 @@ const RETURNED: &[&str] = &[
     "volumeattributesclasses.storage.k8s.io",
 ];
 
-/// Kinds whose dependents stay unless something else is asked for.
+/// Kinds whose dependents are orphaned by default.
 const ORPHANING: &[&str] = &["replicationcontrollers", "jobs.batch"];
 
-/// How an object is to be deleted.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
-    /// Seconds that it has; `None` takes its own.
+    /// Grace period in seconds; `None` takes that of the object.
     pub(super) grace: Option<i64>,
     /// `Orphan`, `Background`, `Foreground` or empty.
     pub(super) propagation: String,
-    /// The older way to say it.
+    /// The older form of `propagation`.
     pub(super) orphan: Option<bool>,
-    /// Unique id that it must have.
+    /// Unique id that the object must have.
     pub(super) uid: Option<String>,
-    /// Version that it must have.
+    /// Resource version that the object must have.
     pub(super) version: Option<String>,
-    /// Whether nothing is changed.
+    /// Whether nothing is written.
     pub(super) dry_run: bool,
 }
 
 impl Options {
-    /// From `DeleteOptions`.
+    /// Parses and checks `DeleteOptions`.
     pub(super) fn read(given: &Value) -> Result<Self, Failure> {
         let options = Self::unchecked(given);
         options.check(given)?;
         Ok(options)
     }
 
-    /// From `DeleteOptions` that may not be such.
+    /// Parses `DeleteOptions` without checking them.
     pub(super) fn unchecked(given: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Self {
@@ -80,7 +80,7 @@ impl Options {
         }
     }
 
-    /// Refuses what is none, with the options as they were given.
+    /// Refuses options that are not valid; `given` are the options as written.
     pub(super) fn check(&self, given: &Value) -> Result<(), Failure> {
         let mut causes = Vec::new();
         if self.orphan.is_some() && !self.propagation.is_empty() {
@@ -119,13 +119,13 @@ impl Options {
 }
 
 impl Request<'_> {
-    /// Removes an object, or marks it when it has time left or finalizers hold it.
+    /// Deletes an object, or marks it when it has a grace period or finalizers.
     pub(crate) fn delete(&self, state: &mut State) -> Result<Answer, Failure> {
         let options = self.delete_options()?;
         self.delete_with(state, &options)
     }
 
-    /// Whether a deletion says what becomes of the dependents.
+    /// Returns whether a deletion sets the propagation to dependents.
     pub(crate) fn says_propagation(&self) -> bool {
         self.delete_options()
             .is_ok_and(|options| !options.propagation.is_empty() || options.orphan.is_some())
@@ -158,7 +158,7 @@ impl Request<'_> {
         Ok(options)
     }
 
-    /// The body of a deletion.
+    /// Parses the body of a deletion.
     fn delete_body(&self) -> Result<Value, Failure> {
         let given: Value = serde_json::from_slice(self.body).map_err(|error| {
             Failure::bad_request(format!(
@@ -181,7 +181,7 @@ impl Request<'_> {
         Ok(given)
     }
 
-    /// Refuses what is another object than the one that was meant, or another version of it.
+    /// Refuses a deletion whose preconditions name another object or another version of it.
     pub(super) fn check_preconditions(
         &self,
         before: &Value,
@@ -225,7 +225,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Deletes as the options say.
+    /// Deletes an object with the given options.
     pub(super) fn delete_with(
         &self,
         state: &mut State,
@@ -290,7 +290,7 @@ impl Request<'_> {
         )))
     }
 
-    /// The answer to a deletion that is not over yet.
+    /// Returns the answer to a deletion that is not finished.
     fn marked(&self, object: &Value, options: &Options) -> Answer {
         let mut answer = Answer::ok(self.present(object));
         if options.orphan == Some(false) {
@@ -299,7 +299,7 @@ impl Request<'_> {
         answer
     }
 
-    /// Tells the garbage collector by finalizers what becomes of the dependents; whether that changed anything.
+    /// Sets the finalizers that tell the garbage collector what to do with dependents; returns whether they changed.
     fn set_collector_finalizers(&self, object: &mut Value, options: &Options) -> bool {
         if self.resource.storage == "events" {
             return false;
@@ -351,7 +351,7 @@ impl Request<'_> {
         ORPHANING.contains(&self.resource.storage.as_str())
     }
 
-    /// Removes every selected object.
+    /// Deletes all selected objects.
     pub(crate) fn delete_collection(&self, state: &mut State) -> Result<Answer, Failure> {
         let filter = self.filter()?;
         let options = self.delete_options()?;
@@ -374,15 +374,15 @@ impl Request<'_> {
 }
 
 enum Grace {
-    /// It ends in time already.
+    /// A deletion with the same or a shorter grace period is already under way.
     Pending,
-    /// Its time is over.
+    /// The grace period is over.
     Ended,
-    /// It has that many seconds from now on.
+    /// The object has this many seconds from now on.
     Seconds(i64),
 }
 
-/// Gives a pod its time to end. Only one that runs on a node has some.
+/// Sets the grace period of a pod. Only a pod that is bound to a node and has not finished has one.
 fn grace(pod: &mut Value, options: &Options) -> Grace {
     let own = pod["spec"]["terminationGracePeriodSeconds"]
         .as_i64()
@@ -433,7 +433,7 @@ fn count(metadata: &mut Value) {
     }
 }
 
-/// Marks an object without time of its own as being deleted.
+/// Marks an object without a grace period as being deleted.
 pub(crate) fn mark(object: &mut Value, is_namespace: bool) {
     let metadata = &mut object["metadata"];
     let first = metadata["deletionTimestamp"].is_null();

@@ -1,4 +1,4 @@
-//! Patches: what they make of an object is written as a replacement.
+//! Patches. The patched object is written as a replacement.
 
 use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use crate::strategic::{self, go_text};
 use crate::unstructured;
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-/// Types of patches.
+/// Content types of patches.
 const PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -23,11 +23,11 @@ const PATCHES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
-/// Changes an object by the operations of a JSON patch; `None` when one of them cannot be.
+/// Changes an object by the operations of a JSON patch; `None` when one of them fails.
 fn change(object: &mut Value, patch: Value) -> Option<()> {
     let operations: Vec<PatchOperation> = serde_json::from_value(patch).ok()?;
     for operation in operations {
-        // a field that is not there can be replaced as long as what it would be in is there
+        // a missing field can be replaced if its parent exists
         let operation = match operation {
             PatchOperation::Replace(replace) if object.pointer(replace.path.as_str()).is_none() => {
                 PatchOperation::Add(AddOperation {
@@ -43,7 +43,7 @@ fn change(object: &mut Value, patch: Value) -> Option<()> {
 }
 
 impl Request<'_> {
-    /// A JSON patch, a merge patch or a strategic merge patch of an object.
+    /// Applies any kind of patch to an object.
     pub(crate) fn patch(&self, state: &mut State) -> Result<Answer, Failure> {
         if self.applies() {
             return self.apply(state);
@@ -53,7 +53,7 @@ impl Request<'_> {
         self.write(state, object)
     }
 
-    /// What any patch of an object that is there asks for.
+    /// Returns an existing object after any kind of patch.
     pub(super) fn patched_object(&self, before: &Value) -> Result<Value, Failure> {
         if self.applies() {
             self.applied(Some(before))
@@ -70,7 +70,7 @@ impl Request<'_> {
         Ok(object)
     }
 
-    /// What the patch makes of an object.
+    /// Returns an object after a patch that is not an apply.
     pub(super) fn patched(&self, mut object: Value) -> Result<Value, Failure> {
         let unreadable = |error: &dyn std::fmt::Display| {
             Failure::bad_request(format!("error decoding patch: {error}"))
@@ -121,7 +121,7 @@ impl Request<'_> {
         Ok(object)
     }
 
-    /// The body of a patch that has to be of one type.
+    /// Parses the body of a patch that must have a certain JSON type.
     fn read_patch(&self, go_name: &str, is: fn(&Value) -> bool) -> Result<Value, Failure> {
         let refuse = |why: String| Failure::bad_request(format!("error decoding patch: {why}"));
         let patch: Value = serde_json::from_slice(self.body)
@@ -136,7 +136,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether what a patch made is an object of the kind still.
+    /// Checks that a patched object still decodes as its kind.
     fn check_decodable(&self, object: &Value) -> Result<(), Failure> {
         if self.resource.custom.is_some() {
             return Ok(());
@@ -162,21 +162,21 @@ impl Request<'_> {
         Err(Failure::invalid(&nothing, &[cause]))
     }
 
-    /// Whether a patch left alone what only the server writes.
+    /// Refuses a patch that changes fields which only the server writes.
     fn check_untouched(&self, before: &Value, object: &Value) -> Result<(), Failure> {
         for field in ["uid", "deletionTimestamp"] {
             let path = format!("metadata.{field}");
             let (was, is) = (&before["metadata"][field], &object["metadata"][field]);
             if was != is && !is.is_null() {
                 let cause = Cause::invalid(path, is, "field is immutable");
-                // two of the real server's checks find it
+                // two checks of the real server report it
                 return Err(self.invalid(before, &[cause.clone(), cause]));
             }
         }
         Ok(())
     }
 
-    /// A server-side apply: it makes the object where there is none.
+    /// Applies a configuration (server-side apply); creates the object if it does not exist.
     fn apply(&self, state: &mut State) -> Result<Answer, Failure> {
         self.applier()?;
         let before = match self.existing(state) {
@@ -197,7 +197,7 @@ impl Request<'_> {
         self.create_object(state, object, Made::Changed)
     }
 
-    /// Who applies: a name that must be given.
+    /// Returns the field manager of an apply, which is required.
     fn applier(&self) -> Result<&str, Failure> {
         let manager = self.parameter("fieldManager");
         if manager.is_empty() {
@@ -212,7 +212,7 @@ impl Request<'_> {
         Ok(manager)
     }
 
-    /// What an apply makes of an object.
+    /// Returns an object after an apply.
     fn applied(&self, before: Option<&Value>) -> Result<Value, Failure> {
         let manager = self.applier()?;
         let configuration: Value = serde_yaml::from_slice(self.body).map_err(|error| {

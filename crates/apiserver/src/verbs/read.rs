@@ -1,4 +1,4 @@
-//! Reading: one object, pages of lists, and what selectors leave of them.
+//! Reads: single objects, pages of lists, and selection.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::store::{Key, State};
 /// Version of continue tokens.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// The objects that a list or a watch is about.
+/// Selects the objects of a list or a watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     labels: LabelSelector,
@@ -23,7 +23,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Whether an object is among them.
+    /// Returns whether an object is selected.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         (self.name.is_empty() || object["metadata"]["name"] == self.name.as_str())
             && self.labels.matches(object)
@@ -40,21 +40,21 @@ impl Filter {
 pub(crate) struct Page {
     /// Metadata of the list.
     pub(crate) metadata: Value,
-    /// The objects as they are kept.
+    /// The objects in their stored form.
     pub(crate) objects: Vec<Arc<Value>>,
 }
 
-/// Where a page begins.
+/// The start of a page.
 struct Position {
     /// The version that all pages show; `None` for the newest.
     version: Option<u64>,
-    /// Pages go on after this key, as far as the list's own prefix is not part of it.
+    /// Pages continue after this key, which does not include the list's own prefix.
     start: String,
 }
 
-/// What a list shows.
+/// The state that a list shows.
 struct Snapshot {
-    /// The state at a version that is not the newest.
+    /// The state at an older version; `None` for the present state.
     past: Option<State>,
     version: u64,
     start: String,
@@ -64,7 +64,7 @@ fn is_set(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// A boolean of a query as servers read it: anything but a clear no is a yes.
+/// Parses a boolean of a query as real servers do: everything but an explicit no counts as true.
 pub(crate) fn is_true(text: &str) -> bool {
     is_set(text) && text != "0" && !text.eq_ignore_ascii_case("false")
 }
@@ -76,7 +76,7 @@ fn unparsable(text: &str) -> String {
 }
 
 impl Request<'_> {
-    /// The selectors of the query.
+    /// Returns the selectors of the query.
     pub(crate) fn filter(&self) -> Result<Filter, Failure> {
         Ok(Filter {
             labels: LabelSelector::parse(self.parameter("labelSelector"))?,
@@ -85,7 +85,7 @@ impl Request<'_> {
         })
     }
 
-    /// Whether the options of a list or a watch go together.
+    /// Checks that the options of a list or a watch can be combined.
     pub(crate) fn check_options(&self, watching: bool) -> Result<(), Failure> {
         for number in ["limit", "timeoutSeconds"] {
             let text = self.parameter(number);
@@ -119,7 +119,7 @@ impl Request<'_> {
                 "resourceVersionMatch is forbidden unless resourceVersion is provided",
             ));
         }
-        // a watch without a version is a list first, which wants `NotOlderThan`
+        // a watch without a version starts with a list, which requires `NotOlderThan`
         let lists = watching && ["", "0"].contains(&self.parameter("resourceVersion"));
         let continues = (is_set(wanted) || lists) && is_set(self.parameter("continue"));
         if continues && !watching {
@@ -166,7 +166,7 @@ impl Request<'_> {
         Err(Failure::invalid(&subject, &causes))
     }
 
-    /// The version of the query, 0 for none. One that is no number is a failure that nobody expected.
+    /// Returns the version of the query, 0 for none. A version that is not a number is an error without a reason.
     pub(crate) fn version(&self) -> Result<u64, Failure> {
         match self.parameter("resourceVersion") {
             "" => Ok(0),
@@ -174,7 +174,7 @@ impl Request<'_> {
         }
     }
 
-    /// One object.
+    /// Reads an object.
     pub(crate) fn get(&self, state: &State) -> Result<Answer, Failure> {
         let wanted = self.version()?;
         if wanted > state.version() {
@@ -183,7 +183,7 @@ impl Request<'_> {
         Ok(Answer::ok(self.present(self.existing(state)?)))
     }
 
-    /// A page of a list.
+    /// Reads a page of a list.
     pub(crate) fn list(&self, state: &State) -> Result<Answer, Failure> {
         let page = self.page(state)?;
         let mut items: Vec<Value> = page
@@ -192,7 +192,7 @@ impl Request<'_> {
             .map(|object| self.present(object))
             .collect();
         if self.resource.custom.is_none() {
-            // built-in lists name the kind once
+            // built-in lists have the kind only once
             for item in items.iter_mut().filter_map(Value::as_object_mut) {
                 item.remove("apiVersion");
                 item.remove("kind");
@@ -204,13 +204,13 @@ impl Request<'_> {
         })))
     }
 
-    /// The objects of a page, none of them copied, and the metadata of the list.
+    /// Returns the objects of a page, without copying them, and the metadata of the list.
     pub(crate) fn page(&self, state: &State) -> Result<Page, Failure> {
         let filter = self.filter()?;
         self.check_options(false)?;
         let mut limit: usize = self.parameter("limit").parse().unwrap_or(0);
         if self.parameter("resourceVersion") == "0" && self.parameter("continue").is_empty() {
-            // any state will do: it comes from the cache, which has no pages
+            // any state is acceptable, so a real server reads from its cache, which has no pages
             limit = 0;
         }
         let snapshot = self.snapshot(state, limit > 0)?;
@@ -239,7 +239,7 @@ impl Request<'_> {
             && left > 0
         {
             metadata["continue"] = json!(token(snapshot.version as i64, &format!("{last}\0")));
-            // what is left was not looked at: how much of it is selected is not known
+            // with a filter, the number of remaining matches is unknown, because they were not checked
             if filter.is_empty() {
                 metadata["remainingItemCount"] = json!(left);
             }
@@ -247,7 +247,7 @@ impl Request<'_> {
         Ok(Page { metadata, objects })
     }
 
-    /// Where an object stands in a list: its key without what all of the list have in common.
+    /// Returns the position of an object in a list: its key without the prefix that all objects of the list share.
     fn position(&self, key: &Key) -> String {
         if self.namespace.is_empty() && !key.namespace.is_empty() {
             format!("{}/{}", key.namespace, key.name)
@@ -256,7 +256,7 @@ impl Request<'_> {
         }
     }
 
-    /// The state that the query asks for.
+    /// Returns the state that the query asks for.
     fn snapshot(&self, state: &State, in_pages: bool) -> Result<Snapshot, Failure> {
         let newest = state.version();
         let at = |version: u64, start: String| Snapshot {
@@ -307,13 +307,13 @@ impl Request<'_> {
     }
 }
 
-/// A continue token as a real server makes it.
+/// Returns a continue token in the form of a real server.
 fn token(version: i64, start: &str) -> String {
     let text = json!({"v": TOKEN_VERSION, "rv": version, "start": start}).to_string();
     URL_SAFE_NO_PAD.encode(text)
 }
 
-/// The position that a continue token stands for.
+/// Parses a continue token.
 fn parse_token(token: &str) -> Result<Position, String> {
     const INVALID: &str = "continue key is not valid";
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The `scale` subresource: how many replicas something has, in one form for all kinds.
+//! The `scale` subresource: the number of replicas, in one form for all kinds.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::selectors;
 use crate::store::State;
 use crate::strategy::copy;
 
-/// Where the numbers of a kind are.
+/// Paths of the numbers and the selector in an object.
 struct Paths<'a> {
     replicas: &'a str,
     actual: &'a str,
-    /// Where the selector is: as a text for custom resources, as what it is for built-in ones.
+    /// The selector: a text in custom resources, a structure in built-in ones.
     selector: &'a str,
 }
 
@@ -44,7 +44,7 @@ impl Request<'_> {
         let selector = at(object, paths.selector);
         let selector = match selector {
             Some(Value::String(text)) => text.clone(),
-            // the oldest kind has nothing but labels there
+            // the selector of the oldest kind is a map of labels
             Some(labels) if self.resource.storage == "replicationcontrollers" => {
                 selectors::text(&json!({"matchLabels": labels}))
             }
@@ -83,7 +83,7 @@ impl Request<'_> {
         Ok(Answer::ok(self.scale_of(self.existing(state)?)))
     }
 
-    /// What the subresource is before a write, its owners included.
+    /// Returns the subresource before a write, with its field owners.
     fn owned_scale_of(&self, object: &Value) -> Value {
         let mut scale = self.scale_of(object);
         let owners = owners_of_scale(&object["metadata"]["managedFields"], self.paths().replicas);
@@ -93,7 +93,7 @@ impl Request<'_> {
         scale
     }
 
-    /// Sets the number that is wanted.
+    /// Sets the desired number.
     pub(crate) fn replace_scale(&self, state: &mut State) -> Result<Answer, Failure> {
         let form = self.in_form()?;
         let scale = form.parse()?;
@@ -102,7 +102,7 @@ impl Request<'_> {
         self.write_scale(state, &before, scale)
     }
 
-    /// Patches or applies the number that is wanted.
+    /// Patches or applies the desired number.
     pub(crate) fn patch_scale(&self, state: &mut State) -> Result<Answer, Failure> {
         let before = self.owned_scale_of(self.existing(state)?);
         let scale = self.in_form()?.patched_object(&before)?;
@@ -120,7 +120,7 @@ impl Request<'_> {
         form.track(Some(before), &mut scale);
         let wanted = &scale["spec"]["replicas"];
         let number = wanted.as_i64().unwrap_or_default();
-        // of custom objects it is judged with the rest
+        // the number of a custom object is checked together with the object
         if number < 0 && self.resource.custom.is_none() {
             let cause = Cause::invalid(
                 "spec.replicas",

@@ -11,17 +11,17 @@ use crate::store::State;
 use crate::strategy::copy;
 
 const GROUP: &str = "authentication.k8s.io";
-/// Life of a token of which no other is asked for, in seconds.
+/// Default lifetime of a token, in seconds.
 const LIFE: i64 = 3600;
-/// Shortest life of a token, in seconds.
+/// Shortest lifetime of a token, in seconds.
 const SHORTEST: i64 = 600;
-/// Life that pods ask for; clients that do not renew their token would stand without one after it, so it lasts longer.
+/// Lifetime that pods request, in seconds. Such a token lasts longer, so that clients that do not renew it still work.
 const WARN_ONLY: i64 = 3607;
-/// How long it lasts then: a year.
+/// Extended lifetime of such a token, in seconds: a year.
 const EXTENDED: i64 = 365 * 24 * 3600;
 
 impl Request<'_> {
-    /// Makes a token for an account.
+    /// Issues a token for an account.
     pub(crate) fn token(&self, state: &State, accounts: &Accounts) -> Result<Answer, Failure> {
         let form = self.in_form()?;
         let mut request = form.parse()?;
@@ -29,7 +29,7 @@ impl Request<'_> {
         missing(&mut request["spec"], "expirationSeconds", || json!(LIFE));
         form.track(None, &mut request);
         for entry in items(&mut request["metadata"]["managedFields"]) {
-            // the reference is always there, be it empty
+            // the field is always present, even when empty
             if let Some(bound) = entry["fieldsV1"]["f:spec"].get_mut("f:boundObjectRef")
                 && let Some(owned) = bound.as_object_mut()
             {
@@ -118,7 +118,7 @@ impl Request<'_> {
         })
     }
 
-    /// Whether a request is about the account of the path.
+    /// Checks that a request is about the account in the path.
     fn check_request(&self, request: &Value) -> Result<(), Failure> {
         let text = |field: &str| request["metadata"][field].as_str().unwrap_or_default();
         let (name, namespace) = (text("name"), text("namespace"));
@@ -140,7 +140,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Binds a token to what it shall end with.
+    /// Binds a token to the object with whose end it becomes invalid.
     fn bind_token(
         &self,
         state: &State,

@@ -1,4 +1,4 @@
-//! New states of objects that exist.
+//! Replacement of objects that exist.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::strategy::{self, copy};
 use crate::validation::{meta, warnings as told};
 use crate::{admission, events, validation, values};
 
-/// Kinds that a replacement makes when they do not exist.
+/// Kinds that a replacement creates when the object does not exist.
 const MADE_BY_UPDATE: &[&str] = &[
     "clusterrolebindings.rbac.authorization.k8s.io",
     "clusterroles.rbac.authorization.k8s.io",
@@ -28,7 +28,7 @@ const MADE_BY_UPDATE: &[&str] = &[
     "services",
 ];
 
-/// Built-in kinds of which a replacement must say which version it replaces.
+/// Built-in kinds for which a replacement must name the version that it replaces.
 const CONDITIONAL: &[&str] = &[
     DEFINITIONS,
     "csidrivers.storage.k8s.io",
@@ -56,7 +56,7 @@ const OWN: [&str; 7] = [
 ];
 
 impl Request<'_> {
-    /// A new state of an object.
+    /// Replaces an object.
     pub(crate) fn replace(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
         self.check_place(&object)?;
@@ -84,7 +84,7 @@ impl Request<'_> {
         self.write(state, object)
     }
 
-    /// Writes what an object shall be from now on.
+    /// Writes the new state of an object.
     pub(super) fn write(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
         let before = self.known(state)?;
         let forgets = object["metadata"]["managedFields"]
@@ -92,7 +92,7 @@ impl Request<'_> {
             .is_some_and(Vec::is_empty);
         let warnings = self.admit(&mut object)?;
         if forgets {
-            // an empty list says more than none
+            // an empty list asks to clear the owners, a missing one does not
             object["metadata"]["managedFields"] = json!([]);
         }
         if events::is_newer_form(self.resource) {
@@ -103,7 +103,7 @@ impl Request<'_> {
         self.keep(state, &before, object, warnings)
     }
 
-    /// Keeps what an object shall be from now on, its owners included.
+    /// Stores the new state of an object, with its field owners.
     pub(super) fn keep(
         &self,
         state: &mut State,
@@ -157,7 +157,7 @@ impl Request<'_> {
         if may_go && !has_finalizers(&object) {
             state.remove(&self.key());
             let mut object = object;
-            // the last state was never stored: it has the version of the one before
+            // the last state was never stored, so it shows the version before
             copy(
                 &before["metadata"],
                 &mut object["metadata"],
@@ -177,7 +177,7 @@ impl Request<'_> {
         })
     }
 
-    /// Refuses a write that stands on another object or another version.
+    /// Refuses a write that is based on another object or another version.
     fn check_version(&self, before: &Value, object: &Value) -> Result<(), Failure> {
         let given = object["metadata"]["uid"].as_str().unwrap_or_default();
         let known = before["metadata"]["uid"].as_str().unwrap_or_default();
@@ -204,7 +204,7 @@ impl Request<'_> {
     }
 }
 
-/// The version that an object names, 0 for none.
+/// Returns the resource version that an object names, 0 for none.
 pub(super) fn given_version(object: &Value) -> Result<u64, Failure> {
     match object["metadata"]["resourceVersion"].as_str() {
         None | Some("") => Ok(0),

@@ -6,7 +6,7 @@ use super::words::{age, items, text};
 use super::{policies, workloads};
 use crate::registry::Resource;
 
-/// The cells of an object, in the order of the columns.
+/// Returns the cells of an object, in the order of the columns.
 pub(super) fn of(resource: &Resource, object: &Value) -> Vec<Value> {
     let name = json!(text(&object["metadata"]["name"]));
     if let Some(custom) = &resource.custom {
@@ -24,7 +24,7 @@ pub(super) fn of(resource: &Resource, object: &Value) -> Vec<Value> {
     std::iter::once(name).chain(rest).collect()
 }
 
-/// What follows the name, for kinds whose cells are plain.
+/// Returns the cells after the name, for kinds with simple cells.
 fn others(storage: &str, object: &Value, created: &str) -> Vec<Value> {
     let spec = &object["spec"];
     let count = |list: &Value| json!(items(list).len());

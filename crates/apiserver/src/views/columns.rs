@@ -1,4 +1,4 @@
-//! Columns of tables: those of built-in kinds as a real server names them, and those of CustomResourceDefinitions.
+//! Columns of tables: those of built-in kinds, as a real server names them, and those of `CustomResourceDefinition`s.
 
 use std::sync::LazyLock;
 
@@ -15,14 +15,14 @@ static BUILT_IN: LazyLock<Map<String, Value>> = LazyLock::new(|| {
 /// A column of a custom resource.
 #[derive(Debug)]
 pub(crate) struct PrinterColumn {
-    /// As tables tell it.
+    /// The column as tables show it.
     definition: Value,
-    /// Where its value is; `None` for a path that cannot be read.
+    /// Path of its value; `None` for a path that is not valid.
     path: Option<JsonPath>,
 }
 
 impl PrinterColumn {
-    /// The columns of a version of a definition.
+    /// Returns the columns of a version of a definition.
     pub(crate) fn of_version(version: &Value) -> Vec<Self> {
         let given = version["additionalPrinterColumns"].as_array();
         let age = || {
@@ -58,7 +58,7 @@ impl PrinterColumn {
             .collect()
     }
 
-    /// The cell of an object.
+    /// Returns the cell of an object.
     pub(crate) fn cell(&self, object: &Value) -> Value {
         let found = self
             .path
@@ -84,7 +84,7 @@ impl PrinterColumn {
     }
 }
 
-/// A path of Kubernetes in the notation of the standard: names quoted, `\.` part of a name.
+/// Converts a path of Kubernetes to the standard notation: names are quoted, and `\.` is part of a name.
 fn standard(path: &str) -> String {
     let mut out = String::from("$");
     let mut rest = path
@@ -150,7 +150,7 @@ fn definition(name: &str, kind: &str, format: &str, description: &str, priority:
     })
 }
 
-/// The columns of a resource's tables.
+/// Returns the columns of a resource's tables.
 pub(super) fn definitions(resource: &Resource) -> Value {
     if let Some(custom) = &resource.custom {
         let name = definition("Name", "string", "name", described("Name"), &Value::Null);
@@ -178,7 +178,7 @@ pub(super) fn definitions(resource: &Resource) -> Value {
     }
 }
 
-/// What is said of a column that many kinds have.
+/// Returns the description of a column that many kinds have.
 fn described(name: &str) -> &'static str {
     let columns = BUILT_IN.get("configmaps").and_then(Value::as_array);
     let column = columns

@@ -1,10 +1,10 @@
-//! Cells of configuration, network, storage, rights and events.
+//! Cells of the kinds for configuration, network, storage, permissions and events.
 
 use serde_json::{Value, json};
 
 use super::words::{age, cut, items, labels, none_if_empty, number, or, selector, text};
 
-/// The cells of an object; `None` for kinds that are not from here.
+/// Returns the cells of an object; `None` for kinds of other modules.
 pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<Value>> {
     let name = json!(text(&object["metadata"]["name"]));
     let (spec, status) = (&object["spec"], &object["status"]);
@@ -256,7 +256,7 @@ fn service(service: &Value, created: &str) -> Vec<Value> {
     ]
 }
 
-/// Utilization of resources as an autoscaler sees and wants it.
+/// Returns current and target utilization of an autoscaler's resources.
 fn scaling_targets(spec: &Value, status: &Value) -> String {
     let shown: Vec<String> = items(&spec["metrics"])
         .iter()
@@ -280,7 +280,7 @@ fn scaling_targets(spec: &Value, status: &Value) -> String {
     }
 }
 
-/// Addresses of a load balancer, sorted.
+/// Returns the addresses of a load balancer, sorted.
 fn balanced(status: &Value) -> Vec<String> {
     let mut all: Vec<String> = items(&status["loadBalancer"]["ingress"])
         .iter()
@@ -446,7 +446,7 @@ fn binding(binding: &Value, created: &str) -> Vec<Value> {
     ]
 }
 
-/// Access modes by their short names.
+/// Returns access modes by their short names.
 fn modes(list: &Value) -> String {
     let all = [
         ("ReadWriteOnce", "RWO"),

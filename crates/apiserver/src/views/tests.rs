@@ -1,4 +1,4 @@
-//! Views as clients ask for them.
+//! Tests of the views that clients ask for.
 
 use rstest::rstest;
 use serde_json::json;
@@ -67,7 +67,7 @@ fn every_row_has_as_many_cells_as_there_are_columns() {
         }
         let columns = columns::definitions(resource);
         let cells = cells::of(resource, &json!({"metadata": {"name": "x"}}));
-        // components have no objects
+        // component statuses have no objects
         if resource.storage != "componentstatuses" {
             assert_eq!(
                 cells.len(),

@@ -1,24 +1,24 @@
-//! Words that cells are made of: times, labels, selectors, lists that are cut.
+//! Texts of cells: times, labels, selectors, shortened lists.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Time since a moment, as people are told it.
+/// Returns the time since a moment, for users.
 pub(super) fn since(moment: Timestamp) -> String {
     duration(Timestamp::now().duration_since(moment).as_secs_f64())
 }
 
-/// Time since the moment that a field says; `<unknown>` without one.
+/// Returns the time since the moment in a field; `<unknown>` without one.
 pub(super) fn age(moment: &Value) -> String {
     parsed(moment).map_or_else(|| "<unknown>".to_owned(), since)
 }
 
-/// Moment that a field says.
+/// Parses the moment in a field.
 pub(super) fn parsed(moment: &Value) -> Option<Timestamp> {
     moment.as_str()?.parse().ok()
 }
 
-/// A number of seconds, as people are told it.
+/// Returns a number of seconds as a duration for users.
 pub(super) fn duration(exact: f64) -> String {
     let seconds = exact as i64;
     if seconds < -1 {
@@ -29,7 +29,7 @@ pub(super) fn duration(exact: f64) -> String {
     }
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let days = hours / 24;
-    // what is smaller is told only while it says something
+    // the smaller unit is shown only where it is not zero
     let pair = |large: i64, unit: &str, small: i64, small_unit: &str| {
         if small == 0 {
             format!("{large}{unit}")
@@ -50,7 +50,7 @@ pub(super) fn duration(exact: f64) -> String {
     }
 }
 
-/// A text, or a stand-in for an empty or missing one.
+/// Returns a text, or a substitute for an empty or missing one.
 pub(super) fn or(value: &Value, other: &str) -> String {
     match value.as_str() {
         Some(text) if !text.is_empty() => text.to_owned(),
@@ -58,22 +58,22 @@ pub(super) fn or(value: &Value, other: &str) -> String {
     }
 }
 
-/// A text, empty when it is missing.
+/// Returns a text; empty when it is missing.
 pub(super) fn text(value: &Value) -> String {
     or(value, "")
 }
 
-/// A number, 0 when it is missing.
+/// Returns a number; 0 when it is missing.
 pub(super) fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or(0)
 }
 
-/// Items of a list, none when it is missing.
+/// Returns the items of a list; none when it is missing.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Labels as `a=b,c=d`.
+/// Returns labels as `a=b,c=d`.
 pub(super) fn labels(labels: &Value) -> String {
     let mut pairs: Vec<String> = labels
         .as_object()
@@ -85,7 +85,7 @@ pub(super) fn labels(labels: &Value) -> String {
     none_if_empty(pairs.join(","))
 }
 
-/// `<none>` for an empty text.
+/// Returns `<none>` for an empty text.
 pub(super) fn none_if_empty(text: String) -> String {
     if text.is_empty() {
         "<none>".into()
@@ -94,7 +94,7 @@ pub(super) fn none_if_empty(text: String) -> String {
     }
 }
 
-/// A label selector in the notation of queries, empty when it selects everything or nothing.
+/// Returns a label selector in the notation of queries; empty when it selects everything or nothing.
 pub(super) fn selector(selector: &Value) -> String {
     let equal = selector["matchLabels"].as_object().into_iter().flatten();
     let mut parts: Vec<(String, String)> = equal
@@ -118,7 +118,7 @@ pub(super) fn selector(selector: &Value) -> String {
     shown.join(",")
 }
 
-/// Names and images of containers, each joined by commas.
+/// Returns names and images of containers, each joined by commas.
 pub(super) fn containers(list: &Value) -> [String; 2] {
     ["name", "image"].map(|field| {
         let all: Vec<String> = items(list).iter().map(|one| text(&one[field])).collect();
@@ -126,7 +126,7 @@ pub(super) fn containers(list: &Value) -> [String; 2] {
     })
 }
 
-/// The first three of a list and how many more there are.
+/// Returns the first three items of a list and the number of the others.
 pub(super) fn cut(list: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown = list[..list.len().min(SHOWN)].join(",");
@@ -137,7 +137,7 @@ pub(super) fn cut(list: &[String]) -> String {
     }
 }
 
-/// A truth value as cells show it.
+/// Returns a boolean as cells show it.
 pub(super) fn truth(value: &Value) -> String {
     match value.as_bool() {
         Some(true) => "True".into(),

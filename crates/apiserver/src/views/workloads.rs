@@ -1,4 +1,4 @@
-//! Cells of nodes, of pods and of what makes pods.
+//! Cells of nodes, of pods and of the kinds that create pods.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::words::{
 };
 use crate::registry::Resource;
 
-/// The cells of an object; `None` for kinds that are not from here.
+/// Returns the cells of an object; `None` for kinds of other modules.
 pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<Value>> {
     let name = text(&object["metadata"]["name"]);
     let (spec, status) = (&object["spec"], &object["status"]);
@@ -148,7 +148,7 @@ pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<
     })
 }
 
-/// What a row says about its pod as a whole; null mostly.
+/// Returns the conditions in the row of a finished pod; null for all other objects.
 pub(super) fn row_conditions(resource: &Resource, object: &Value) -> Value {
     let completed = |reason: &str, message: &str| json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]);
     match object["status"]["phase"].as_str() {
@@ -207,7 +207,7 @@ fn node(node: &Value, created: &str) -> Vec<Value> {
     ]
 }
 
-/// Restarts of containers, and the last one.
+/// Number of restarts of containers, and the time of the last one.
 #[derive(Default)]
 struct Restarts {
     count: i64,
@@ -339,7 +339,7 @@ fn pod(pod: &Value, created: &str) -> Vec<Value> {
     ]
 }
 
-/// Why a container ended.
+/// Returns why a container ended.
 fn end_reason(ended: &Value) -> String {
     let reason = text(&ended["reason"]);
     if !reason.is_empty() {

@@ -1,4 +1,4 @@
-//! The embedded API server through kube-rs, an unmodified client.
+//! Tests of the embedded API server with kube-rs, an unmodified client.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) async fn client(server: &Running, token: &str) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A client that does not try again: refusals are what is looked at.
+/// Returns a client without retries, so that tests see the refusals.
 pub(crate) async fn impatient(server: &Running, token: &str) -> Client {
     let config = Kubeconfig::from_yaml(&server.kubeconfig(token)).unwrap();
     let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
@@ -55,7 +55,7 @@ pub(crate) fn config_map(name: &str) -> ConfigMap {
     .unwrap()
 }
 
-/// Code of a refusal, 0 of an error that is no answer of the API.
+/// Returns the status code of a refusal; 0 for an error that is not an answer of the API.
 pub(crate) fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,

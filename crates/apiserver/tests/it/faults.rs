@@ -1,4 +1,4 @@
-//! Faults, seen through kube-rs: each one as its client meets it, and that clients get over it.
+//! Tests of faults with kube-rs: how a client sees each of them, and that clients recover.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn config_maps() -> Selector {
     Selector::resource("", "configmaps")
 }
 
-/// What the administrator's client is made of; it shows every refusal instead of trying again by itself.
+/// Returns the configuration of the administrator's client, without retries, so that it shows every refusal.
 async fn kubeconfig(server: &Running) -> Config {
     let kubeconfig = kube::config::Kubeconfig::from_yaml(&server.kubeconfig(&server.admin_token));
     let mut config = Config::from_custom_kubeconfig(
@@ -45,7 +45,7 @@ async fn create(api: &Api<ConfigMap>, name: &str) {
         .unwrap();
 }
 
-/// The names that a watcher tells, as they come; errors are what it gets over.
+/// Returns the names in a watcher's events, in order. The watcher recovers from errors.
 fn names(api: &Api<ConfigMap>) -> impl futures::Stream<Item = String> + Unpin + use<> {
     let config = watcher::Config::default();
     watcher(api.clone(), config)
@@ -60,7 +60,7 @@ async fn next(names: &mut (impl futures::Stream<Item = String> + Unpin), wanted:
     tokio::time::timeout(PATIENCE, found).await.unwrap();
 }
 
-/// Brings a watcher from its list to its watch.
+/// Waits until a watcher has finished its list and watches.
 async fn follow(api: &Api<ConfigMap>, names: &mut (impl futures::Stream<Item = String> + Unpin)) {
     for name in ["listed", "watched"] {
         create(api, name).await;
@@ -205,7 +205,7 @@ async fn a_watcher_misses_nothing_when_its_watch_ends(#[case] how: WatchEnd) {
     let mut names = names(&api);
     follow(&api, &mut names).await;
 
-    // the connection is held back while the next object comes, so that the watcher has to catch up
+    // the watcher cannot reconnect while the next object is created, so it has to catch up
     let watches = config_maps().verbs(&["watch"]);
     let gate = faults.add(Rule::new(
         config_maps().verbs(&["list", "watch"]),
@@ -214,7 +214,7 @@ async fn a_watcher_misses_nothing_when_its_watch_ends(#[case] how: WatchEnd) {
     assert_eq!(faults.open_watches(&watches), 1);
     assert_eq!(faults.end_watches(&watches, how), 1);
     let seen = async {
-        // polled, or the watcher would not notice
+        // the stream must be polled, otherwise the watcher notices nothing
         while faults.hits(gate) == 0 {
             tokio::select! {
                 name = names.next() => assert_ne!(name.unwrap(), "between"),
@@ -286,7 +286,7 @@ async fn stale_lists_come_from_some_changes_back_and_frozen_reads_from_one_momen
     create(&api, "unseen").await;
     assert!(api.get_opt("unseen").await.unwrap().is_none());
     assert!(api.get_opt("old").await.unwrap().is_some());
-    // a resource that is not frozen goes on
+    // reads of other resources are not frozen
     let secrets: Api<k8s_openapi::api::core::v1::Secret> =
         Api::namespaced(api.clone().into_client(), "default");
     let secret = serde_json::from_value(json!({"metadata": {"name": "s"}})).unwrap();
@@ -368,7 +368,7 @@ async fn closed_watches_are_forgotten() {
     let all = Selector::default();
     assert_eq!(server.faults().open_watches(&all), 1);
     drop(stream);
-    // the server notices a closed connection when it writes or reads next
+    // the server notices a closed connection only at its next write or read
     let gone = async {
         while server.faults().open_watches(&all) > 0 {
             create(&api, &format!("c{}", uuid::Uuid::new_v4().simple())).await;

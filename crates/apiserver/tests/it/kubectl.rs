@@ -1,4 +1,4 @@
-//! kubectl of the same version, unmodified.
+//! Tests with kubectl of the same version, unmodified.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::local::assets::{self, Places};
 
-/// Longest that one command may take.
+/// Longest time that a command may take.
 const WITHIN: Duration = Duration::from_mins(1);
 
-/// A server and the program that talks to it.
+/// A server, and the kubectl program that connects to it.
 struct Kubectl {
     program: PathBuf,
     home: TempDir,
     server: Running,
 }
 
-/// What a command said.
+/// The result of a command.
 #[derive(Debug)]
 struct Said {
     code: i32,
@@ -46,7 +46,7 @@ impl Kubectl {
         kubectl
     }
 
-    /// Runs a command; its words are separated by blanks, single quotes hold words together.
+    /// Runs a command. Its words are separated by spaces; single quotes keep words together.
     async fn run(&self, command: &str, input: &str) -> Said {
         let mut process = Command::new(&self.program);
         process
@@ -64,7 +64,7 @@ impl Kubectl {
         let input = input.to_owned();
         let done = tokio::task::spawn_blocking(move || {
             let mut child = process.spawn().unwrap();
-            // a command that does not read ends without its input
+            // a command that does not read its input closes the pipe early
             let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
             child.wait_with_output().unwrap()
         });
@@ -78,27 +78,27 @@ impl Kubectl {
         }
     }
 
-    /// Runs a command that succeeds; the answer is its output.
+    /// Runs a command that succeeds, and returns its output.
     async fn ok(&self, command: &str, input: &str) -> String {
         let said = self.run(command, input).await;
         assert_eq!(said.code, 0, "{command}\n{}{}", said.out, said.error);
         said.out
     }
 
-    /// Runs a command that fails; the answer is what it says about that.
+    /// Runs a command that fails, and returns its error output.
     async fn fails(&self, command: &str, input: &str) -> String {
         let said = self.run(command, input).await;
         assert_ne!(said.code, 0, "{command}\n{}", said.out);
         said.error
     }
 
-    /// An object as JSON.
+    /// Returns an object as JSON.
     async fn object(&self, what: &str) -> Value {
         let command = format!("get {what} -o json --show-managed-fields");
         serde_json::from_str(&self.ok(&command, "").await).unwrap()
     }
 
-    /// The program that `kubectl edit` starts.
+    /// Writes the program that `kubectl edit` starts.
     fn editor(&self, script: &str) {
         use std::os::unix::fs::PermissionsExt as _;
         let path = self.home.path().join("editor");
@@ -119,7 +119,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Lines of a table, their cells separated by single blanks.
+/// Returns the lines of a table, with cells separated by single spaces.
 fn lines(table: &str) -> Vec<String> {
     table
         .lines()
@@ -207,7 +207,7 @@ async fn applies_on_the_client_side() {
 async fn applies_on_the_server_side() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("apply -f -", &deployment(2)).await;
-    // the owner of client-side apply hands over
+    // client-side apply hands its fields over
     assert_eq!(
         kubectl.ok("apply --server-side -f -", &deployment(3)).await,
         "deployment.apps/web serverside-applied\n"
@@ -379,7 +379,7 @@ async fn watches() {
     };
     let (watched, ()) = tokio::join!(watching, changing);
     let seen = lines(&watched.out);
-    // how many of the changes come after the list is a matter of who is faster
+    // it depends on timing how many of the changes come after the list
     assert_eq!(seen.last().map(String::as_str), Some("two"), "{watched:?}");
     let table = kubectl
         .run("get configmaps --watch --request-timeout=1s", "")
@@ -494,7 +494,7 @@ async fn explains() {
 #[ignore = "real: kubectl"]
 async fn creates_by_flags_and_asks_for_rights() {
     let kubectl = Kubectl::start().await;
-    // all of these are sent in protobuf
+    // kubectl sends all of these in protobuf
     for command in [
         "create configmap c --from-literal=a=b",
         "create secret generic s --from-literal=a=b",
@@ -537,7 +537,7 @@ async fn creates_by_flags_and_asks_for_rights() {
 async fn follows_a_rollout() {
     let kubectl = Kubectl::start().await;
     kubectl.ok("create -f -", &deployment(2)).await;
-    // what the controller of deployments would say
+    // the status that the deployment controller would write
     let status = json!({"status": {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}});
     let patch = format!("patch deployment web --subresource=status --type=merge -p '{status}'");
     kubectl.ok(&patch, "").await;

@@ -1,4 +1,4 @@
-//! What is passed on to kubelets: a plain one stands here, which tells what it was asked.
+//! Tests of requests that are proxied to kubelets, with a simple kubelet that reports the requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ async fn serve_kubelet() -> SocketAddr {
                 let connection = hyper::server::conn::http1::Builder::new()
                     .serve_connection(TokioIo::new(stream), service_fn(kubelet))
                     .with_upgrades();
-                // clients leave when they have what they wanted
+                // clients disconnect as soon as they have what they need
                 let _ = connection.await;
             });
         }
@@ -76,7 +76,7 @@ async fn serve_kubelet() -> SocketAddr {
     address
 }
 
-/// A server with a node and a pod on it; its administrator.
+/// Starts a server with a node and a pod on it; returns the server and the administrator's client.
 async fn cluster() -> (apiserver::Running, kube::Client) {
     let server = start().await;
     let admin = impatient(&server, &server.admin_token).await;

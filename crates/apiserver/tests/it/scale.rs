@@ -1,4 +1,4 @@
-//! Many objects and clients who do not keep up.
+//! Tests with many objects and with clients that read slowly.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -36,7 +36,7 @@ async fn a_watch_that_is_read_too_slowly_expires() {
     let path = "/api/v1/namespaces/default/configmaps?watch=true&labelSelector=!none";
     let request = http::Request::get(path).body(Vec::new()).unwrap();
     let mut lines = client.request_stream(request).await.unwrap().lines();
-    // more than the buffers of the connection hold, and far more than the history
+    // larger than the buffers of the connection, and much longer than the history
     let text = "x".repeat(100_000);
     for round in 0..500 {
         assert!(server.seed(config_map("big", &format!("{round}{text}"))));

@@ -1,4 +1,4 @@
-//! What a write means: defaults, admission, the life of a pod, tokens.
+//! Tests of the effects of writes: defaults, admission, the life of a pod, tokens.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -69,7 +69,7 @@ fn metadata_of_a_wrong_type_cannot_be_read() {
     );
 }
 
-/// Numbers that look random and are the same in each run.
+/// Pseudo-random numbers that are the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -81,7 +81,7 @@ impl Dice {
         (self.0 >> 33) % sides
     }
 
-    /// A schema with all that cutting and completing looks at.
+    /// Returns a schema with everything that pruning and defaulting look at.
     fn schema(&mut self, depth: u64) -> Value {
         let mut schema = match self.roll(if depth == 0 { 2 } else { 6 }) {
             0 => json!({"type": "integer"}),
@@ -108,7 +108,7 @@ impl Dice {
         }
         if self.roll(3) == 0 {
             let mut default = self.value(&schema, 1);
-            // others are refused with the definition
+            // a definition with any other default is refused
             prune(Some(&schema), &mut default, false, "", &mut Vec::new());
             drop_nulls(&schema, &mut default);
             if !default.is_null() {
@@ -118,7 +118,7 @@ impl Dice {
         schema
     }
 
-    /// A value that may be of the schema, and more or less.
+    /// Returns a value that more or less fits the schema.
     fn value(&mut self, schema: &Value, wild: u64) -> Value {
         if wild > 0 && self.roll(8) == 0 {
             return Value::Null;

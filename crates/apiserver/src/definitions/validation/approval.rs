@@ -1,29 +1,29 @@
-//! Definitions in groups of Kubernetes itself need somebody's approval, which an annotation tells.
+//! Definitions in the groups of Kubernetes itself need an approval, which an annotation records.
 
 use serde_json::{Value, json};
 
 use super::text;
 use crate::failure::Cause;
 
-/// The annotation.
+/// The annotation with the approval.
 const ANNOTATION: &str = "api-approved.kubernetes.io";
-/// Domains of the groups.
+/// Domains of the protected groups.
 const PROTECTED: [&str; 2] = ["k8s.io", "kubernetes.io"];
 
 /// What the annotation says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Approval {
-    /// Nothing.
+    /// There is no annotation.
     Missing,
-    /// That nobody approved, on purpose.
+    /// The definition is deliberately unapproved.
     Bypassed(String),
-    /// Where it was approved.
+    /// The place of the approval.
     Approved(String),
-    /// Something else.
+    /// The annotation is not valid.
     Invalid,
 }
 
-/// Whether a group needs an approval.
+/// Returns whether a group needs an approval.
 pub(crate) fn is_protected(group: &str) -> bool {
     PROTECTED.iter().any(|domain| {
         group
@@ -32,7 +32,7 @@ pub(crate) fn is_protected(group: &str) -> bool {
     })
 }
 
-/// What a definition says of its approval.
+/// Returns what a definition says about its approval.
 pub(crate) fn of(definition: &Value) -> Approval {
     let said = text(&definition["metadata"]["annotations"][ANNOTATION]);
     let is_address = || {
@@ -51,7 +51,7 @@ pub(crate) fn of(definition: &Value) -> Approval {
 }
 
 impl Approval {
-    /// Status and reason of the condition that tells it.
+    /// Returns status and reason of the condition that shows the approval.
     pub(crate) fn condition(&self) -> (&'static str, &'static str) {
         match self {
             Self::Missing => ("False", "MissingAnnotation"),
@@ -61,7 +61,7 @@ impl Approval {
         }
     }
 
-    /// The reason that a real server gives for its judgement.
+    /// Returns a real server's message about the approval.
     pub(crate) fn why(&self) -> String {
         const MORE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
         match self {
@@ -77,7 +77,7 @@ impl Approval {
     }
 }
 
-/// Refuses what was not approved; what was let in stays.
+/// Refuses a definition without approval, unless its approval is of the same sort as before.
 pub(super) fn check(before: Option<&Value>, definition: &Value, causes: &mut Vec<Cause>) {
     if !is_protected(text(&definition["spec"]["group"])) {
         return;

@@ -1,4 +1,4 @@
-//! How objects are turned from one version into another.
+//! Conversion of objects from one version to another.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use crate::definitions::life::texts;
 use crate::failure::Cause;
 use crate::validation::names;
 
-/// Versions of the reviews that a real server sends.
+/// Versions of the conversion reviews that a real server sends.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 const PATH: &str = "spec.conversion";
 const CLIENT: &str = "spec.conversion.webhookClientConfig";
 
-/// A definition's `conversion`.
+/// Checks a definition's `conversion`.
 pub(super) fn check(conversion: &Value, causes: &mut Vec<Cause>) {
     if conversion.is_null() {
         return;
@@ -106,7 +106,7 @@ fn check_url(url: &str, causes: &mut Vec<Cause>) {
 }
 
 fn check_service(service: &Value, causes: &mut Vec<Cause>) {
-    // a real server takes one for the other
+    // a real server reports a missing name as a missing namespace, and the reverse
     for (field, told) in [("name", "namespace"), ("namespace", "name")] {
         if text(&service[field]).is_empty() {
             causes.push(Cause::required(format!("{CLIENT}.service.{told}"), ""));
@@ -142,7 +142,7 @@ fn check_service(service: &Value, causes: &mut Vec<Cause>) {
     if !path.starts_with('/') {
         refuse("must start with a '/'".to_owned());
     }
-    // the first letter is taken for that in any case
+    // the first character is skipped even when it is not a slash
     let rest = path.get(1..).unwrap_or_default();
     for (index, segment) in rest
         .strip_suffix('/')

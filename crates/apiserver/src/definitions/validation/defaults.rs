@@ -1,4 +1,4 @@
-//! Defaults must be values that their own schema lets in.
+//! Defaults must be valid values of their own schema.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::rules::Rules;
 use crate::schema::Node;
 use crate::values;
 
-/// What is wrong with the defaults of a schema.
+/// Returns what is wrong with the defaults of a schema.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     walk(schema, path, &mut causes);

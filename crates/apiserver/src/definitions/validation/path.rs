@@ -1,31 +1,31 @@
-//! Paths into objects that are checked against a schema: `.spec.color`, `.labels['a.b']`.
+//! Paths into objects, checked against a schema: `.spec.color`, `.labels['a.b']`.
 
 use serde_json::Value;
 
-/// Why a path leads nowhere, in the words of a real server.
+/// Why a path is not valid, in the words of a real server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PathError {
     /// No such field.
     #[error("does not refer to a valid field")]
     NoField,
-    /// Brackets where there may be none.
+    /// Brackets where they are not allowed.
     #[error("array notation is not allowed")]
     Brackets,
-    /// It ends in the middle.
+    /// The path ends too early.
     #[error("unexpected end of JSON path")]
     End,
-    /// What is in brackets is not in quotes.
+    /// The text in brackets is not quoted.
     #[error("expected single quoted string but got {0}")]
     Quotes(String),
     /// A bracket is not closed.
     #[error("expected ] but got {0}")]
     Open(String),
-    /// No step where one has to be.
+    /// A step does not start with a dot or a bracket.
     #[error("expected [ or . but got: {0}")]
     Start(String),
 }
 
-/// The steps of a path and the schema that it leads to.
+/// Returns the steps of a path and the schema that it leads to.
 pub(super) fn find<'a>(
     path: &str,
     schema: &'a Value,
@@ -71,7 +71,7 @@ fn step<'a>(schema: &'a Value, name: &str) -> Result<&'a Value, PathError> {
     }
 }
 
-/// The delimiters, each alone, and what is between them. In quotes they are no delimiters.
+/// Splits a path into delimiters and the texts between them. Delimiters in quotes count as text.
 fn tokens(path: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     let mut text = String::new();

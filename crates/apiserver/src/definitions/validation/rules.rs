@@ -1,4 +1,4 @@
-//! Rules in CEL: what they have to say of themselves, and whether they can be compiled for the values that they are about.
+//! Validation rules in CEL: their fields, and whether they compile for the values that they check.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn has_breaks(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-/// The form of a schema's rules.
+/// Checks the fields of a schema's rules.
 pub(super) fn check_form(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (index, rule) in numbered(&schema["x-kubernetes-validations"]) {
         let path = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
@@ -80,18 +80,18 @@ fn field_path(schema: &Value, given: &str, path: &str, causes: &mut Vec<Cause>) 
     }
 }
 
-/// Where rules stand.
+/// The position of rules in a schema.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
-    /// Whether they are about the whole object.
+    /// Whether they check the whole object.
     pub(super) is_root: bool,
-    /// The part of the schema within which what was before is not known.
+    /// Path of the outermost schema below which old and new values cannot be correlated, so that `oldSelf` is not available.
     pub(super) uncorrelated: Option<&'a str>,
-    /// How often what they are about can be in an object.
+    /// How often the values that they check can occur in an object.
     pub(super) occurrences: Occurrences,
 }
 
-/// Whether a schema's rules can be compiled, and cost little enough.
+/// Checks that a schema's rules compile and do not cost too much.
 pub(super) fn check(
     schema: &Value,
     path: &str,
@@ -113,7 +113,7 @@ pub(super) fn check(
             cause.with_value(&go::rule(rule))
         };
         let optional = rule["optionalOldSelf"] == true;
-        // what cannot be estimated is taken to cost nothing
+        // an expression whose cost cannot be estimated counts as free
         let most = |text: &str| {
             let about = about.as_ref()?;
             Some((cost::most(text, about, optional)?, about.most_in_object()))

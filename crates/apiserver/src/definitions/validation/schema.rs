@@ -1,4 +1,4 @@
-//! Schemas: words that are supported, lists with keys, rules. What has to do with structure is in `structural`, with defaults in `defaults`.
+//! Schemas: supported keywords, keyed lists, rules. For their structure see `structural`, for defaults `defaults`.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::failure::Cause;
 
 /// Types of values.
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-/// Words (as Go names them) that the root may have beside a status that is a subresource.
+/// Keywords, by their Go names, that the root may have when the status is a subresource.
 const AT_ROOT: [&str; 22] = [
     "Description",
     "Type",
@@ -38,7 +38,8 @@ const AT_ROOT: [&str; 22] = [
 /// Fields that every object has.
 const META: [&str; 3] = ["metadata", "kind", "apiVersion"];
 
-/// The schema of a version, or of all; `path` is what holds it. The rules of one that was there before may be expensive.
+/// Checks the schema of a version, or of all versions; `path` is the path of its parent. The rules of a schema that existed before may be
+/// expensive.
 pub(super) fn check(
     schema: &Value,
     has_status: bool,
@@ -99,7 +100,7 @@ fn check_root(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What was found: causes about rules come after all others.
+/// What was found. Causes about rules come after all others.
 #[derive(Debug, Default)]
 struct Found {
     schema: Vec<Cause>,
@@ -107,22 +108,22 @@ struct Found {
     budget: Budget,
 }
 
-/// What matters of where a schema stands.
+/// The position of a schema, as far as it matters.
 #[derive(Clone, Debug, Default)]
 struct Place {
     is_root: bool,
-    /// Why it may have no default.
+    /// Why a default is not allowed here.
     no_default: Option<String>,
     is_meta: bool,
-    /// The part of the schema within which what was before is not known.
+    /// Path of the outermost schema below which old and new values cannot be correlated.
     uncorrelated: Option<String>,
     checks_rules: bool,
-    /// How often its values can be in an object.
+    /// How often its values can occur in an object.
     occurrences: Occurrences,
 }
 
 impl Place {
-    /// That of what is in a schema.
+    /// Returns the position of the schemas inside a schema.
     fn within(&self, schema: &Value) -> Self {
         Self {
             is_root: false,
@@ -145,7 +146,7 @@ impl Place {
     }
 }
 
-/// The words of a schema and of all in it.
+/// Checks the keywords of a schema and of all schemas in it.
 fn words(schema: &Value, path: &str, place: &Place, found: &mut Found) {
     let before = found.schema.len();
     supported(schema, path, place, &mut found.schema);
@@ -282,7 +283,7 @@ fn supported(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>)
     }
 }
 
-/// How lists and maps are merged.
+/// Checks the keywords about merging lists and maps.
 fn merging(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let kind = text(&schema["type"]);
     if schema["x-kubernetes-preserve-unknown-fields"] == false {
@@ -349,7 +350,7 @@ fn merging(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Items of a set are compared whole.
+/// Checks that the items of a set are atomic.
 fn set_items(items: &Value, path: &str, causes: &mut Vec<Cause>) {
     const WHY: &str = "must be atomic as item of a list with x-kubernetes-list-type=set";
     let list = &items["x-kubernetes-list-type"];
@@ -364,7 +365,7 @@ fn set_items(items: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Items of a list with keys are objects that have them.
+/// Checks that the items of a keyed list are objects with these keys.
 fn keyed_items(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let keys_path = format!("{path}.x-kubernetes-list-map-keys");
     if list_keys(schema).next().is_none() {
@@ -408,7 +409,7 @@ fn keyed_items(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Keys must always be there.
+/// Checks that the keys of list items are always present.
 fn item_keys(schema: &Value, list: &str, path: &str, causes: &mut Vec<Cause>) {
     let items = &schema["items"];
     if items["nullable"] == true {

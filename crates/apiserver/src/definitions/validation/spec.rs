@@ -1,4 +1,4 @@
-//! Group, scope, versions, names, columns, subresources and selectable fields.
+//! Group, scope, versions, names, columns, subresources and selectable fields of definitions.
 
 use serde_json::{Value, json};
 
@@ -23,12 +23,12 @@ const COLUMN_FORMATS: [&str; 8] = [
     "int64",
     "password",
 ];
-/// Most fields that can be selected by.
+/// Largest number of selectable fields.
 const MOST_SELECTABLE: usize = 8;
 /// Longest warning of a deprecated version, in bytes.
 const LONGEST_WARNING: usize = 256;
 
-/// The whole specification; `before` is the one that is changed.
+/// Checks the whole specification; `before` is the one that is replaced.
 pub(super) fn check(spec: &Spec<'_>, before: Option<&Value>, causes: &mut Vec<Cause>) {
     group(text(&spec.raw["group"]), causes);
     word(
@@ -90,7 +90,7 @@ pub(super) fn check(spec: &Spec<'_>, before: Option<&Value>, causes: &mut Vec<Ca
     conversion::check(&spec.raw["conversion"], causes);
 }
 
-/// What of the specification can never be changed, or not any more.
+/// Refuses changes of fields that can never be changed, or no longer after the definition is established.
 pub(super) fn check_change(before: &Value, definition: &Value, causes: &mut Vec<Cause>) {
     let mut fixed: Vec<&[&str]> = Vec::new();
     if life::is_true(before, "Established") {
@@ -125,7 +125,7 @@ fn group(group: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// One of some words.
+/// Refuses a text that is not one of the known words.
 pub(super) fn word(given: &str, known: &[&str], path: &str, causes: &mut Vec<Cause>) {
     if given.is_empty() {
         causes.push(Cause::required(path, ""));
@@ -148,7 +148,7 @@ fn dns_label(label: &str, path: &str, before: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The names of the kind, wanted or accepted.
+/// Checks the names of a kind, requested or accepted.
 pub(super) fn names(names: &Value, path: &str, causes: &mut Vec<Cause>) {
     const MIXED: &str = "may have mixed case, but should otherwise match: ";
     for (field, before) in [
@@ -182,7 +182,7 @@ pub(super) fn names(names: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether a version had the same schema before.
+/// Returns whether a version had the same schema before.
 fn had_schema(before: Option<&Value>, version: &str, schema: &Value) -> bool {
     let known = before
         .into_iter()

@@ -1,5 +1,5 @@
-//! Schemas must be structural: each value has its type outside of `allOf`, `anyOf`, `oneOf` and `not`, and those only restrict it.
-//! Fields that only those name are let in: a real server lets them in as well.
+//! Schemas must be structural: each value gets its type outside of `allOf`, `anyOf`, `oneOf` and `not`, and those only restrict it. Fields
+//! that only these restrictions name are accepted, because a real server accepts them, too.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::{numbered, schemas, text};
 use crate::definitions::life::texts;
 use crate::failure::Cause;
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Root,
@@ -15,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// Words that no structural schema has.
+/// Keywords that no structural schema may have.
 const UNSUPPORTED: [&str; 6] = [
     "id",
     "additionalItems",
@@ -25,7 +25,7 @@ const UNSUPPORTED: [&str; 6] = [
     "$ref",
 ];
 
-/// Whether a schema has the form of a structural one at all; whoever has not is refused for the words that he uses.
+/// Returns whether a schema has the form of a structural one at all. A schema without it is refused for the keywords that it uses.
 pub(super) fn has_form(schema: &Value) -> bool {
     let holds = |word: &str| !schema[word].is_null();
     if UNSUPPORTED.iter().any(|word| holds(word))
@@ -46,7 +46,7 @@ pub(super) fn has_form(schema: &Value) -> bool {
         && schemas(&schema["properties"]).all(|(_, inner)| has_form(inner))
 }
 
-/// What keeps a schema from being structural, sorted by text.
+/// Returns what keeps a schema from being structural, sorted by text.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     invariants(schema, Level::Root, path, &mut causes);
@@ -190,7 +190,7 @@ fn check_type(schema: &Value, level: Level, path: &str, causes: &mut Vec<Cause>)
     }
 }
 
-/// Whether the metadata at the root restrict nothing but names.
+/// Returns whether the metadata schema at the root restricts nothing but names.
 fn is_plain_metadata(metadata: &Value) -> bool {
     let only_names =
         schemas(&metadata["properties"]).all(|(name, _)| name == "name" || name == "generateName");
@@ -198,7 +198,7 @@ fn is_plain_metadata(metadata: &Value) -> bool {
     only_names && schemas(metadata).all(|(word, _)| known.contains(&word.as_str()))
 }
 
-/// The one exception: numbers or texts may say so in an `anyOf`.
+/// The one exception: the schema of a value that may be a number or a text may contain types in an `anyOf`.
 #[derive(Clone, Copy, Debug)]
 struct Exempt {
     any_of: bool,
@@ -250,7 +250,7 @@ fn restrictions(schema: &Value, exempt: Exempt, path: &str, causes: &mut Vec<Cau
     }
 }
 
-/// What is wrong with a pattern in the words of Go, as far as they are known; else in those of ours.
+/// Returns what is wrong with a pattern, in Go's words as far as they are known, otherwise in those of the `regex` crate.
 fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
     let text = error.to_string();
     let from = |open: char| {
@@ -270,7 +270,7 @@ fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
             .map_or("", |at| &pattern[at..=at]);
         format!("missing argument to repetition operator: `{operator}`")
     } else if text.contains("look-around") {
-        // what looks back is read as a name that does not end
+        // Go parses a look-behind as a capture name that does not end
         ["(?=", "(?!"]
             .into_iter()
             .find(|look| pattern.contains(look))
@@ -290,7 +290,7 @@ fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
     }
 }
 
-/// Words of a schema that may not be in a restriction: why not, and whether a value counts as given.
+/// Returns why a keyword may not be in a restriction; `None` when its value counts as absent.
 fn forbidden_word(schema: &Value, word: &str) -> Option<&'static str> {
     const EMPTY: &str = "must be empty to be structural";
     const UNDEFINED: &str = "must be undefined to be structural";
@@ -358,7 +358,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &str, causes: &mut Vec<Cause>
     }
 }
 
-/// The keys of lists whose items have some.
+/// Returns the keys of a keyed list.
 pub(super) fn list_keys(schema: &Value) -> impl Iterator<Item = &str> {
     texts(&schema["x-kubernetes-list-map-keys"])
 }

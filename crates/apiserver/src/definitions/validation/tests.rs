@@ -2,7 +2,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// A definition with this schema.
+/// Returns a definition with this schema.
 fn definition(schema: &Value) -> Value {
     json!({
         "spec": {"group": "g.example.com", "scope": "Namespaced", "conversion": {"strategy": "None"},
@@ -11,7 +11,7 @@ fn definition(schema: &Value) -> Value {
         "status": {"storedVersions": ["v1"]}})
 }
 
-/// What is wrong with a definition, its schema as `S`.
+/// Returns what is wrong with a definition, with the path of its schema shortened to `S`.
 fn wrong(definition: &Value) -> Vec<String> {
     of_new(definition)
         .iter()

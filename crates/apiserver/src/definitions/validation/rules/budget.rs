@@ -1,30 +1,30 @@
-//! What all rules of a schema may cost together, and each of them alone.
+//! Cost limits of rules: for each rule, and for all rules of a schema together.
 //!
-//! The limits and the words are those of apiextensions' `validation.go` and `cel_validation.go`.
+//! The limits and the wording are those of apiextensions' `validation.go` and `cel_validation.go`.
 
 use serde_json::Value;
 
 use crate::failure::Cause;
 
-/// Most that a rule may cost.
+/// Highest estimated cost of a rule.
 const OF_A_RULE: u64 = 10_000_000;
-/// Most that all rules of a schema may cost.
+/// Highest estimated cost of all rules of a schema together.
 const OF_A_SCHEMA: u64 = 100_000_000;
-/// How many of the rules are named that cost most.
+/// Number of the most expensive rules that a refusal names.
 const NAMED: usize = 4;
 
-/// What the rules of a schema cost.
+/// The estimated costs of the rules of a schema.
 #[derive(Debug, Default)]
 pub(in super::super) struct Budget {
     total: u64,
-    /// Those that cost much, the most expensive one first.
+    /// The most expensive rules, in descending order of cost.
     expensive: Vec<(u64, String)>,
-    /// Whether rules may cost more alone: those that were there before.
+    /// Whether a single rule may cost more, because the rules existed before.
     pub(in super::super) is_generous: bool,
 }
 
 impl Budget {
-    /// Takes in the cost of an expression; refuses one that costs too much alone. `what` is what costs, `path` where it is.
+    /// Adds the cost of an expression, and refuses the expression if it alone costs too much. `what` is what costs, `path` where it is.
     pub(super) fn charge(&mut self, cost: u64, what: &str, path: &str, causes: &mut Vec<Cause>) {
         if cost > OF_A_RULE && !self.is_generous {
             let why = exceeded(&format!("estimated {what} cost"), cost, OF_A_RULE);
@@ -39,7 +39,7 @@ impl Budget {
         }
     }
 
-    /// Refuses rules that cost too much together.
+    /// Refuses the schema if its rules together cost too much.
     pub(in super::super) fn check(self, path: &str, causes: &mut Vec<Cause>) {
         if self.total <= OF_A_SCHEMA {
             return;
@@ -70,12 +70,12 @@ fn exceeded(what: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// How often the values in a part of a schema can be in an object by the limits of the lists and maps around them.
+/// How often the values of a part of a schema can occur in an object, by the limits of the lists and maps around them.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) enum Occurrences {
-    /// At most so often.
+    /// At most this often.
     AtMost(u64),
-    /// As often as they fit.
+    /// As often as they fit into a request.
     Unlimited,
 }
 
@@ -86,7 +86,7 @@ impl Default for Occurrences {
 }
 
 impl Occurrences {
-    /// How often what is in a schema can be, if its own values can be so often.
+    /// Returns how often what is inside a schema can occur, if values of the schema itself occur this often.
     pub(in super::super) fn within(self, schema: &Value) -> Self {
         let limit = |word: &str| match schema[word].as_i64() {
             Some(limit) => Self::AtMost(u64::try_from(limit).unwrap_or_default()),
@@ -103,7 +103,7 @@ impl Occurrences {
         }
     }
 
-    /// What all of them cost together; `fitting` of them have room in an object.
+    /// Returns the total cost of all occurrences; `fitting` is how many fit into an object.
     pub(super) fn cost(self, each: u64, fitting: u64) -> u64 {
         match self {
             Self::AtMost(most) => each.saturating_mul(most),

@@ -1,6 +1,6 @@
-//! Compiling a rule: its text is parsed, and each part has to fit the types of what it is about.
+//! Compiles rules: parses the text and checks that each part fits the types of the values that the rule is about.
 //!
-//! What is not certainly wrong is let pass: a refusal that a real server would not give is worse than one that is missing.
+//! Only what is certainly wrong is refused: a refusal that a real server would not give is worse than a missing one.
 
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr,
@@ -12,28 +12,28 @@ use super::functions::{self, NAMESPACES, TYPES};
 use super::source::{Position, Source, show};
 use super::types::Type;
 
-/// A rule that can be compiled.
+/// A rule that compiles.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// What it gives.
+    /// The type of its result.
     pub(super) result: Type,
-    /// Whether it asks what was before.
+    /// Whether it refers to the old value.
     pub(super) looks_back: bool,
 }
 
-/// Walks an expression.
+/// Checks the types of an expression.
 #[derive(Debug)]
 pub(super) struct Checker<'a> {
     source: Source<'a>,
     variables: Vec<(String, Type)>,
     errors: Vec<(Position, String)>,
-    /// Where the expression is that was walked last: its operator, its point, its bracket.
+    /// Position of the expression checked last: its operator, dot or bracket.
     here: Position,
     looks_back: bool,
 }
 
 impl<'a> Checker<'a> {
-    /// Compiles a rule about values of a type; what was before is `optional` or of the same type. The error is for people.
+    /// Compiles a rule about values of a type. The old value is optional or of the same type. The error is a message for users.
     pub(super) fn compile(
         text: &'a str,
         of_self: &Type,
@@ -136,7 +136,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A part of a list or a map, whose parts are all of the type of the first.
+    /// Checks an element of a list or a map: all elements must have the type of the first.
     fn alike(&mut self, first: &mut Option<Type>, part: &Expression) -> Type {
         let found = self.walk(part);
         let wanted = first.get_or_insert_with(|| found.clone());
@@ -195,7 +195,7 @@ impl<'a> Checker<'a> {
             return self.operator(name, symbol, &call.args);
         }
         if name.contains('_') && !name.starts_with(char::is_alphabetic) {
-            // optional selection and the like
+            // optional selection and similar operators
             for argument in &call.args {
                 self.walk(argument);
             }
@@ -238,7 +238,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A macro that the parser leaves as a call: its first arguments are names for what the others are about.
+    /// Checks a macro that the parser leaves as a call. Its first arguments name the variables of the others.
     fn macro_call(&mut self, call: &CallExpr, target: &Type, variables: usize) -> Type {
         let types = match (target, variables) {
             (Type::List(items), 2) => [Type::Int, (**items).clone()],
@@ -270,7 +270,7 @@ impl<'a> Checker<'a> {
         target: Option<&Type>,
         arguments: &[Type],
     ) -> Type {
-        // the names of types of objects are not known
+        // the names of object types are not known
         if !arguments.iter().chain(target).all(Type::has_name) {
             return Type::Unknown;
         }
@@ -318,7 +318,7 @@ impl<'a> Checker<'a> {
         if name == "!_" { Type::Bool } else { fallen }
     }
 
-    /// Parts of a logical expression are true or false.
+    /// Reports an operand of a logical expression that is not a boolean.
     fn expect_bool(&mut self, found: &Type) {
         if !found.may_be(&Type::Bool) && found.has_name() {
             self.error(
@@ -328,7 +328,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// `all`, `exists` and the like, which the parser has turned into loops.
+    /// Checks `all`, `exists` and similar macros, which the parser has turned into loops.
     fn comprehension(&mut self, loops: &ComprehensionExpr) -> Type {
         let range = self.walk(&loops.iter_range);
         let at = self.here;
@@ -364,7 +364,7 @@ impl<'a> Checker<'a> {
                             [_, one] if matches!(one.expr, Expr::List(_)) => {
                                 self.items(one, &loops.iter_var)
                             }
-                            // how often it held is counted
+                            // `exists_one`, whose step counts the matches
                             _ => Type::Bool,
                         },
                         _ => Type::Unknown,
@@ -394,7 +394,7 @@ impl<'a> Checker<'a> {
         Type::Bool
     }
 
-    /// What a loop collects; the items themselves stand nowhere in the text.
+    /// Returns the type of the list that a loop collects. The collected items themselves do not appear in the text.
     fn items(&mut self, list: &Expression, own: &str) -> Type {
         let Expr::List(list) = &list.expr else {
             return Type::Unknown;
@@ -414,7 +414,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// The one type of all, or any.
+/// Returns the common type of all; unknown when they differ.
 fn joined(types: &[Type]) -> Type {
     match types {
         [first, rest @ ..] if rest.iter().all(|other| other == first) => first.clone(),
@@ -422,7 +422,7 @@ fn joined(types: &[Type]) -> Type {
     }
 }
 
-/// The symbol of an operator.
+/// Returns the symbol of an operator.
 fn symbol(name: &str) -> Option<&'static str> {
     Some(match name {
         "_&&_" => "&&",

@@ -1,7 +1,7 @@
-//! What a rule can cost at most, in the units of a real server, which refuses rules that may cost too much.
+//! The highest cost of a rule, in the units of a real server, which refuses rules that may cost too much.
 //!
-//! Reading order: [`declared`] (how much values can hold), [`typed`] (an expression with types, and what its calls call), [`walk`] (the
-//! costs of its parts), [`calls`] (those of functions).
+//! Reading order: [`declared`] (how much values can hold), [`typed`] (an expression with types, and the overloads of its calls), [`walk`]
+//! (the costs of its parts), [`calls`] (the costs of functions).
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ mod walk;
 pub(super) use self::declared::Declared;
 pub(super) use self::macros::variables as macro_variables;
 
-/// What evaluating an expression about a value costs at most; `None` for one that is not understood, or wrong.
+/// Returns the highest cost of evaluating an expression about a value; `None` for an expression that is wrong or not understood.
 pub(super) fn most(text: &str, about: &Arc<Declared>, has_optional_past: bool) -> Option<u64> {
     let parser = Parser::new().enable_optional_syntax(true);
     let expression = parser.parse(text).ok()?;

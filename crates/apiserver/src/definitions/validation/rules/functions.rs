@@ -1,8 +1,8 @@
-//! The functions of rules: which there are, and what the common ones take and give.
+//! The functions of rules: their names, and the types of the common ones.
 
 use super::types::Type;
 
-/// Names before functions of one kind: `math.abs(x)`.
+/// Namespaces of functions: `math.abs(x)`.
 pub(super) const NAMESPACES: [&str; 10] = [
     "base64",
     "cel",
@@ -33,7 +33,7 @@ pub(super) const TYPES: [&str; 13] = [
     "uint",
 ];
 
-/// Functions that are called with what they are about before a point, and those that are called alone.
+/// Functions and methods.
 const KNOWN: [&str; 118] = [
     "add",
     "all",
@@ -155,19 +155,19 @@ const KNOWN: [&str; 118] = [
     "url",
 ];
 
-/// Functions that came later.
+/// Functions that later versions added.
 const LATER: [&str; 4] = ["value", "validate", "transformList", "transformMap"];
 
-/// Whether there is such a function; those of a namespace are not told apart.
+/// Returns whether a function exists; namespaces are not taken into account.
 pub(super) fn is_known(name: &str) -> bool {
     KNOWN.contains(&name) || LATER.contains(&name)
 }
 
-/// A call that does not fit.
+/// No overload fits the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoOverload;
 
-/// What a function gives; `None` for nothing that is known.
+/// Returns the type of a function's result; `Unknown` when it is not known here.
 pub(super) fn result(
     name: &str,
     target: Option<&Type>,
@@ -233,7 +233,7 @@ pub(super) fn result(
     }
 }
 
-/// What an operator gives.
+/// Returns the type of an operator's result.
 pub(super) fn operator(name: &str, of: &[Type]) -> Result<Type, NoOverload> {
     use Type::{
         Bool, Bytes, Double, Duration, Dyn, Int, List, Map, Null, String, Timestamp, Uint, Unknown,

@@ -1,8 +1,8 @@
-//! Where in the text of an expression its parts are: the parser tells only where a text is no expression.
+//! Positions in the text of an expression. They are found here, because the parser reports positions only for texts that it cannot parse.
 
 use std::fmt::Write as _;
 
-/// A part of the text, and where it starts: line from 1, letter from 0.
+/// A token and its position: line from 1, character from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Token {
     text: String,
@@ -10,7 +10,7 @@ struct Token {
     column: usize,
 }
 
-/// The parts of an expression, read from left to right as its tree is walked in that order.
+/// The tokens of an expression, read from left to right in the order in which its tree is walked.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
     text: &'a str,
@@ -18,17 +18,17 @@ pub(super) struct Source<'a> {
     next: usize,
 }
 
-/// A place in the text.
+/// A position in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     /// Line, from 1.
     pub(super) line: usize,
-    /// Letter, from 0.
+    /// Character, from 0.
     pub(super) column: usize,
 }
 
 impl<'a> Source<'a> {
-    /// The source of an expression.
+    /// Makes the source of an expression.
     pub(super) fn new(text: &'a str) -> Self {
         Self {
             text,
@@ -37,7 +37,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The next place where these parts stand one after another; what is before is passed.
+    /// Returns the position of the next occurrence of consecutive tokens, and moves past it.
     pub(super) fn find(&mut self, parts: &[&str]) -> Position {
         let found = (self.next..self.tokens.len()).find(|start| {
             let here = &self.tokens[*start..];
@@ -58,7 +58,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The place of the next constant, which is passed.
+    /// Returns the position of the next constant, and moves past it.
     pub(super) fn pass_constant(&mut self) -> Position {
         let rest = self.tokens.iter().skip(self.next);
         self.next += rest.take_while(|token| !is_constant(&token.text)).count();
@@ -70,13 +70,13 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// An error with the line that it is in.
+    /// Returns an error message with the line where it occurred.
     pub(super) fn show(&self, at: Position, what: &str) -> String {
         show(self.text, at, what)
     }
 }
 
-/// A rule for which what was before may be missing: Kubernetes' rules know it as an optional value, the interpreter as an empty one.
+/// Rewrites a rule whose old value may be missing: Kubernetes' rules see it as an optional value, the interpreter as null.
 pub(crate) fn with_optional_past(rule: &str) -> String {
     const OPTIONAL: &str = "(oldSelf == null ? optional.none() : optional.of(oldSelf))";
     let mut lines: Vec<Vec<char>> = rule
@@ -101,11 +101,11 @@ pub(crate) fn with_optional_past(rule: &str) -> String {
     lines.join("\n")
 }
 
-/// An error in a text as Go's compiler shows it.
+/// Returns an error in a text as Go's compiler shows it.
 pub(super) fn show(text: &str, at: Position, what: &str) -> String {
     let mut shown = format!("ERROR: <input>:{}:{}: {what}", at.line, at.column + 1);
     if let Some(line) = text.split('\n').nth(at.line.saturating_sub(1)) {
-        // writing to a text cannot fail
+        // writing to a `String` cannot fail
         let _ = write!(shown, "\n | {line}\n | {}^", ".".repeat(at.column));
     }
     shown
@@ -164,7 +164,7 @@ fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// How long a text in quotes is, from its first quote.
+/// Returns the length of a quoted text, from its first quote.
 fn quoted(letters: &[char]) -> usize {
     let quote = letters[0];
     let triple = letters.len() > 2 && letters[1] == quote && letters[2] == quote;

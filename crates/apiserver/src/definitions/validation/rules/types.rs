@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 /// A type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Type {
-    /// One that is not found out here; it fits everything, and nothing is said of it.
+    /// A type that is not known here; it fits everything, and no error is reported about it.
     Unknown,
-    /// Any, as a real server knows it.
+    /// Any type (`dyn` in CEL).
     Dyn,
     Bool,
     Int,
@@ -27,7 +27,8 @@ pub(super) enum Type {
 }
 
 impl Type {
-    /// The type of the values of a schema; `None` for what rules cannot see. Roots of objects have what all objects have.
+    /// Returns the type of the values of a schema; `None` for a schema that rules cannot see. For an object with `is_object`, the fields
+    /// that all objects have are added.
     pub(super) fn of(schema: &Value, is_object: bool) -> Option<Self> {
         if schema["x-kubernetes-int-or-string"] == true {
             return Some(Self::Dyn);
@@ -42,7 +43,7 @@ impl Type {
             }
             "object" => {
                 let properties = properties(schema, is_object);
-                // reserved words may be written both ways
+                // reserved words may be written with and without escapes
                 let plain = properties
                     .iter()
                     .filter(|(name, _)| RESERVED.contains(&name.as_str()));
@@ -67,10 +68,10 @@ impl Type {
         })
     }
 
-    /// Whether nothing speaks against a value of this type being of the other.
+    /// Returns whether a value of this type may be of the other.
     pub(super) fn may_be(&self, other: &Self) -> bool {
         match (self, other) {
-            // whatever may be absent may be compared with nothing
+            // values that may be absent can be compared with null
             (Self::Dyn | Self::Unknown, _)
             | (_, Self::Dyn | Self::Unknown)
             | (Self::Null, Self::Object(_) | Self::Timestamp | Self::Duration)
@@ -84,7 +85,7 @@ impl Type {
         }
     }
 
-    /// Whether it has a name that refusals can say.
+    /// Returns whether it has a name that error messages can show.
     pub(super) fn has_name(&self) -> bool {
         match self {
             Self::Object(_) | Self::Unknown => false,
@@ -115,7 +116,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// Words that are no names in rules.
+/// Words that may not be identifiers in rules.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -140,7 +141,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// A field's name as rules write it.
+/// Returns the name of a field as rules write it.
 pub(super) fn escaped(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");
@@ -162,7 +163,7 @@ pub(super) fn escaped(name: &str) -> String {
     text
 }
 
-/// The properties of a schema; roots of objects have what all objects have.
+/// Returns the properties of a schema; with `is_object`, the fields that all objects have are added.
 pub(super) fn properties(schema: &Value, is_object: bool) -> Map<String, Value> {
     let own = schema["properties"].as_object().cloned();
     let mut properties = own.unwrap_or_default();

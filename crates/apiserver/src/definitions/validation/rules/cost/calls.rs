@@ -1,7 +1,7 @@
-//! What calls cost, and how big their results are.
+//! The costs of calls, and the sizes of their results.
 //!
-//! First Kubernetes is asked (`k8s.io/apiserver/pkg/cel/library/cost.go`) - but for functions on lists and sets that bring their own
-//! costs (cel-go's `ext/lists.go`, `ext/sets.go`) -, then cel-go's own functions (`checker/cost.go`).
+//! Estimates come first from Kubernetes (`k8s.io/apiserver/pkg/cel/library/cost.go`), except for functions on lists and sets that bring
+//! their own costs (cel-go's `ext/lists.go`, `ext/sets.go`), and then from cel-go's own functions (`checker/cost.go`).
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use super::range::Range;
 use super::typed::{Form, Node};
 use super::walk::{LIST, Operand, Walk};
 
-/// Going through a letter.
+/// Cost of reading a character.
 const LETTER: f64 = 0.1;
-/// Matching a letter of a pattern.
+/// Cost of matching a character of a pattern.
 const PATTERN_LETTER: f64 = 0.25;
-/// Letters of the patterns of formats.
+/// Assumed number of characters in the pattern of a format.
 const FORMAT_PATTERN: f64 = 128.0;
-/// Length of the longest name of a format.
+/// Length of the longest name of a format, in characters.
 const FORMAT: u64 = 64;
-/// A question to the authorizer.
+/// Cost of an authorization check.
 const AUTHORIZATION: u64 = 350_000;
-/// A requirement of a selector: its structure and its list of values.
+/// Cost of a requirement of a selector: its structure and its list of values.
 const REQUIREMENT: f64 = 50.0;
-/// What most calls cost.
+/// Cost of most calls.
 const ONE: Range = Range::exactly(1);
 
-/// A call by one of the overloads that fit.
+/// A call, with one of the overloads that fit.
 #[derive(Debug)]
 pub(super) struct Called<'a> {
     /// The call.
@@ -34,15 +34,15 @@ pub(super) struct Called<'a> {
     pub(super) name: &'a str,
     /// Name of the overload.
     pub(super) overload: &'a str,
-    /// What is before the point.
+    /// The value before the dot.
     pub(super) target: Option<&'a Operand<'a>>,
-    /// What is in brackets.
+    /// The arguments.
     pub(super) arguments: &'a [Operand<'a>],
-    /// What it costs to evaluate what is in brackets.
+    /// The costs of evaluating the arguments.
     pub(super) costs: &'a [Range],
 }
 
-/// What a call comes to.
+/// The estimate for a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimate {
     /// Cost.
@@ -64,7 +64,7 @@ impl Estimate {
     }
 }
 
-/// What a call costs with what it is given.
+/// Returns the cost of a call with its arguments.
 pub(super) fn estimate(walk: &mut Walk<'_>, called: &Called<'_>) -> Estimate {
     let costs = called.costs.iter();
     let given = costs.fold(Range::default(), |sum, cost| sum.plus(*cost));
@@ -77,18 +77,18 @@ pub(super) fn estimate(walk: &mut Walk<'_>, called: &Called<'_>) -> Estimate {
     of_language(walk, called, given)
 }
 
-/// Sizes as the libraries ask for them.
+/// Returns the size of an operand as the libraries ask for it.
 fn size(walk: &Walk<'_>, operand: &Operand<'_>) -> Range {
     let size = operand.size.or_else(|| walk.declared(&operand.way));
     size.unwrap_or(Range::UNKNOWN)
 }
 
-/// What it is to read texts so often.
+/// Returns the cost of reading texts this many times.
 fn reading(size: Range, times: f64) -> Range {
     size.scaled(times * LETTER)
 }
 
-/// A whole number that is written, or another one.
+/// Returns the value of an integer literal, or else the given number.
 fn written(operand: &Operand<'_>, otherwise: u64) -> u64 {
     match operand.node.form {
         Form::Constant(_, Some(number)) => u64::try_from(number).unwrap_or_default(),
@@ -96,7 +96,7 @@ fn written(operand: &Operand<'_>, otherwise: u64) -> u64 {
     }
 }
 
-/// Functions that make lists, and those on sets.
+/// Estimates functions that make lists, and functions on sets.
 fn of_collections(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
     let making =
         |factor: f64, size: Range| Estimate::sized(size.scaled(factor).plus(ONE).plus(LIST), size);
@@ -128,7 +128,7 @@ fn of_collections(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
     })
 }
 
-/// What Kubernetes' libraries charge.
+/// Estimates the functions of Kubernetes' libraries.
 fn of_kubernetes(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
     let target = called.target.map(|target| size(walk, target));
     let first = called.arguments.first().map(|one| size(walk, one));
@@ -241,7 +241,7 @@ fn of_kubernetes(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
     })
 }
 
-/// Types that are compared at once, and formats and addresses in the web, which are not.
+/// Estimates equality of Kubernetes' own types: most are compared in one step, but named formats and URLs are read.
 fn of_equality(called: &Called<'_>) -> Option<Estimate> {
     let [one, two] = called.arguments else {
         return None;
@@ -262,7 +262,7 @@ fn of_equality(called: &Called<'_>) -> Option<Estimate> {
     })
 }
 
-/// The type of the items of a list, and their size.
+/// Returns the type of the items of a list, and their size.
 fn item_size(walk: &Walk<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Range)> {
     let kind = Arc::clone(list.node.kind.parts().first()?);
     let size = if list.way.is_empty() {
@@ -273,7 +273,7 @@ fn item_size(walk: &Walk<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Range)> 
     Some((kind, size.unwrap_or(Range::UNKNOWN)))
 }
 
-/// Each item is compared, or each letter of a text.
+/// Returns the cost of comparing each item of a list, or each character of a text.
 fn comparing(walk: &Walk<'_>, list: &Operand<'_>, size: Range) -> Range {
     let Some((kind, of_item)) = item_size(walk, list) else {
         return reading(size, 1.0);
@@ -285,17 +285,17 @@ fn comparing(walk: &Walk<'_>, list: &Operand<'_>, size: Range) -> Range {
     size.times(each)
 }
 
-/// A text against a pattern: not even an empty text is free.
+/// Returns the cost of matching a text with a pattern; even an empty text costs something.
 fn matching(text: Range, pattern: Range) -> Range {
     reading(text.plus(ONE), 1.0).times(pattern.scaled(PATTERN_LETTER))
 }
 
-/// The size of a text in which all of something are replaced.
+/// Returns the size of a text in which all occurrences of another one are replaced.
 fn replaced(text: Range, old: Range, new: Range) -> Range {
     let share = |text: u64, old: u64| (text as f64 / old as f64).ceil() as u64;
     let (mut times, mut kept) = (Range::default(), Range::default());
     if old.least == 0 {
-        // between all letters
+        // an empty text is replaced between all characters
         times.most = text.most.saturating_add(1);
         kept.most = text.most;
     } else if new.most <= old.least {
@@ -314,7 +314,7 @@ fn replaced(text: Range, old: Range, new: Range) -> Range {
     times.times(new).plus(kept)
 }
 
-/// What cel-go itself charges; `given` is the cost of what is in brackets.
+/// Estimates cel-go's own functions; `given` is the cost of the arguments.
 fn of_language(walk: &mut Walk<'_>, called: &Called<'_>, given: Range) -> Estimate {
     let with = |cost: Range| Estimate::of(cost.plus(given));
     match (called.overload, called.target, called.arguments) {
@@ -377,7 +377,7 @@ fn of_language(walk: &mut Walk<'_>, called: &Called<'_>, given: Range) -> Estima
     }
 }
 
-/// Whether an overload goes through what it compares.
+/// Returns whether an overload reads the values that it compares.
 fn compares_at_length(overload: &str) -> bool {
     let orders = ["less_", "greater_", "less_equals_", "greater_equals_"];
     let is_order = orders.iter().any(|order| {

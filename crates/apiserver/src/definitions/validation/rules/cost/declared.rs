@@ -1,6 +1,6 @@
 //! How much the values of a schema can hold, in an object that is small enough to be sent.
 //!
-//! The numbers are those of `k8s.io/apiserver/pkg/cel/common/schemas.go` and `pkg/cel/limits.go`.
+//! The limits are those of `k8s.io/apiserver/pkg/cel/common/schemas.go` and `pkg/cel/limits.go`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use super::kind::{DURATION, Kind, TIMESTAMP};
 
 /// The largest request, in bytes.
 const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
-/// Longest text of a time or a duration, in quotes.
+/// Longest text of a time or a duration, with its quotes.
 const LONGEST_TIME: u64 = 32;
-/// Length of a date, in quotes.
+/// Length of a date, with its quotes.
 const DATE: u64 = 12;
 
-/// What is known of the values of a part of a schema.
+/// What the schema says about the values of one of its parts.
 #[derive(Debug)]
 pub(in super::super) struct Declared {
     form: Form,
-    /// Most letters, items or fields.
+    /// Largest number of bytes, items or fields.
     pub(super) most: u64,
-    /// Length of the shortest value, as JSON.
+    /// Length of the shortest value as JSON, in bytes.
     shortest: u64,
 }
 
@@ -36,7 +36,8 @@ enum Form {
 }
 
 impl Declared {
-    /// What a schema declares; `None` for what rules cannot see. Roots of objects have what all objects have.
+    /// Returns what a schema declares; `None` for a schema that rules cannot see. For an object with `is_object`, the fields that all
+    /// objects have are added.
     pub(in super::super) fn of(schema: &Value, is_object: bool) -> Option<Arc<Self>> {
         let declared = if schema["x-kubernetes-int-or-string"] == true {
             let most = longest(schema).unwrap_or(LARGEST_REQUEST - 2);
@@ -64,7 +65,7 @@ impl Declared {
         }
     }
 
-    /// The type of its values.
+    /// Returns the type of the values.
     pub(super) fn kind(self: &Arc<Self>) -> Kind {
         match &self.form {
             Form::Scalar(kind) => kind.clone(),
@@ -76,7 +77,7 @@ impl Declared {
         }
     }
 
-    /// A field of an object as rules name it; reserved words may be written as they are.
+    /// Returns a field of an object by its name in rules; reserved words may be written without escapes.
     pub(super) fn field(&self, name: &str) -> Option<&Arc<Self>> {
         match &self.form {
             Form::Object(fields) => fields.get(name).or_else(|| fields.get(&escaped(name))),
@@ -84,21 +85,21 @@ impl Declared {
         }
     }
 
-    /// Most of what is at the end of a way that starts at this; `None` where the way leads out of the schema.
+    /// Returns the largest size of the value at the end of a path; `None` where the path leaves the schema.
     pub(super) fn most_at(&self, way: &[String]) -> Option<u64> {
         let Some((step, rest)) = way.split_first() else {
             return Some(self.most);
         };
         match (step.as_str(), &self.form) {
             ("@items" | "@values", Form::List(inner) | Form::Map(inner)) => inner.most_at(rest),
-            // keys have no schema, and no size
+            // keys have no schema and no size
             ("@keys", Form::Map(_)) => rest.is_empty().then_some(0),
             (name, Form::Object(fields)) => fields.get(name)?.most_at(rest),
             _ => None,
         }
     }
 
-    /// How often a value can be in an object.
+    /// Returns how often a value can occur in an object.
     pub(in super::super) fn most_in_object(&self) -> u64 {
         LARGEST_REQUEST / (self.shortest + 1)
     }
@@ -108,13 +109,13 @@ fn inner(schema: &Value) -> Option<Arc<Declared>> {
     Declared::of(schema, schema["x-kubernetes-embedded-resource"] == true)
 }
 
-/// A limit that the schema sets; one below nothing is nothing.
+/// Returns a limit of the schema; a negative limit counts as zero.
 fn limit(schema: &Value, word: &str) -> Option<u64> {
     let limit = schema[word].as_i64()?;
     Some(u64::try_from(limit).unwrap_or_default())
 }
 
-/// Most bytes of a text whose letters are limited.
+/// Returns the largest number of bytes of a text whose number of characters is limited.
 fn longest(schema: &Value) -> Option<u64> {
     Some(limit(schema, "maxLength")?.saturating_mul(4))
 }
@@ -133,7 +134,7 @@ fn map(schema: &Value) -> Option<Declared> {
     let values = inner(&schema["additionalProperties"])?;
     let most = limit(schema, "maxProperties");
     Some(Declared {
-        // a key of two letters in quotes, a colon and a comma
+        // a key of two characters in quotes, a colon and a comma
         most: most.unwrap_or((LARGEST_REQUEST - 2) / (values.shortest + 6)),
         form: Form::Map(values),
         shortest: 2,
@@ -150,7 +151,7 @@ fn object(schema: &Value, is_object: bool) -> Declared {
         let Some(declared) = inner(property) else {
             continue;
         };
-        // what has a default need not be sent
+        // a field with a default need not be sent
         if required.contains(&name.as_str()) && property["default"].is_null() {
             shortest += name.len() as u64 + declared.shortest + 4;
         }
@@ -202,7 +203,7 @@ mod tests {
     fn what_has_no_limit_is_limited_by_the_request() {
         let schema = json!({"type": "array", "items": {"type": "object", "required": ["ab"], "properties": {
             "ab": {"type": "string"}, "c": {"type": "string", "maxLength": 3}}}});
-        // {"ab":""} and a comma
+        // `{"ab":""}` and a comma
         assert_eq!(most(&schema, &[]), Some((LARGEST_REQUEST - 2) / 11));
         let longest = LARGEST_REQUEST - 2;
         assert_eq!(most(&schema, &["@items", "ab"]), Some(longest));

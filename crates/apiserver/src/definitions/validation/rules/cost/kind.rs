@@ -1,40 +1,40 @@
-//! The types of cel-go's checker, by which a call finds what it calls.
+//! The types of cel-go's checker, which decide what overload a call uses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::declared::Declared;
 
-/// Name of the type of durations.
+/// Name of the duration type.
 pub(super) const DURATION: &str = "google.protobuf.Duration";
-/// Name of the type of times.
+/// Name of the timestamp type.
 pub(super) const TIMESTAMP: &str = "google.protobuf.Timestamp";
 
 /// A type.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// Any.
+    /// Any type.
     Dyn,
-    /// One of these that have a name only: `bool`, `string`, `kubernetes.Quantity`, ...
+    /// A type that has only a name: `bool`, `string`, `kubernetes.Quantity`, ...
     Named(Arc<str>),
-    /// Items.
+    /// A list with its item type.
     List(Arc<Kind>),
-    /// Keys and values.
+    /// A map with its key and value types.
     Map(Arc<Kind>, Arc<Kind>),
-    /// One that may be missing.
+    /// An optional value.
     Optional(Arc<Kind>),
-    /// A type as a value.
+    /// The type of types.
     Type,
     /// An object of the schema.
     Object(Arc<Declared>),
-    /// Whatever fits, in a signature.
+    /// A type parameter in a signature.
     Parameter(Arc<str>),
-    /// One that is still to be found.
+    /// A type variable that inference is to resolve.
     Open(usize),
 }
 
 impl Kind {
-    /// A type with a name.
+    /// Makes a type from a name.
     pub(super) fn named(name: &str) -> Self {
         match name {
             "dyn" => Self::Dyn,
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Its name, where it has nothing else.
+    /// Returns the name of a type that has only a name; otherwise an empty text.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Named(name) => name,
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// A type as cel-go writes it: `map(string, list(<A>))`; `None` for what is not understood.
+    /// Parses a type in cel-go's notation, such as `map(string, list(<A>))`; `None` for text that is not understood.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let Some((name, rest)) = text.split_once('(') else {
             return Some(match text {
@@ -72,7 +72,7 @@ impl Kind {
         })
     }
 
-    /// Whether its size is always one.
+    /// Returns whether its size is always one.
     pub(super) fn is_scalar(&self) -> bool {
         match self {
             Self::Named(name) => {
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Those that it is made of.
+    /// Returns the types that it consists of.
     pub(super) fn parts(&self) -> Vec<&Arc<Self>> {
         match self {
             Self::List(one) | Self::Optional(one) => vec![one],
@@ -92,7 +92,7 @@ impl Kind {
         }
     }
 
-    /// The same with other parts.
+    /// Returns the same type with other parts.
     fn with_parts(&self, change: &mut dyn FnMut(&Self) -> Self) -> Self {
         match self {
             Self::List(one) => Self::List(Arc::new(change(one))),
@@ -102,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// Whether both are the same type.
+    /// Returns whether both are the same type.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn, Self::Dyn) | (Self::Type, Self::Type) => true,
@@ -121,17 +121,17 @@ impl Kind {
         }
     }
 
-    /// Whether nothing may be given for it.
+    /// Returns whether null may be used as a value of it.
     fn is_nullable(&self) -> bool {
         match self {
             Self::Object(_) | Self::Optional(_) => true,
-            // those of messages and libraries have points in their names
+            // the names of message and library types contain dots
             Self::Named(name) => name.contains('.') || &**name == "null_type",
             _ => false,
         }
     }
 
-    /// Whether it says no more than another that it agrees with.
+    /// Returns whether it is at least as general as another type that it agrees with.
     fn is_at_least_as_general(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Open(_) | Self::Parameter(_), _) => true,
@@ -147,7 +147,7 @@ impl Kind {
         }
     }
 
-    /// The more general one of two that agree.
+    /// Returns the more general of two types that agree.
     pub(super) fn most_general(&self, other: &Self) -> Self {
         let wider = if self.is_at_least_as_general(other) {
             self
@@ -158,7 +158,7 @@ impl Kind {
     }
 }
 
-/// What open types were found to be.
+/// What type variables were resolved to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Findings {
     known: HashMap<usize, Kind>,
@@ -166,13 +166,13 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// A new open type.
+    /// Makes a new type variable.
     pub(super) fn open(&mut self) -> Kind {
         self.count += 1;
         Kind::Open(self.count)
     }
 
-    /// A type with open ones in the place of parameters.
+    /// Returns a type whose parameters are replaced by type variables.
     pub(super) fn instantiate(
         &mut self,
         kind: &Kind,
@@ -191,7 +191,7 @@ impl Findings {
         }
     }
 
-    /// A type with what was found. At the end those that are still open are any.
+    /// Returns a type with resolved variables. At the end, unresolved variables become `dyn`.
     pub(super) fn settled(&self, kind: &Kind, at_the_end: bool) -> Kind {
         match kind {
             Kind::Open(number) => match self.known.get(number) {
@@ -203,7 +203,7 @@ impl Findings {
         }
     }
 
-    /// Whether one may be given for the other; what is found on the way is kept only if so.
+    /// Returns whether values of the first types may be used as those of the second. What is learned about variables is kept only if so.
     pub(super) fn agree(&mut self, one: &[Kind], two: &[Kind]) -> bool {
         let before = self.known.clone();
         let agreed =
@@ -240,7 +240,7 @@ impl Findings {
         }
     }
 
-    /// Whether an open type may be this one; if so it is.
+    /// Returns whether a type variable may stand for a type. If so, the variable is set to it.
     fn substitutes(&mut self, kind: &Kind, number: usize) -> bool {
         let open = Kind::Open(number);
         if kind.is(&open) {
@@ -283,7 +283,7 @@ impl Findings {
     }
 }
 
-/// The parts between commas that are in no brackets of their own.
+/// Splits a text at the commas outside of nested brackets.
 pub(super) fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_usize);
     for (index, letter) in text.char_indices() {

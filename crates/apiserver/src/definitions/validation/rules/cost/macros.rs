@@ -1,16 +1,16 @@
-//! Macros that the parser leaves as calls: loops with two variables, and those about what may be missing.
+//! Macros that the parser leaves as calls: loops with two variables, and macros for optional values.
 //!
-//! What they become is told by cel-go's `ext/comprehensions.go` and `cel/library.go`.
+//! Their expansions are those of cel-go's `ext/comprehensions.go` and `cel/library.go`.
 
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, Expr, ListExpr, LiteralValue, MapExpr,
 };
 use kube_cel::cel::parser::Expression;
 
-/// What is collected, as the parser names it.
+/// Name of the accumulator, as the parser writes it.
 const COLLECTED: &str = "@result";
 
-/// What a call stands for, if it is one of a macro.
+/// Expands a call of a macro; `None` for any other call.
 pub(super) fn expanded(call: &CallExpr) -> Option<Expression> {
     let target = call.target.as_deref()?;
     match (call.func_name.as_str(), call.args.as_slice()) {
@@ -37,7 +37,7 @@ pub(super) fn expanded(call: &CallExpr) -> Option<Expression> {
     }
 }
 
-/// How many names a call begins with, if it is one of a macro.
+/// Returns how many variable names a macro call begins with; `None` for any other call.
 pub(in super::super) fn variables(call: &CallExpr) -> Option<usize> {
     expanded(call)?;
     Some(match call.func_name.as_str() {
@@ -53,7 +53,7 @@ struct Written {
     result: Expression,
 }
 
-/// A loop with two variables by what follows them.
+/// Returns the parts of a loop with two variables, from the arguments after the variables.
 fn of_two(name: &str, rest: &[Expression]) -> Option<Written> {
     let always = || boolean(true);
     let unless_false = |what| call("@not_strictly_false", vec![what]);
@@ -103,7 +103,7 @@ fn of_two(name: &str, rest: &[Expression]) -> Option<Written> {
     })
 }
 
-/// A step that is taken always, or only if what is before it holds.
+/// Makes a loop step, which runs only if the condition holds, if there is one.
 fn perhaps(rest: &[Expression], step: impl Fn(&Expression) -> Expression) -> Option<Expression> {
     match rest {
         [body] => Some(step(body)),
@@ -116,7 +116,7 @@ fn perhaps(rest: &[Expression], step: impl Fn(&Expression) -> Expression) -> Opt
     }
 }
 
-/// An insertion with the key between the map and the value.
+/// Inserts the key between the map and the value of an insertion.
 fn of_key(mut step: Expression, key: &Expression) -> Expression {
     if let Expr::Call(written) = &mut step.expr {
         if written.func_name == "_?_:_" {
@@ -129,7 +129,7 @@ fn of_key(mut step: Expression, key: &Expression) -> Expression {
     step
 }
 
-/// Something about a value if it is there.
+/// Expands a macro that evaluates its body only if the optional value is present.
 fn of_optional(target: &Expression, name: &str, body: &Expression, wraps: bool) -> Expression {
     let bound = node(Expr::Comprehension(Box::new(ComprehensionExpr {
         iter_range: node(Expr::List(ListExpr::new(Vec::new()))),

@@ -1,33 +1,33 @@
-//! Least and most: of what a value holds, and of what a part of a rule costs. Nothing overflows, it stays at the most that there is.
+//! Lower and upper bounds: of what a value holds, and of what a part of a rule costs. Nothing overflows: values stay at the maximum.
 //!
-//! The arithmetic is that of cel-go's `checker/cost.go`, rounding included: refusals depend on it.
+//! The arithmetic is that of cel-go's `checker/cost.go`, including the rounding, because refusals depend on it.
 
-/// A least and a most.
+/// A lower and an upper bound, both inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Range {
-    /// Least.
+    /// Lower bound.
     pub(super) least: u64,
-    /// Most.
+    /// Upper bound.
     pub(super) most: u64,
 }
 
 impl Range {
-    /// Nothing is known.
+    /// The range of an unknown amount.
     pub(super) const UNKNOWN: Self = Self::new(0, u64::MAX);
-    /// What a union starts with.
+    /// The start value of a union.
     pub(super) const NOTHING: Self = Self::new(u64::MAX, 0);
 
-    /// From a least to a most.
+    /// Makes a range from its bounds.
     pub(super) const fn new(least: u64, most: u64) -> Self {
         Self { least, most }
     }
 
-    /// Exactly so much.
+    /// Makes the range of an exact amount.
     pub(super) const fn exactly(amount: u64) -> Self {
         Self::new(amount, amount)
     }
 
-    /// Both together.
+    /// Adds both bounds.
     pub(super) fn plus(self, other: Self) -> Self {
         Self::new(
             self.least.saturating_add(other.least),
@@ -35,7 +35,7 @@ impl Range {
         )
     }
 
-    /// One for each of the other.
+    /// Multiplies both bounds.
     pub(super) fn times(self, other: Self) -> Self {
         Self::new(
             self.least.saturating_mul(other.least),
@@ -43,18 +43,18 @@ impl Range {
         )
     }
 
-    /// A part or a multiple, rounded up.
+    /// Multiplies both bounds by a factor and rounds up.
     pub(super) fn scaled(self, factor: f64) -> Self {
         Self::new(scaled(self.least, factor), scaled(self.most, factor))
     }
 
-    /// What holds both.
+    /// Returns the smallest range that includes both.
     pub(super) fn or(self, other: Self) -> Self {
         Self::new(self.least.min(other.least), self.most.max(other.most))
     }
 }
 
-/// A float that is too big becomes the most that there is, as conversions of Rust do it.
+/// Multiplies and rounds up; a result that is too large becomes `u64::MAX`, because float conversions in Rust saturate.
 fn scaled(amount: u64, factor: f64) -> u64 {
     (amount as f64 * factor).ceil() as u64
 }

@@ -1,21 +1,21 @@
-//! The functions that rules may call, with what they take and give: `functions.txt`, an overload a line, as the environment of
-//! Kubernetes' rules lists them.
+//! The functions that rules may call, with their parameters and results. They come from `functions.txt`, which has one overload per line,
+//! as the environment of Kubernetes' rules lists them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::kind::{Kind, split};
 
-/// One way to call a function.
+/// An overload of a function.
 #[derive(Debug)]
 pub(super) struct Overload {
-    /// The name that cel-go has for it.
+    /// Its id in cel-go.
     pub(super) id: &'static str,
-    /// Whether it is called on its first parameter: `a.f(b)`.
+    /// Whether it is called as a method of its first parameter: `a.f(b)`.
     pub(super) is_member: bool,
-    /// What it takes.
+    /// The types of its parameters.
     pub(super) parameters: Vec<Kind>,
-    /// What it gives.
+    /// The type of its result.
     pub(super) result: Kind,
 }
 
@@ -29,12 +29,12 @@ static OVERLOADS: LazyLock<HashMap<&str, Vec<Overload>>> = LazyLock::new(|| {
     overloads
 });
 
-/// All ways to call a function; none for one that is not there.
+/// Returns all overloads of a function; `None` for an unknown function.
 pub(super) fn of(name: &str) -> Option<&'static [Overload]> {
     OVERLOADS.get(name).map(Vec::as_slice)
 }
 
-/// `id: name(parameters) -> result`, or `id: first.name(parameters) -> result`.
+/// Parses a line: `id: name(parameters) -> result`, or `id: first . name(parameters) -> result`.
 fn parse(line: &'static str) -> Option<(&'static str, Overload)> {
     let (id, rest) = line.split_once(": ")?;
     let (call, result) = rest.rsplit_once(" -> ")?;

@@ -1,31 +1,31 @@
-//! The way from a variable to a part of it: `self`, `list`, `@items`.
+//! The path from a variable to a part of its value: `self`, `list`, `@items`.
 //!
-//! cel-go keeps ways in slices, and a longer way may lie in the memory of a shorter one: two ways that go on from the same part then
-//! share the place of their next step, and the later one overwrites it for both. Estimates depend on that, so it is done here as well.
+//! cel-go keeps paths in slices, and a longer path may share the memory of a shorter one. Two paths that extend the same path then share
+//! the slot of their next step, and the later one overwrites it for both. Estimates depend on this, so this type behaves the same way.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A way; an empty one is none.
+/// A path; an empty one stands for no path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
-    /// Has as many places as it can hold.
+    /// The slots, used or not: its length is the capacity.
     storage: Rc<RefCell<Vec<String>>>,
     length: usize,
 }
 
 impl Steps {
-    /// The way to a variable.
+    /// Makes the path of a variable.
     pub(super) fn of(variable: &str) -> Self {
         Self::default().to(variable)
     }
 
-    /// Whether it leads nowhere.
+    /// Returns whether there is no path.
     pub(super) fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// One step further; storage that is full is doubled, as Go does it.
+    /// Returns the path extended by a step. Full storage is doubled and copied, as Go does.
     pub(super) fn to(&self, step: &str) -> Self {
         let room = self.storage.borrow().len();
         let storage = if self.length < room {
@@ -42,7 +42,7 @@ impl Steps {
         }
     }
 
-    /// The steps as they are now.
+    /// Returns the steps as they are now.
     pub(super) fn all(&self) -> Vec<String> {
         self.storage.borrow()[..self.length].to_vec()
     }
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(two.all(), ["self", "list", "@items", "b"]);
         assert_eq!(one.all(), two.all());
         assert_eq!(one.to("c").all(), ["self", "list", "@items", "b", "c"]);
-        // a full storage is left
+        // a full storage is copied
         let (one, two) = (Steps::of("self").to("a"), Steps::of("self").to("b"));
         assert_eq!(one.all(), ["self", "a"]);
         assert_eq!(two.all(), ["self", "b"]);

@@ -1,5 +1,6 @@
-//! Costs as Kubernetes estimates them: `costs.txt` has what `Compile` of `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel`
-//! gave for rules about the values of `schema.json`. Rules after `optional` may have no past.
+//! Compares costs with Kubernetes' estimates. `costs.txt` has the results of `Compile` of
+//! `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel` for rules about the values of `schema.json`. Rules after `optional` have an
+//! optional old value.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! An expression with the types of its parts, and what each call may call: as cel-go's checker leaves it.
+//! An expression with the types of its parts and the possible overloads of each call, as cel-go's checker returns it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::signatures::{self, Overload};
 /// A part of an expression.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Tells it from all others of the expression.
+    /// Unique id within the expression.
     pub(super) id: usize,
     /// Its type.
     pub(super) kind: Kind,
@@ -26,11 +26,11 @@ pub(super) struct Node {
 /// What a part of an expression is.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// A constant that has a size, and may be a whole number.
+    /// A constant with its size, and its value if it is an integer.
     Constant(u64, Option<i64>),
     /// A variable, or the name of a type.
     Variable(String),
-    /// A field; or whether it is there.
+    /// A field; if the last value is true, a test whether the field is present.
     Select(Box<Node>, String, bool),
     /// A call.
     Call(Call),
@@ -38,7 +38,7 @@ pub(super) enum Form {
     List(Vec<Node>),
     /// A map with its keys and values.
     Map(Vec<(Node, Node)>),
-    /// What macros become.
+    /// The expansion of a macro.
     Loop(Box<Loop>),
 }
 
@@ -47,36 +47,36 @@ pub(super) enum Form {
 pub(super) struct Call {
     /// Name of the function.
     pub(super) name: String,
-    /// What is before the point.
+    /// The value before the dot.
     pub(super) target: Option<Box<Node>>,
-    /// What is in brackets.
+    /// The arguments.
     pub(super) arguments: Vec<Node>,
-    /// The ways to call it that fit: more than one where types are not known.
+    /// The overloads that fit: more than one where types are not known.
     pub(super) overloads: Vec<&'static Overload>,
 }
 
 /// A comprehension.
 #[derive(Debug)]
 pub(super) struct Loop {
-    /// What is gone through.
+    /// The list or map that the loop runs over.
     pub(super) range: Node,
-    /// Item or key; or number or key, with a second variable.
+    /// Variable of the item or key; with a second variable, of the index or key.
     pub(super) variable: String,
-    /// Item or value beside a number or key.
+    /// Variable of the item or value, beside an index or key.
     pub(super) second: Option<String>,
-    /// Name of what is collected.
+    /// Name of the accumulator.
     pub(super) collected: String,
-    /// What it is at first.
+    /// Initial value of the accumulator.
     pub(super) start: Node,
-    /// Whether to go on.
+    /// Condition under which the loop continues.
     pub(super) condition: Node,
-    /// What it becomes.
+    /// New value of the accumulator in each turn.
     pub(super) step: Node,
-    /// What it is in the end.
+    /// Result of the loop.
     pub(super) result: Node,
 }
 
-/// The expression about a value with its types; `None` for one that this does not understand.
+/// Adds types to an expression about a value; `None` for an expression that is not understood.
 pub(super) fn of(
     expression: &Expression,
     about: &Arc<Declared>,
@@ -169,7 +169,7 @@ impl Typing {
         }
     }
 
-    /// The type of what is before together with one more: any where they do not agree.
+    /// Returns the common type of the elements so far and one more; `dyn` where they do not agree.
     fn joined(&mut self, before: Option<Kind>, one: &Kind, is_optional: bool) -> Kind {
         let one = match one {
             Kind::Optional(inner) if is_optional => (**inner).clone(),
@@ -202,7 +202,7 @@ impl Typing {
         Some((kind, form))
     }
 
-    /// The type of a field; of what may be missing it may be missing as well.
+    /// Returns the type of a field; a field of an optional value is optional.
     fn field(&mut self, kind: &Kind, name: &str, may_be_missing: bool) -> Option<Kind> {
         let kind = self.findings.settled(kind, false);
         let (kind, was_optional) = match &kind {
@@ -266,7 +266,7 @@ impl Typing {
         Some((kind, form))
     }
 
-    /// The ways to call a function that fit, and what it gives: any where they do not agree.
+    /// Returns the result type of a function and its overloads that fit; the type is `dyn` where they do not agree.
     fn resolve(
         &mut self,
         known: &'static [Overload],
@@ -369,7 +369,7 @@ fn constant(value: &LiteralValue) -> (Kind, Form) {
     (Kind::named(kind), Form::Constant(size, integer))
 }
 
-/// A name with points in it.
+/// Returns a dotted name.
 fn qualified(expression: &Expression) -> Option<String> {
     match &expression.expr {
         Expr::Ident(name) => Some(name.clone()),
@@ -380,14 +380,14 @@ fn qualified(expression: &Expression) -> Option<String> {
     }
 }
 
-/// The name of a type that has points in it.
+/// Returns a dotted name if it is that of a type.
 fn type_name(select: &SelectExpr) -> Option<String> {
     let name = format!("{}.{}", qualified(&select.operand)?, select.field);
     let is_type = !select.test && (name.starts_with("net.") || name.starts_with("google."));
     is_type.then_some(name)
 }
 
-/// Gives all parts the types that were found for them in the end.
+/// Sets the resolved type of all parts.
 fn settle(node: &mut Node, findings: &Findings) {
     node.kind = findings.settled(&node.kind, true);
     match &mut node.form {

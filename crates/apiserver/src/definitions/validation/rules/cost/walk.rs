@@ -1,6 +1,6 @@
-//! What evaluating an expression costs at most: the walk of cel-go's `checker/cost.go`.
+//! The highest cost of evaluating an expression: the walk of cel-go's `checker/cost.go`.
 //!
-//! Sizes are asked for when cel-go asks for them and kept from then on, as ways to parts may change later (see [`Steps`]).
+//! Sizes are looked up at the same moments as in cel-go and kept from then on, because paths to parts may change later (see [`Steps`]).
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use super::range::Range;
 use super::steps::Steps;
 use super::typed::{Call, Form, Loop, Node};
 
-/// A name, a field.
+/// Cost of a name or a field.
 const ONE: Range = Range::exactly(1);
-/// A list that is made.
+/// Cost of making a list.
 pub(super) const LIST: Range = Range::exactly(10);
-/// A map that is made.
+/// Cost of making a map.
 const MAP: Range = Range::exactly(30);
 
-/// What the keys and the values of a list or a map are like.
+/// Sizes of the keys and the values of a list or a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     is_list: bool,
@@ -27,7 +27,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What holds for both.
+    /// Returns the ranges that include both.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             is_list: self.is_list,
@@ -46,25 +46,25 @@ struct Local {
     entry: Option<Entry>,
 }
 
-/// What is before the point of a call or in its brackets.
+/// The target or an argument of a call.
 #[derive(Debug)]
 pub(super) struct Operand<'a> {
     /// The part of the expression.
     pub(super) node: &'a Node,
-    /// Where in the value it is; empty for what is in none.
+    /// Its path in the value; empty if it is no part of a value.
     pub(super) way: Steps,
-    /// Its size as far as it is known.
+    /// Its size, if known.
     pub(super) size: Option<Range>,
 }
 
 impl Operand<'_> {
-    /// Its size, or any.
+    /// Returns the size, or the unknown range.
     pub(super) fn size(&self) -> Range {
         self.size.unwrap_or(Range::UNKNOWN)
     }
 }
 
-/// A walk through an expression about a value.
+/// The state of a walk through an expression.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     about: &'a Declared,
@@ -75,7 +75,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Starts one.
+    /// Starts a walk.
     pub(super) fn new(about: &'a Declared) -> Self {
         Self {
             about,
@@ -86,7 +86,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a part of the expression costs.
+    /// Returns the cost of a part of the expression.
     pub(super) fn cost(&mut self, node: &Node) -> Range {
         match &node.form {
             Form::Constant(..) => Range::default(),
@@ -136,7 +136,7 @@ impl<'a> Walk<'a> {
     fn select(&mut self, node: &Node, operand: &Node, field: &str, is_test: bool) -> Range {
         let cost = self.cost(operand);
         if is_test {
-            // asking whether something is there costs nothing in Kubernetes
+            // testing for presence is free in Kubernetes
             return cost;
         }
         let way = self.way(operand).to(field);
@@ -228,7 +228,7 @@ impl<'a> Walk<'a> {
         sum.plus(turns.times(turn))
     }
 
-    /// A loop that never turns only gives something a name.
+    /// Returns the cost of a loop without turns, which only binds a name.
     fn binding(&mut self, node: &Node, inner: &Loop) -> Range {
         let cost = self.cost(&inner.range).plus(self.cost(&inner.start));
         let depth = self.locals.len();
@@ -284,7 +284,7 @@ impl<'a> Walk<'a> {
         self.locals.iter().rev().find(|local| local.name == name)
     }
 
-    /// Where a part of the expression is in the value.
+    /// Returns the path of a part of the expression in the value.
     fn way(&self, node: &Node) -> Steps {
         if let Form::Variable(name) = &node.form
             && let Some(local) = self.local(name)
@@ -302,15 +302,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The most that the schema lets be at the end of a way.
+    /// Returns the largest size that the schema allows at the end of a path.
     pub(super) fn declared(&self, way: &Steps) -> Option<Range> {
         let steps = way.all();
-        // variables of the expression are all of the same type
+        // all variables of the expression have the same type
         let (_, rest) = steps.split_first()?;
         Some(Range::new(0, self.about.most_at(rest)?))
     }
 
-    /// The size of a part of the expression, if anything is known of it.
+    /// Returns the size of a part of the expression, if known.
     fn size(&mut self, node: &Node) -> Option<Range> {
         if let Some(known) = self.sizes.get(&node.id) {
             return Some(*known);
@@ -338,7 +338,7 @@ impl<'a> Walk<'a> {
         self.size(node).unwrap_or(Range::UNKNOWN)
     }
 
-    /// What is in a list or a map, if it is known.
+    /// Returns the sizes of the entries of a list or a map, if known.
     pub(super) fn entry(&self, node: &Node) -> Option<Entry> {
         let own = self.entries.get(&node.id).copied();
         own.or_else(|| match &node.form {
@@ -347,7 +347,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Keeps what is in a list or a map.
+    /// Stores the sizes of the entries of a list or a map.
     pub(super) fn keep_entry(&mut self, node: &Node, entry: Entry) {
         self.entries.insert(node.id, entry);
     }
@@ -362,7 +362,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What is in nothing has no least.
+/// Returns the range with which a union starts; without members it is zero.
 fn start_of_union(is_empty: bool) -> Range {
     if is_empty {
         Range::default()
