@@ -18,7 +18,7 @@ const SOURCE: &str = "kubernetes.io/config.source";
 const SEEN: &str = "kubernetes.io/config.seen";
 const HASH: &str = "kubernetes.io/config.hash";
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Interval of the checks of the directory. A real kubelet uses inotify, whose instances are scarce on a machine with many nodes.
+/// Interval of the checks of the directory. A real kubelet uses inotify, but inotify instances are scarce.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Returns whether a pod of the API is a mirror pod.

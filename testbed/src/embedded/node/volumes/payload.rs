@@ -47,7 +47,7 @@ impl Error {
     }
 }
 
-/// Tokens of a pod, so that each is requested once per lifetime.
+/// Tokens of a pod by audience and path, so that each is requested once per lifetime.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     known: BTreeMap<(String, String), Token>,
