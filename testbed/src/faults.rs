@@ -242,7 +242,7 @@ impl Faults {
         self
     }
 
-    /// Whether a part of the cluster can be disturbed at all.
+    /// Returns whether a part of the cluster can be disturbed at all.
     pub fn reaches(&self, part: Part) -> bool {
         match part {
             Part::ApiServer => self.api.is_some(),
@@ -278,7 +278,7 @@ impl Faults {
         self.inflict_until(what, tokio::time::sleep(lasting)).await
     }
 
-    /// Like [`Self::inflict`], until `over` is ready.
+    /// Injects a disturbance like [`Self::inflict`], until `over` is ready.
     pub async fn inflict_until(
         &self,
         what: &Disturbance,

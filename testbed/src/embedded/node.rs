@@ -417,7 +417,7 @@ impl SimulatedNode {
         &self.plan
     }
 
-    /// Name of the Kubernetes Node.
+    /// Returns the name of the Kubernetes Node.
     pub fn name(&self) -> &str {
         &self.plan.name
     }
@@ -468,7 +468,7 @@ impl SimulatedNode {
     }
 
     /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers is removed:
-    /// drain the node first, or its pods are admitted anew.
+    /// drain the node first, or its pods are admitted again.
     ///
     /// Returns when the kubelet reports the node ready with all devices. Containers live on.
     pub async fn restart_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {

@@ -41,7 +41,7 @@ const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest backoff.
 const LONGEST_BACKOFF: Duration = Duration::from_mins(15);
-/// Largest number of pods that are created, and of pods that are deleted, in one reconciliation.
+/// Largest number of pods that are created, and of pods that are deleted, at a time.
 const BURST: usize = 250;
 
 pub(crate) struct Controller {
@@ -54,7 +54,7 @@ pub(crate) struct Controller {
 
 /// UID and generation of a DaemonSet, and a node.
 type Place = (String, i64, String);
-/// Pods of a DaemonSet by the node that they are meant for.
+/// Pods of a DaemonSet by their target node.
 type ByNode = BTreeMap<String, Vec<Arc<Pod>>>;
 
 impl Controller {

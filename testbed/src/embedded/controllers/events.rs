@@ -15,7 +15,7 @@ use super::objects;
 
 /// Number of events that are remembered for their counters.
 const REMEMBERED: usize = 4096;
-/// Time after which an event is counted anew.
+/// Time after which a repeated event starts a new count.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
 /// One event about an object.

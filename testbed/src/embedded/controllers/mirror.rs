@@ -84,7 +84,7 @@ struct Content<K> {
     doomed: HashSet<String>,
 }
 
-/// All objects of a kind.
+/// A mirror of all objects of a kind.
 pub(crate) struct Mirror<K> {
     client: Client,
     manager: &'static str,

@@ -1,4 +1,4 @@
-//! Which nodes a pod may be on: node selectors, node affinity, taints.
+//! Decides which nodes a pod may run on: node selectors, node affinity and taints.
 
 use k8s_openapi::api::core::v1::{
     Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,

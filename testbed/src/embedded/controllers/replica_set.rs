@@ -12,7 +12,7 @@ use super::queue::Queue;
 use super::world::World;
 use super::{objects, pods, selectors};
 
-/// Largest number of pods that are created or deleted in one reconciliation.
+/// Largest number of pods that are created or deleted at a time.
 const BURST: usize = 500;
 
 pub(crate) struct Controller {

@@ -81,7 +81,7 @@ impl Pending {
         self.errors.remove(key);
     }
 
-    /// Returns the next pod to try: the one with the highest priority, and among equals the one that waits longest.
+    /// Returns the next pod to try: the one with the highest priority, and among equals the one that was queued first.
     pub(super) fn pop(&mut self) -> Option<ObjectKey> {
         let now = Instant::now();
         while let Some((at, key)) = self.backoff.first().cloned()

@@ -341,7 +341,7 @@ impl Kubelet {
         });
     }
 
-    /// UID of the node, once it is registered.
+    /// Returns the UID of the node, once it is registered.
     pub(crate) fn uid(&self) -> Option<String> {
         let uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
         uid.clone()
@@ -613,7 +613,7 @@ fn raw(refusal: &Refusal) -> String {
     text.unwrap_or(&refusal.message).to_owned()
 }
 
-/// Returns the QoS class of a pod.
+/// Returns the quality-of-service class of a pod.
 fn qos(pod: &Pod) -> &'static str {
     match Workload::new(pod).map(|workload| workload.qos) {
         Ok(Qos::Guaranteed) => "Guaranteed",

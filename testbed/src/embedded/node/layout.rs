@@ -92,7 +92,7 @@ impl Layout {
         self.host(KUBELET).join(name)
     }
 
-    /// Directory of a pod.
+    /// Returns the directory of a pod.
     pub(crate) fn pod(&self, uid: &str) -> PathBuf {
         self.kubelet("pods").join(uid)
     }
@@ -107,7 +107,7 @@ impl Layout {
         self.dir.join("containers").join(uid)
     }
 
-    /// Directory of a pod's logs.
+    /// Returns the directory of a pod's logs.
     pub(crate) fn pod_logs(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
         self.host("/var/log/pods")
             .join(format!("{namespace}_{name}_{uid}"))

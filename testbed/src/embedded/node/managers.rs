@@ -361,7 +361,7 @@ impl Managers {
         Ok(())
     }
 
-    /// Serves the device plugin sockets of the node until the task is aborted.
+    /// Serves the registration of device plugins until the task is aborted.
     pub(crate) async fn serve(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
         self.write(&mut self.lock());
         plugins::serve(self).await

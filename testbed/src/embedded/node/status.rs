@@ -130,7 +130,7 @@ pub(crate) fn restarts(spec: &PodSpec, role: Role, code: i32) -> bool {
 pub(crate) struct View<'a> {
     /// The object, with the status in the API server.
     pub(crate) pod: &'a Pod,
-    /// Its containers, init containers first.
+    /// The containers, init containers first.
     pub(crate) containers: &'a [Facts],
     /// Whether the network is set up and not yet torn down.
     pub(crate) has_sandbox: bool,
@@ -146,7 +146,7 @@ pub(crate) struct View<'a> {
     pub(crate) is_over: bool,
     /// Whether all init containers once had completed.
     pub(crate) was_initialized: bool,
-    /// QoS class.
+    /// Quality-of-service class.
     pub(crate) qos: &'static str,
 }
 

@@ -38,9 +38,9 @@ const LAST_MOUNT: Duration = Duration::from_mins(2);
 /// A signal to the worker of a pod.
 #[derive(Debug)]
 pub(crate) enum Signal {
-    /// Its object changed.
+    /// The pod's object changed.
     Changed(Box<Pod>),
-    /// Its object was removed.
+    /// The pod's object was removed.
     Gone,
     /// The mirror pod of a static pod changed or was removed.
     Mirror(Option<Box<Pod>>),

@@ -39,7 +39,7 @@ impl Node {
         Self::start_with(|_| {}).await
     }
 
-    /// Like [`Self::start`], with a changed specification.
+    /// Starts a node like [`Self::start`], with a changed specification.
     pub(super) async fn start_with(change: impl FnOnce(&mut NodeSpec)) -> Self {
         assert!(
             nix::unistd::geteuid().is_root(),
@@ -121,7 +121,7 @@ impl Node {
         kill(Pid::from_raw(self.pid()), Signal::SIGKILL).unwrap();
     }
 
-    /// Makes a sandbox.
+    /// Creates a sandbox.
     pub(super) async fn sandbox(&mut self, config: cri::PodSandboxConfig) -> String {
         let request = cri::RunPodSandboxRequest {
             config: Some(config),
@@ -131,7 +131,7 @@ impl Node {
         answer.unwrap().into_inner().pod_sandbox_id
     }
 
-    /// Makes a container.
+    /// Creates a container.
     pub(super) async fn create(&mut self, sandbox: &str, config: cri::ContainerConfig) -> String {
         let request = cri::CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
@@ -157,7 +157,7 @@ impl Node {
         id
     }
 
-    /// Status of a container.
+    /// Returns the status of a container.
     pub(super) async fn status(&mut self, id: &str) -> cri::ContainerStatus {
         let request = cri::ContainerStatusRequest {
             container_id: id.to_owned(),
@@ -180,7 +180,7 @@ impl Node {
         }
     }
 
-    /// Status of a sandbox.
+    /// Returns the status of a sandbox.
     pub(super) async fn sandbox_status(&mut self, id: &str) -> cri::PodSandboxStatus {
         let request = cri::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
@@ -203,7 +203,7 @@ impl Node {
         (answer.exit_code, text)
     }
 
-    /// Log file of container `main`.
+    /// Returns the log file of container `main`.
     pub(super) fn container_log(&self) -> String {
         fs_err::read_to_string(self.directory.path().join("logs/main.log")).unwrap()
     }
@@ -257,7 +257,7 @@ pub(super) fn mk_words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Direct children of a process.
+/// Returns the direct children of a process.
 pub(super) fn children_of(pid: i32) -> Vec<i32> {
     let mut children = Vec::new();
     for task in fs_err::read_dir(format!("/proc/{pid}/task")).unwrap() {

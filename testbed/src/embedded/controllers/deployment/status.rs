@@ -173,7 +173,7 @@ impl Controller {
                 let message = what("has successfully progressed.");
                 status.set("Progressing", "True", AVAILABLE, &message);
             } else if progressed(&before, &status) {
-                // The condition is set anew each time, so that the deadline starts again.
+                // The condition is set again each time, so that the deadline restarts.
                 status.unset("Progressing");
                 status.set(
                     "Progressing",

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use super::{FOREGROUND, Known, ORPHAN};
 use crate::embedded::controllers::mirror::ObjectKey;
 
-/// An object.
+/// An object with its owners and the state of its deletion.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) known: Arc<Known>,
