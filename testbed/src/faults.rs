@@ -1,9 +1,9 @@
-//! Faults on demand and by seed, of the API server and of nodes, through one interface.
+//! Fault injection for the API server and the nodes of a cluster, on demand or from a seed.
 //!
-//! A [`Disturbance`] is one thing that goes wrong for a while and then is put right again. [`Faults::inflict`] makes it happen; a
-//! [`Schedule`] is a series of them, written down or drawn from a seed, that [`Faults::play`] makes happen in time.
-//! What a cluster cannot do (a real API server knows no rules, a real kubelet lets nobody into the place of its socket) is an error of its
-//! own; [`Faults::reaches`] tells before, so that a scenario can be skipped for it.
+//! A [`Disturbance`] is one fault that lasts for a while and is then undone. [`Faults::inflict`] injects it. A [`Schedule`] is a series of
+//! disturbances, written down or drawn from a seed, and [`Faults::play`] injects each at its time. Some clusters do not support every
+//! disturbance: a real API server has no fault rules, and a real kubelet does not let anybody replace its socket. Such a disturbance fails
+//! with [`Error::Unsupported`]. [`Faults::reaches`] tells beforehand, so that a scenario can be skipped.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,10 +34,10 @@ use process::ApiServerProcess;
 pub use schedule::{Schedule, Step, Targets};
 use socket::{SocketFault, SocketProxy};
 
-/// Who holds a lease that was taken away.
+/// Holder identity of a lease that was taken away.
 pub const THIEF: &str = "numaresources-testbed-fault";
 
-/// A process of a pod, by its container.
+/// A process of a pod, identified by its container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-/// Something that goes wrong.
+/// A fault to inject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     tag = "kind",
@@ -65,60 +65,60 @@ impl Process {
     rename_all_fields = "camelCase"
 )]
 pub enum Disturbance {
-    /// A rule of the API server, removed afterwards.
+    /// A rule of the API server, which is removed afterwards.
     Api {
         /// The rule.
         rule: Rule,
     },
     /// Open watches end.
     EndWatches {
-        /// Which.
+        /// The watches to end.
         select: Selector,
-        /// How.
+        /// How they end.
         how: WatchEnd,
     },
-    /// The API server forgets its history: who watches from an earlier version has to list again.
+    /// The API server compacts its history: watches from an earlier resource version have to list again.
     Compact,
     /// The API server is down.
     Outage,
-    /// Somebody else takes the lease of a leader, once.
+    /// Another holder takes a leader's lease, once.
     LoseLease {
         /// Namespace of the lease.
         namespace: String,
-        /// Its name.
+        /// Name of the lease.
         name: String,
     },
     /// A process is killed.
     Kill {
-        /// Which.
+        /// The process.
         process: Process,
     },
-    /// A process stands still.
+    /// A process is frozen (`SIGSTOP`) and continued afterwards.
     Stop {
-        /// Which.
+        /// The process.
         process: Process,
     },
     /// A node goes silent: its kubelet stops, its containers live on.
     Silence {
-        /// Which.
+        /// The node.
         node: String,
     },
-    /// A kubelet ends and starts again at once.
+    /// A kubelet stops and starts again at once.
     RestartKubelet {
         /// The node.
         node: String,
     },
-    /// The podresources socket of a node is bad.
+    /// The podresources socket of a node misbehaves.
     PodResources {
         /// The node.
         node: String,
-        /// How bad.
+        /// The kind of misbehaviour.
         fault: SocketFault,
     },
 }
 
 impl Disturbance {
-    /// Whether it is over as soon as it has happened.
+    /// Returns whether the disturbance is over as soon as it has happened.
     pub fn is_momentary(&self) -> bool {
         matches!(
             self,
@@ -131,59 +131,59 @@ impl Disturbance {
     }
 }
 
-/// Why something did not go wrong.
+/// Why a disturbance failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The cluster has nothing to do it with.
+    /// The cluster does not support it.
     #[error("this cluster cannot {0}")]
     Unsupported(&'static str),
-    /// No node of that name.
+    /// No node has this name.
     #[error("no node {0}")]
     NoNode(String),
-    /// A node could not do it.
+    /// An operation on a node failed.
     #[error("node {node} did not {what}")]
     Node {
         /// The node.
         node: String,
-        /// What it was to do.
+        /// The operation.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Failed,
     },
-    /// The process of the API server did not end, or did not start again.
+    /// The API server process did not stop or did not start again.
     #[error("cannot restart the API server")]
     Process(#[source] Failed),
     /// The lease could not be written.
     #[error("cannot take lease {name}")]
     Lease {
-        /// Its name.
+        /// Name of the lease.
         name: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Box<kube::Error>,
     },
-    /// Nobody could take the place of a socket's server.
+    /// The replacement of a socket's server could not listen.
     #[error("cannot listen in the place of a socket's server")]
     Socket(#[from] socket::Error),
 }
 
-/// Why a node handle could not do something.
+/// Error of an operation on a node or on the process of an API server.
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// A part of a cluster that can be disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// What its API server answers.
+    /// The responses of the API server.
     ApiServer,
-    /// Processes and kubelets of its nodes.
+    /// The processes and kubelets of the nodes.
     Nodes,
-    /// The podresources sockets of its nodes.
+    /// The podresources sockets of the nodes.
     PodResources,
 }
 
 impl Part {
-    /// What is done to it, after "can".
+    /// Returns what is done to the part, as the words that follow "can".
     pub const fn verb(self) -> &'static str {
         match self {
             Self::ApiServer => "disturb its API server",
@@ -198,10 +198,10 @@ impl Part {
 pub struct Faults {
     client: Client,
     api: Option<ApiFaults>,
-    /// The API server where it is a process and not ours.
+    /// The API server, if it is a process of real Kubernetes.
     process: Option<ApiServerProcess>,
     nodes: Option<Arc<dyn NodeFaults>>,
-    /// Kubelets that something is done to; nothing else is done to them meanwhile.
+    /// One lock per kubelet, so that only one disturbance of a kubelet runs at a time.
     busy: Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>,
 }
 
@@ -214,7 +214,7 @@ impl std::fmt::Debug for Faults {
     }
 }
 
-/// Removes a rule when its time is over, or nobody waits for that any more.
+/// Removes a rule when it is dropped: when its time is over, or when the caller stops waiting.
 struct RuleInForce<'a>(&'a ApiFaults, apiserver::faults::RuleId);
 
 impl Drop for RuleInForce<'_> {
@@ -224,7 +224,7 @@ impl Drop for RuleInForce<'_> {
 }
 
 impl Faults {
-    /// The faults of a cluster: `client` with the rights to write leases, the rest as far as the cluster has it.
+    /// Returns the faults of a cluster. `client` needs the right to write leases; the rest is what the cluster supports.
     pub fn new(client: Client, api: Option<ApiFaults>, nodes: Option<Arc<dyn NodeFaults>>) -> Self {
         Self {
             client,
@@ -235,14 +235,14 @@ impl Faults {
         }
     }
 
-    /// With an API server that can be ended and started.
+    /// Adds an API server that can be stopped and started.
     #[must_use]
     pub fn with_process(mut self, process: ApiServerProcess) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// Whether a part of the cluster can be disturbed at all.
+    /// Returns whether a part of the cluster can be disturbed at all.
     pub fn reaches(&self, part: Part) -> bool {
         match part {
             Part::ApiServer => self.api.is_some(),
@@ -254,7 +254,7 @@ impl Faults {
         }
     }
 
-    /// The rules of the API server, where it is ours.
+    /// Returns the fault rules of the API server, if it is the embedded one.
     pub fn api(&self) -> Result<&ApiFaults, Error> {
         let unsupported = Error::Unsupported(Part::ApiServer.verb());
         self.api.as_ref().ok_or(unsupported)
@@ -270,15 +270,15 @@ impl Faults {
         }
     }
 
-    /// Makes something go wrong for a time, and puts it right again; what is momentary ignores the time. The answer is how many requests,
-    /// watches or connections it struck, where that can be counted.
+    /// Injects a disturbance for a time and undoes it; a momentary one ignores the time. Returns how many requests, watches or connections
+    /// it affected, where that can be counted.
     ///
-    /// When this is dropped before its end, rules of the API server are taken back; nodes stay as they are then.
+    /// When the returned future is dropped before its end, rules of the API server are removed, but nodes stay as they are.
     pub async fn inflict(&self, what: &Disturbance, lasting: Duration) -> Result<u64, Error> {
         self.inflict_until(what, tokio::time::sleep(lasting)).await
     }
 
-    /// The same until something is over.
+    /// Injects a disturbance like [`Self::inflict`], until `over` is ready.
     pub async fn inflict_until(
         &self,
         what: &Disturbance,
@@ -328,7 +328,7 @@ impl Faults {
         Ok(0)
     }
 
-    /// Another disturbance of the same kubelet waits until this is dropped.
+    /// Returns a guard; another disturbance of the same kubelet waits until it is dropped.
     async fn alone(&self, node: &str) -> OwnedMutexGuard<()> {
         let one = {
             let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
@@ -383,7 +383,7 @@ impl Faults {
             .map_err(failed(node, "start its kubelet"))
     }
 
-    /// Writes over a lease, as another candidate does that believes it expired.
+    /// Overwrites a lease, like another candidate that believes it expired.
     async fn take_lease(&self, namespace: &str, name: &str) -> Result<u64, Error> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         let taken = async {
@@ -404,14 +404,15 @@ impl Faults {
         })
     }
 
-    /// Plays a schedule, each step at its time, also while earlier ones last. The answers are those of the steps, in their order.
+    /// Plays a schedule. Each step starts at its time, even while earlier ones last. Returns the results in the order of the steps.
     pub async fn play(&self, schedule: &Schedule) -> Vec<Result<u64, Error>> {
         let answers = self.play_until(schedule, std::future::pending()).await;
-        // without an end every step has its turn
+        // Without an end every step takes place.
         answers.into_iter().flatten().collect()
     }
 
-    /// The same until something is over: then what is wrong is put right at once, and steps that have not begun have no answer.
+    /// Like [`Self::play`], until `over` is ready. Active disturbances are undone at once then, and steps that have not begun return
+    /// `None`.
     pub async fn play_until(
         &self,
         schedule: &Schedule,

@@ -1,6 +1,8 @@
-//! What makes a cluster an OpenShift for the stack: the kinds that it reads and writes there, and the objects that every such cluster has.
+//! Turns a cluster into an OpenShift cluster for the stack: installs the kinds that the stack reads and writes there, and the objects that
+//! every such cluster has.
 //!
-//! [`run`] does what such a cluster does by itself: [`machine_config_operator`] and [`service_ca`]. The schemas are minimal ones of our own: the fields that matter are checked, all others are kept as they are.
+//! [`run`] runs the controllers of such a cluster: [`machine_config_operator`] and [`service_ca`]. The schemas are minimal ones of our own:
+//! the fields that matter are validated, and all others are preserved.
 
 pub mod machine_config_operator;
 pub mod machines;
@@ -22,13 +24,13 @@ use serde_json::{Value, json};
 use self::machines::Machines;
 use crate::local::NodePlan;
 
-/// Who writes what is installed here.
+/// Field manager of the installed objects.
 const MANAGER: &str = "numaresources-testbed";
-/// Longest that the API server may take to serve a new kind.
+/// Time limit for the API server to serve a new kind.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
-/// Time between two tries to write an object of a new kind.
+/// Interval of the attempts to write an object of a new kind.
 const LOOK: Duration = Duration::from_millis(20);
-/// Version that the cluster claims to have when none was chosen.
+/// Version that the cluster reports by default.
 pub const VERSION: &str = "4.20.0";
 
 /// Which OpenShift.
@@ -42,7 +44,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Openshift => "openshift",
@@ -58,27 +60,27 @@ impl Flavour {
     }
 }
 
-/// The cluster could not be made an OpenShift.
+/// Why a cluster could not be turned into an OpenShift cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An object could not be written.
     #[error("cannot write {kind} {name}")]
     Write {
-        /// Its kind.
+        /// Kind of the object.
         kind: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: Box<kube::Error>,
     },
-    /// A kind is defined and not served.
+    /// A kind is defined but not served in time.
     #[error("{0} is not served in time")]
     NotServed(String),
 }
 
-/// Makes a cluster an OpenShift of a version. On one with machines each of the roles is the name of a pool that has the nodes of
-/// that role.
+/// Turns a cluster into an OpenShift cluster of a version. With the flavour `Openshift`, each role is the name of a pool that has the nodes
+/// of that role.
 pub async fn install(
     client: &Client,
     flavour: Flavour,
@@ -99,7 +101,7 @@ pub async fn install(
     Ok(())
 }
 
-/// Makes a cluster with these nodes an OpenShift of the usual version.
+/// Turns a cluster with these nodes into an OpenShift cluster of the default version.
 pub async fn install_for(
     client: &Client,
     flavour: Flavour,
@@ -108,19 +110,19 @@ pub async fn install_for(
     install(client, flavour, VERSION, &roles(nodes)).await
 }
 
-/// Does what such a cluster does by itself, until it is dropped.
+/// Runs the controllers of the cluster until the returned future is dropped.
 pub async fn run(client: Client, flavour: Flavour, machines: Arc<dyn Machines>) {
     let certificates = service_ca::run(client.clone());
     match flavour {
         Flavour::Openshift => {
             tokio::join!(certificates, machine_config_operator::run(client, machines));
         }
-        // nobody in a hosted cluster configures its nodes
+        // In a hosted cluster nothing configures the nodes from inside.
         Flavour::Hypershift => certificates.await,
     }
 }
 
-/// The roles of the workers among nodes, each of which is a pool; those of other pools are no longer in that of all workers.
+/// Returns the roles of the worker nodes, each of which is a pool. A node in another pool is no longer in the pool of all workers.
 pub fn roles(nodes: &[NodePlan]) -> Vec<&str> {
     let all = nodes.iter().flat_map(|node| &node.labels);
     let mut roles: Vec<&str> = all
@@ -132,7 +134,7 @@ pub fn roles(nodes: &[NodePlan]) -> Vec<&str> {
     roles
 }
 
-/// The definitions of the kinds; a hosted cluster has no machines.
+/// Returns the custom resource definitions; a hosted cluster has no machines.
 pub fn definitions(flavour: Flavour) -> Vec<Value> {
     let anything = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let object = |spec: Value, status: Value| json!({"spec": spec, "status": status});
@@ -235,7 +237,7 @@ fn definition(group: &str, kind: &str, has_status: bool, properties: &Value) -> 
     })
 }
 
-/// The name of a kind in addresses.
+/// Returns the plural of a kind as it appears in URLs.
 fn plural_of(kind: &str) -> String {
     let name = kind.to_ascii_lowercase();
     if name.ends_with("constraints") {
@@ -344,7 +346,7 @@ fn constraints() -> Value {
     })
 }
 
-/// What every such cluster has.
+/// Returns the objects that every such cluster has.
 fn objects(flavour: Flavour, version: &str, roles: &[&str]) -> Vec<Value> {
     let object = |kind: &str, name: &str, more: Value| {
         let mut object = json!({
@@ -388,7 +390,7 @@ fn objects(flavour: Flavour, version: &str, roles: &[&str]) -> Vec<Value> {
     all
 }
 
-/// The pool of the machines of a role, at rest.
+/// Returns the machine config pool of a role, not paused.
 fn pool(role: &str) -> Value {
     json!({
         "apiVersion": format!("{}/v1", machine_config::GROUP),
@@ -414,7 +416,7 @@ async fn served(client: &Client, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Creates an object or brings it to what is given, its status included.
+/// Creates or updates an object including its status.
 async fn write(client: &Client, plural: &str, object: &Value) -> Result<(), Error> {
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     let name = text(&object["metadata"]["name"]);
@@ -431,7 +433,7 @@ async fn write(client: &Client, plural: &str, object: &Value) -> Result<(), Erro
     let begun = Instant::now();
     loop {
         match api.patch(name, &params, &Patch::Apply(object)).await {
-            // a real API server may take a moment longer than it says to serve a new kind
+            // A real API server may serve a new kind slightly later than the condition says.
             Err(kube::Error::Api(status))
                 if status.code == 404 && begun.elapsed() < SERVED_WITHIN =>
             {
@@ -452,7 +454,7 @@ async fn write(client: &Client, plural: &str, object: &Value) -> Result<(), Erro
     Ok(())
 }
 
-/// Text of what this file wrote itself.
+/// Returns the text of a value that this file wrote itself.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

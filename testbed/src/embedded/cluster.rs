@@ -1,4 +1,4 @@
-//! A whole embedded cluster as one object: up, its parts, down.
+//! A whole embedded cluster as one object: its start, its parts and its end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use crate::openshift::machines::Machines;
 use crate::openshift::{self, Flavour};
 use crate::state::{self, Claim};
 
-/// The longest path of a socket in a node's directory.
+/// The longest path of a socket below the directory of a node.
 const LONGEST_SOCKET: &str = "/device-plugins/kubelet.sock";
 /// User agent and user of the workload controllers.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
@@ -34,29 +34,29 @@ const SCHEDULER: &str = "kube-scheduler";
 /// User agent of kubelets.
 const KUBELET: &str = "kubelet";
 
-/// What to bring up.
+/// Describes the cluster to start.
 #[derive(Clone, Debug)]
 pub struct EmbeddedSpec {
-    /// Name; also the name of its directory below the state root.
+    /// Name; also the name of the cluster's directory below the state root.
     pub name: String,
     /// Directory of all clusters.
     pub state_root: PathBuf,
     /// Directory with `numaresources-testbed` and the programs of the stack.
     pub bin_dir: PathBuf,
-    /// The nodes.
+    /// The full nodes.
     pub nodes: Vec<NodePlan>,
-    /// How many light nodes there are beside them.
+    /// Number of light nodes beside `nodes`.
     pub light_nodes: usize,
-    /// Fault: what reads the podresources sockets is told of no allocation.
+    /// Fault: readers of the podresources sockets see no allocation.
     pub hide_allocations: bool,
-    /// Silence after which a node's conditions become Unknown.
+    /// Time without a sign of life after which the conditions of a node become Unknown.
     pub node_grace: Duration,
-    /// Which OpenShift it is, if it is one.
+    /// The OpenShift flavour of the cluster; `None` for plain Kubernetes.
     pub flavour: Option<Flavour>,
 }
 
 impl EmbeddedSpec {
-    /// These nodes, with the programs of a directory, and all else as in any cluster.
+    /// Returns a spec with these nodes and the programs of `bin_dir`; all else has its default.
     pub fn new(name: &str, state_root: &Path, bin_dir: &Path, nodes: Vec<NodePlan>) -> Self {
         Self {
             name: name.to_owned(),
@@ -70,13 +70,13 @@ impl EmbeddedSpec {
         }
     }
 
-    /// Directory of the cluster.
+    /// Returns the directory of the cluster.
     pub fn dir(&self) -> PathBuf {
         state::dir(&self.state_root, &self.name)
     }
 }
 
-/// A running embedded cluster. It lives in this process and on the runtime that it was brought up on; dropping it ends it.
+/// A running embedded cluster. It lives in this process and on the runtime that started it; dropping it ends it.
 pub struct EmbeddedCluster {
     spec: EmbeddedSpec,
     client: Client,
@@ -84,54 +84,54 @@ pub struct EmbeddedCluster {
     controllers: Controllers,
     scheduler: DefaultScheduler,
     server: Running,
-    /// Dropped with the cluster, which nobody looks at afterwards.
+    /// Never read; it only has to be dropped together with the cluster.
     _light_nodes: Option<LightNodes>,
-    /// Tasks beside the nodes.
+    /// Tasks that run beside the nodes: proxies that hide allocations, and the controllers of OpenShift.
     beside: JoinSet<()>,
-    /// What keeps other clusters away from our addresses.
+    /// The claim that keeps other clusters away from our addresses.
     _addresses: Block,
 }
 
-/// Why a cluster did not come up.
+/// Why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan makes no sense.
+    /// The spec is invalid.
     #[error("cannot plan the cluster: {0}")]
     Plan(String),
-    /// The state directory.
+    /// The state directory could not be claimed.
     #[error(transparent)]
     State(#[from] state::Error),
-    /// A file of the cluster.
+    /// A file of the cluster could not be written.
     #[error("cannot write the files of the cluster")]
     Files(#[from] std::io::Error),
-    /// It could not be made an OpenShift.
+    /// The cluster could not be set up as OpenShift.
     #[error("the cluster is no OpenShift")]
     Flavour(#[from] openshift::Error),
-    /// The API server.
+    /// The API server did not start.
     #[error("the API server does not start")]
     Server(#[from] apiserver::Error),
-    /// A kubeconfig of ours could not be used.
+    /// A kubeconfig of the cluster could not be used.
     #[error("cannot use a kubeconfig of the cluster")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    /// No client could be made.
+    /// No client could be created.
     #[error("cannot make a client of the cluster")]
     Client(#[source] Box<kube::Error>),
     /// A node did not start.
     #[error("node {name} does not start")]
     Node {
-        /// Its name.
+        /// Name of the node.
         name: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: node::Error,
     },
-    /// A light node could not be made.
+    /// A light node could not be created.
     #[error(transparent)]
     Light(#[from] light::Error),
 }
 
 impl EmbeddedCluster {
-    /// Brings a cluster up to all nodes Ready and labelled, and all devices allocatable.
+    /// Starts a cluster; returns when all nodes are Ready and labelled, and all devices are allocatable.
     pub async fn up(spec: EmbeddedSpec, report: Report<'_>) -> Result<Self, Error> {
         check(&spec)?;
         let light = match spec.light_nodes {
@@ -165,44 +165,44 @@ impl EmbeddedCluster {
                 Ok(cluster)
             }
             Err(error) => {
-                // its directory stays for the logs; that it cannot be given up is less important than why it did not start
+                // The directory stays for the logs. An error of `abandon` is ignored, because the cause of the failed start matters more.
                 let _ = state::abandon(&spec.state_root, &spec.name);
                 Err(error)
             }
         }
     }
 
-    /// Kubeconfig of the administrator.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.spec.dir().join("kubeconfig")
     }
 
-    /// A client with the administrator's rights.
+    /// Returns a client with the administrator's rights.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// What it was brought up from.
+    /// Returns the spec that the cluster was started from.
     pub fn spec(&self) -> &EmbeddedSpec {
         &self.spec
     }
 
-    /// All nodes, the control plane's first.
+    /// Returns all nodes, those of the control plane first.
     pub fn nodes(&self) -> &[SimulatedNode] {
         &self.nodes
     }
 
-    /// The node with this name.
+    /// Returns the node with this name.
     pub fn node(&self, name: &str) -> Option<&SimulatedNode> {
         self.nodes.iter().find(|node| node.name() == name)
     }
 
-    /// The API server.
+    /// Returns the API server.
     pub fn server(&self) -> &Running {
         &self.server
     }
 
-    /// What can go wrong in it on demand. It stays usable after the cluster, and then disturbs nothing.
+    /// Returns the faults that can be injected. The handle stays usable after the cluster has ended, and then has no effect.
     pub fn faults(&self) -> Faults {
         let nodes = SimulatedNodes::new(&self.nodes);
         Faults::new(
@@ -212,7 +212,7 @@ impl EmbeddedCluster {
         )
     }
 
-    /// Its nodes as machines that can be configured.
+    /// Returns the nodes as machines that can be configured.
     pub fn machines(&self) -> Arc<dyn Machines> {
         Arc::new(SimulatedNodes::new(&self.nodes))
     }
@@ -220,7 +220,7 @@ impl EmbeddedCluster {
     /// Ends every process of the cluster and removes its directory.
     pub fn down(self) -> Result<(), state::Error> {
         let (root, name) = (self.spec.state_root.clone(), self.spec.name.clone());
-        // whoever starts processes goes first
+        // Components that start processes stop first.
         drop(self.beside);
         drop(self.scheduler);
         drop(self.controllers);
@@ -239,7 +239,7 @@ impl std::fmt::Debug for EmbeddedCluster {
     }
 }
 
-/// Whatever can be known to be wrong before anything starts.
+/// Checks what can be checked before anything starts.
 fn check(spec: &EmbeddedSpec) -> Result<(), Error> {
     if spec.nodes.is_empty() {
         return Err(Error::Plan("a cluster needs a node".to_owned()));
@@ -352,7 +352,7 @@ async fn start_node(options: NodeOptions) -> Result<SimulatedNode, Error> {
     started.await.map_err(failed)
 }
 
-/// Nodes with the same machine share its files.
+/// Returns the directory of a node's hardware files; nodes with the same machine share one.
 fn hardware(spec: &EmbeddedSpec, index: usize, dir: &Path) -> PathBuf {
     let machine = &spec.nodes[index].machine;
     let same = |plan: &NodePlan| &plan.machine == machine;
@@ -368,7 +368,7 @@ fn overrides(spec: &EmbeddedSpec) -> BTreeMap<PathBuf, PathBuf> {
     }
 }
 
-/// Answers beside a kubelet as if it had allocated nothing.
+/// Serves a second podresources socket beside the kubelet's, which reports no allocations.
 fn hide_allocations(node: &SimulatedNode) -> impl Future<Output = ()> + Send + 'static {
     let socket = |dir: &str| node.host_path(&Path::new(dir).join("kubelet.sock"));
     let args = podresources_proxy::Args {
@@ -383,14 +383,14 @@ fn hide_allocations(node: &SimulatedNode) -> impl Future<Output = ()> + Send + '
     }
 }
 
-/// Who may ask the API server, each by a token of its own.
+/// The users of the API server, each with a token of its own.
 #[derive(Default)]
 struct Identities {
     users: HashMap<String, User>,
 }
 
 impl Identities {
-    /// The token of a new user.
+    /// Adds a user and returns its token.
     fn add(&mut self, name: &str, groups: &[&str]) -> String {
         let token = uuid::Uuid::new_v4().simple().to_string();
         let user = User {
@@ -403,7 +403,7 @@ impl Identities {
     }
 }
 
-/// How the user of a token reaches the API server.
+/// Returns the client configuration of the user with a token.
 async fn config(server: &Running, token: &str, agent: &str) -> Result<kube::Config, Error> {
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig(token))?;
     let mut config =

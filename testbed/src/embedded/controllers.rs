@@ -1,7 +1,7 @@
-//! What kube-controller-manager does in a real cluster, as far as scenarios rely on it.
+//! The controllers of kube-controller-manager, as far as scenarios rely on them.
 //!
-//! Each controller is a client of the API server. All of them see the cluster through one watch per kind (`world`); each keeps a queue
-//! of keys (`queue`), works when something changed or is due, and never polls.
+//! Each controller is a client of the API server. All of them see the cluster through one watch per kind (`world`). Each keeps a queue of
+//! keys (`queue`), works when something changed or is due, and never polls.
 //!
 //! Reading order: [`start`], `mirror` and `queue` (the machinery), then any controller.
 
@@ -34,17 +34,17 @@ mod replica_set;
 pub(crate) mod selectors;
 mod world;
 
-/// Who signs the writes.
+/// Field manager of all writes of the controllers.
 const MANAGER: &str = "kube-controller-manager";
 
-/// What the controllers need to know.
+/// Settings of the controllers.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Certificate of the cluster's authority as PEM, for the `kube-root-ca.crt` of each namespace.
     pub root_ca: String,
-    /// Silence after which a node's conditions become Unknown.
+    /// Time without a sign of life after which the conditions of a node become Unknown.
     pub node_grace: Duration,
-    /// How long a node has to be gone before the pods that it had are removed.
+    /// How long a node must be gone before its pods are removed.
     pub gone_grace: Duration,
 }
 
@@ -65,13 +65,13 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Stops all work and returns when nothing runs any more.
+    /// Stops all work; returns when no task runs any more.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
 }
 
-/// Starts all controllers on the current runtime. They begin to work once they have seen the cluster.
+/// Starts all controllers on the current runtime. They begin to work once the mirrors are filled.
 pub fn start(client: Client, options: Options) -> Controllers {
     let Options {
         root_ca,
@@ -92,7 +92,7 @@ pub fn start(client: Client, options: Options) -> Controllers {
     let endpoints = endpoints::Controller::new(&world);
     let jobs = job::Controller::new(&world);
     let garbage = garbage::Controller::new(&world);
-    // kinds that others watch already
+    // The garbage collector shares the watches of these kinds instead of opening its own.
     garbage.share(nodes.leases(), true);
     garbage.share(disruption.budgets(), true);
     endpoints.share(&garbage);
@@ -113,7 +113,7 @@ pub fn start(client: Client, options: Options) -> Controllers {
     Controllers { tasks }
 }
 
-/// Runs a controller once the world has been seen.
+/// Runs a controller once the mirrors of the world are filled.
 fn run(
     tasks: &mut JoinSet<()>,
     world: &Arc<World>,

@@ -1,7 +1,7 @@
-//! The default scheduler: a simple, correct one that knows nothing of NUMA. Scenarios compare with it.
+//! The default scheduler: simple, correct and without knowledge of NUMA. Scenarios compare our scheduler with it.
 //!
-//! It keeps an account of nodes and placed pods (`ledger`), tries one pod at a time (`pending`), and says why none of the nodes fits in
-//! the words of kube-scheduler (`report`). Volumes are not looked at.
+//! It keeps an account of nodes and placed pods (`ledger`), tries one pod at a time (`pending`), and reports in the words of kube-scheduler
+//! why no node fits (`report`). Volumes are ignored.
 //!
 //! Reading order: [`start`], `filter`, `score`, `preempt`.
 
@@ -38,15 +38,15 @@ mod report;
 mod score;
 mod spread;
 
-/// Who signs the writes.
+/// Field manager of the scheduler's writes.
 const MANAGER: &str = "kube-scheduler";
-/// Bindings that are written at the same time.
+/// Largest number of concurrent binding requests.
 const BINDINGS: usize = 16;
 
-/// How the scheduler is started.
+/// Settings of the scheduler.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of its profile: it places the pods that ask for it.
+    /// Name of its profile. It schedules the pods with this scheduler name.
     pub profile: String,
 }
 
@@ -65,13 +65,13 @@ pub struct DefaultScheduler {
 }
 
 impl DefaultScheduler {
-    /// Stops all work and returns when nothing runs any more.
+    /// Stops all work; returns when no task runs any more.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
 }
 
-/// Starts the scheduler on the current runtime. It begins to work once it has seen the cluster.
+/// Starts the scheduler on the current runtime. It begins to work once its mirrors are filled.
 pub fn start(client: Client, options: Options) -> DefaultScheduler {
     let mut tasks = JoinSet::new();
     let (voice, writing) = Voice::new(client.clone(), options.profile.clone());
@@ -91,7 +91,7 @@ pub fn start(client: Client, options: Options) -> DefaultScheduler {
 struct State {
     ledger: Ledger,
     pending: Pending,
-    /// Where the next look over the nodes begins, so that equal ones take turns.
+    /// Index of the node at which the next attempt begins, so that equal nodes take turns.
     turn: usize,
 }
 
@@ -107,7 +107,7 @@ struct Scheduler {
     wake: Arc<Notify>,
 }
 
-/// What became of an attempt.
+/// The result of a scheduling attempt.
 enum Attempt {
     Placed(String),
     Refused {
@@ -208,7 +208,7 @@ impl Scheduler {
                 if let Some(write) = this.attempt(&key) {
                     writes.spawn(write);
                 }
-                // others on this runtime have a turn between two pods
+                // Other tasks of this runtime get a turn between two pods.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -220,7 +220,7 @@ impl Scheduler {
         }
     }
 
-    /// Tries one pod; what has to be written because of it is left to the caller.
+    /// Tries one pod. Returns the writes that result from it; the caller runs them.
     fn attempt(
         self: Arc<Self>,
         key: &ObjectKey,
@@ -317,7 +317,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells a victim why it goes, and removes it.
+    /// Sets the condition `DisruptionTarget` on a victim, then deletes it.
     async fn evict(&self, victim: &Pod, by: &Pod, node: &str) {
         let mut conditions = victim
             .status
@@ -361,7 +361,7 @@ fn gated(pod: &Pod) -> bool {
         .is_some_and(|gates| !gates.is_empty())
 }
 
-/// Takes a change of a pod into the account and the queue.
+/// Applies a change of a pod to the account and the queue.
 fn hear_pod(state: &mut State, profile: &str, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>) {
     let Some(pod) = after.or(before) else { return };
     let key = ObjectKey::of(&pod.metadata);
@@ -402,7 +402,7 @@ fn hear_pod(state: &mut State, profile: &str, before: Option<&Arc<Pod>>, after: 
     }
 }
 
-/// Finds a node for a pod and puts it there, or says why there is none.
+/// Finds a node for a pod and reserves it in the account, or explains why no node fits.
 fn place(state: &mut State, task: Task, budgets: &Mirror<PodDisruptionBudget>) -> Attempt {
     let filter = Filter::new(&state.ledger, &task);
     let only = task.only_node();

@@ -1,8 +1,8 @@
 //! An embedded cluster in a process of its own, for `cluster up`.
 //!
-//! The process that was asked for a cluster starts a *keeper* (`numaresources-testbed hold-embedded`), which brings it up, says so on
-//! its standard output, and keeps it until it is told to end: by `cluster down`, which kills it, by `SIGTERM`, or, before it was
-//! let go, by the end of who asked.
+//! The process that was asked for a cluster starts a *keeper* (`numaresources-testbed hold-embedded`). The keeper starts the cluster,
+//! announces it on its standard output, and keeps it until it is stopped: by `cluster down`, which kills it, by `SIGTERM`, or, before it is
+//! detached, by the end of the process that asked.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::local::process::ProcessRef;
 use crate::local::progress::{Progress, Report};
 use crate::state;
 
-/// A byte that lets the keeper live on when its standard input ends.
+/// Byte on standard input that detaches the keeper: it then outlives the end of its standard input.
 const LET_GO: u8 = b'\n';
 
 /// Arguments of the keeper.
@@ -38,22 +38,22 @@ pub struct HoldArgs {
     plan: PlanArgs,
 }
 
-/// What the keeper says, one JSON object a line.
+/// Announcements of the keeper, one JSON object per line.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Announcement {
     /// A line of progress.
     Progress(String),
-    /// The cluster is up.
+    /// The cluster is ready.
     Ready {
         /// Kubeconfig of the administrator.
         kubeconfig: PathBuf,
     },
-    /// It did not come up, and the keeper ends.
+    /// The cluster did not start, and the keeper ends.
     Failed(String),
 }
 
-/// A cluster that a keeper has; it ends with this value unless it is let go.
+/// A cluster in a keeper. It ends with this value unless it is detached.
 pub(crate) struct Held {
     /// A client with the administrator's rights.
     pub(crate) client: kube::Client,
@@ -63,7 +63,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Lets the cluster live on; returns its kubeconfig.
+    /// Detaches the cluster so that it lives on; returns the path of its kubeconfig.
     pub(crate) async fn detach(mut self) -> anyhow::Result<PathBuf> {
         use tokio::io::AsyncWriteExt;
         self.lifeline
@@ -116,15 +116,15 @@ pub(crate) async fn launch(args: &UpArgs, report: Report<'_>) -> anyhow::Result<
     bail!("the keeper of the cluster ended without a word")
 }
 
-/// The keeper.
+/// Runs the keeper.
 pub async fn run(args: HoldArgs) -> anyhow::Result<ExitCode> {
-    // Ctrl-C in the terminal of who asked is not for us.
+    // Ctrl-C in the terminal of the asking process must not end the keeper.
     nix::unistd::setsid().context("cannot leave the session")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let lifeline = lifeline();
     let report = |progress: Progress| {
         if let Progress::Note(text) = progress {
-            // who asked may be gone, which the lifeline tells
+            // The asking process may be gone; the lifeline detects that.
             let _ = announce(&Announcement::Progress(text));
         }
     };
@@ -163,24 +163,24 @@ async fn bring_up(args: &HoldArgs, report: Report<'_>) -> anyhow::Result<Cluster
     Ok(cluster)
 }
 
-/// Reads standard input on a thread of its own, which the end of the keeper need not wait for. What is returned changes when who
-/// asked has ended without letting go.
+/// Reads standard input on a separate thread, so that the end of the keeper need not wait for a read. The returned channel closes when the
+/// asking process ends without detaching.
 fn lifeline() -> watch::Receiver<()> {
     let (ended, lifeline) = watch::channel(());
     std::thread::spawn(move || {
         let mut byte = [0];
         let let_go = matches!(std::io::stdin().read(&mut byte), Ok(1)) && byte[0] == LET_GO;
         if let_go {
-            // for as long as the process lives
+            // Keeps the channel open as long as the process lives.
             std::mem::forget(ended);
         }
     });
     lifeline
 }
 
-/// Returns when who asked has ended without letting go; never once it has let go.
+/// Returns when the asking process has ended without detaching; never returns after it has detached.
 async fn abandoned(mut lifeline: watch::Receiver<()>) {
-    // only the end of the sender is ever told
+    // No value is ever sent; the only change is the end of the sender.
     let _ = lifeline.changed().await;
 }
 

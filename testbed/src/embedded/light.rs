@@ -1,7 +1,8 @@
-//! Light nodes: Node objects in the thousands with nobody behind them, for tests of what has to work at scale.
+//! Light nodes: thousands of Node objects without kubelets, for tests at scale.
 //!
-//! They look alive to a cluster: leases are renewed, pods that are bound to them run at once and vanish when they are deleted. All of it is
-//! one task over one watch and one paced stream of lease renewals, through any client: the embedded API server or a real one.
+//! They look alive to a cluster: their leases are renewed, and pods that are bound to them run at once and vanish when they are deleted.
+//! One task with one watch runs the pods, and one paced task renews the leases. They work through any client, of the embedded API server or
+//! of a real one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
@@ -22,36 +23,36 @@ use tokio::task::JoinSet;
 
 /// Label of every light node; its value is the prefix of the names.
 pub const LABEL: &str = "numaresources-testbed/light";
-/// How many requests are under way at once.
+/// Largest number of concurrent requests.
 const AT_ONCE: usize = 32;
 /// Namespace of the nodes' leases.
 const LEASES: &str = "kube-node-lease";
-/// Taint that a new node gets from admission, until a controller finds it ready.
+/// Taint that admission gives to a new node until a controller finds it ready.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// What the NodeResourceTopology of a node is made with.
+/// Creates the NodeResourceTopology of a node from its name.
 pub type Topology = Arc<dyn Fn(&str) -> NodeResourceTopology + Send + Sync>;
 
-/// What to make.
+/// What light nodes to create.
 #[derive(Clone)]
 pub struct LightSpec {
-    /// How many nodes.
+    /// Number of nodes.
     pub count: usize,
-    /// What their names begin with; a number follows.
+    /// Prefix of the names; a number follows.
     pub prefix: String,
-    /// Labels, beside those that every node has.
+    /// Labels in addition to those that every node has.
     pub labels: BTreeMap<String, String>,
     /// Capacity and allocatable resources, as quantities.
     pub resources: BTreeMap<String, String>,
-    /// Each node's NodeResourceTopology; `None` for none.
+    /// NodeResourceTopology of each node; `None` creates none.
     pub topology: Option<Topology>,
-    /// Time in which all leases are renewed once; `None` makes no leases, for clusters that nobody watches over. The node lifecycle
-    /// controller gives a node up after 40 to 50 s.
+    /// Time in which every lease is renewed once. `None` creates no leases, for clusters without a node lifecycle controller (which marks a
+    /// silent node as Unknown after 40 to 50 s).
     pub renew_every: Option<Duration>,
 }
 
 impl LightSpec {
-    /// Nodes of 32 CPUs and 128 GiB without topology, renewed every 20 s.
+    /// Returns a spec of nodes with 32 CPUs and 128 GiB, without topology, renewed every 20 s.
     pub fn new(count: usize) -> Self {
         let resources = [
             ("cpu", "32"),
@@ -71,12 +72,12 @@ impl LightSpec {
         }
     }
 
-    /// Name of a node.
+    /// Returns the name of a node.
     fn name(&self, number: usize) -> String {
         format!("{}-{number}", self.prefix)
     }
 
-    /// The Node object, as a kubelet registers one.
+    /// Returns the Node object in the form in which a kubelet registers one.
     fn node(&self, number: usize) -> Value {
         let name = self.name(number);
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -140,31 +141,31 @@ impl std::fmt::Debug for LightSpec {
     }
 }
 
-/// An address that nobody has: from the block for benchmarks, 198.18.0.0/15.
+/// Returns an address that is not in use: it is from the benchmark block 198.18.0.0/15.
 fn address(number: usize) -> String {
     Ipv4Addr::from_bits(0xC612_0000 + (number as u32 & 0x1_FFFF)).to_string()
 }
 
-/// Why the nodes are not there.
+/// Why an operation on light nodes failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server refused an object.
     #[error("cannot make {what} of light node {node}")]
     Create {
-        /// Which object.
+        /// Kind of the object.
         what: &'static str,
-        /// Which node.
+        /// Name of the node.
         node: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<kube::Error>,
     },
-    /// They could not be removed.
+    /// The nodes could not be removed.
     #[error("cannot remove light nodes")]
     Remove(#[source] Box<kube::Error>),
 }
 
-/// Light nodes that are alive; dropped, their objects stay, without anybody behind them.
+/// Running light nodes. When this value is dropped, their objects stay, but nothing renews leases or runs pods any more.
 pub struct LightNodes {
     client: Client,
     spec: Arc<LightSpec>,
@@ -180,10 +181,10 @@ impl std::fmt::Debug for LightNodes {
 }
 
 impl LightNodes {
-    /// Registers the nodes. When this returns all of them are there, and pods on them run.
+    /// Registers the nodes. When this returns, all of them exist and pods on them run.
     pub async fn start(client: Client, spec: LightSpec) -> Result<Self, Error> {
         let spec = Arc::new(spec);
-        // pods may wait for the nodes already
+        // Pods may already wait for the nodes.
         let mut tasks = JoinSet::new();
         tasks.spawn(run_pods(client.clone(), Arc::clone(&spec)));
         futures::stream::iter((0..spec.count).map(Ok))
@@ -199,12 +200,12 @@ impl LightNodes {
         })
     }
 
-    /// Their names.
+    /// Returns the names of the nodes.
     pub fn names(&self) -> impl Iterator<Item = String> {
         (0..self.spec.count).map(|number| self.spec.name(number))
     }
 
-    /// Removes the nodes and what belongs to them; pods on them are for the cluster's pod garbage collection.
+    /// Removes the nodes and their objects. Pods on them are left to the cluster's pod garbage collection.
     pub async fn remove(mut self) -> Result<(), Error> {
         self.tasks.shutdown().await;
         let (client, spec) = (&self.client, &self.spec);
@@ -262,7 +263,7 @@ async fn register(client: &Client, spec: &LightSpec, number: usize) -> Result<()
         .map_err(failed("the Node"))?;
     let taints = made.spec.and_then(|spec| spec.taints).unwrap_or_default();
     if taints.iter().any(|taint| taint.key == NOT_READY) {
-        // a controller would do it some time; a cluster may have none
+        // A controller would remove the taint later, but a cluster may have no such controller.
         let ready = json!({"spec": {"taints": null}});
         nodes
             .patch(&name, &PatchParams::default(), &Patch::Merge(ready))
@@ -286,12 +287,12 @@ async fn register(client: &Client, spec: &LightSpec, number: usize) -> Result<()
     Ok(())
 }
 
-/// Renews the leases one after another, so that all are renewed in `every` and the load is even.
+/// Renews the leases one after another, so that all are renewed within `every` and the load is even.
 async fn renew(client: Client, spec: Arc<LightSpec>, every: Duration) {
     let leases = leases(&client);
     let pace = every / u32::try_from(spec.count.max(1)).unwrap_or(u32::MAX);
     let mut tick = tokio::time::interval(pace);
-    // after a pause of the machine or the server the rest follows at the usual pace
+    // After a pause of the machine or the server the renewals continue at the usual pace.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for number in (0..spec.count).cycle() {
         tick.tick().await;
@@ -301,13 +302,13 @@ async fn renew(client: Client, spec: Arc<LightSpec>, every: Duration) {
             .patch(&name, &PatchParams::default(), &Patch::Merge(renewed))
             .await;
         if let Err(error) = result {
-            // the next round tries again
+            // The next round tries again.
             tracing::debug!(node = name, %error, "Lease of a light node not renewed");
         }
     }
 }
 
-/// Runs what is bound to the nodes.
+/// Runs the pods that are bound to the nodes.
 async fn run_pods(client: Client, spec: Arc<LightSpec>) {
     let names: HashSet<String> = (0..spec.count).map(|number| spec.name(number)).collect();
     let bound = watcher::Config::default().fields("spec.nodeName!=");
@@ -328,12 +329,12 @@ async fn run_pods(client: Client, spec: Arc<LightSpec>) {
         .await;
 }
 
-/// Takes a pod one step on: to Running, or away.
+/// Advances a pod by one step: to Running, or to its removal.
 async fn advance(client: Client, pod: &Pod) -> kube::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
     let done = if pod.metadata.deletion_timestamp.is_some() {
-        // of this pod, not of one that has its name by now
+        // The precondition protects a new pod that has the same name.
         let same = Preconditions {
             uid: pod.metadata.uid.clone(),
             resource_version: None,
@@ -348,7 +349,7 @@ async fn advance(client: Client, pod: &Pod) -> kube::Result<()> {
         Ok(())
     };
     match done {
-        // it went on without us
+        // The pod changed meanwhile; the next event handles it.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         other => other,
     }
@@ -362,7 +363,7 @@ fn phase(pod: &Pod) -> &str {
     phase.unwrap_or("Pending")
 }
 
-/// The status of a pod whose containers have all started.
+/// Returns the status of a pod whose containers have all started.
 fn running(pod: &Pod) -> Value {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let given = pod

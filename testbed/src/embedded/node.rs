@@ -1,14 +1,14 @@
-//! Simulated nodes: a kubelet in this process, real processes for the containers of its pods.
+//! Simulated nodes: a kubelet in this process, and real processes for the containers of its pods.
 //!
-//! A node is a directory (`root` is what pods see as the node's files), an address of the loopback network, and a few tasks. Its
-//! resource managers are the model [`crate::kubelet`]; all else is here: registration and lease, the life of pods, volumes,
-//! probes, the sockets of PodResources and device plugins, and the HTTPS endpoint.
+//! A node is a directory (`root` is what pods see as the node's files), an address of the loopback network, and a few tasks. Its resource
+//! managers are the model [`crate::kubelet`]. All else is here: registration and lease, the lifecycle of pods, volumes, probes, the sockets
+//! of PodResources and device plugins, and the HTTPS endpoint.
 //!
-//! Nothing needs privileges. There are no namespaces: paths in the arguments and variables of a container are replaced by those
-//! on this machine (`rewrite`), programs of the stack are told to listen on the address of their pod (`images`), and CPU sets
-//! are recorded and reported, never applied.
+//! Nothing needs privileges. There are no namespaces: paths in the arguments and variables of a container are replaced by those on this
+//! machine (`rewrite`), programs of the stack are configured to listen on the address of their pod (`images`), and CPU sets are recorded
+//! and reported but never applied.
 //!
-//! Reading order: [`SimulatedNode`], `kubelet` (which pods), `worker` (one pod), `status` (what is said of it), `managers`.
+//! Reading order: [`SimulatedNode`], `kubelet` (which pods run), `worker` (one pod), `status` (what is reported of a pod), `managers`.
 
 pub mod addresses;
 mod endpoint;
@@ -60,53 +60,53 @@ use crate::local::{KubeletSettings, NodePlan};
 use crate::node::control::{ContainerFacts, ExecOutput, Signal, State, Target};
 use crate::node::programs::device_plugin::{self, DeviceArg};
 
-/// Time for a node to report itself ready with all devices.
+/// Time limit for a node to become ready with all devices.
 const READY: Duration = Duration::from_secs(30);
-/// The podresources socket, in the kubelet's directory.
+/// The podresources socket, relative to the kubelet's directory.
 const PODRESOURCES: &str = "pod-resources/kubelet.sock";
-/// Port of URLs that name none.
+/// Port of URLs without a port.
 const HTTPS: u16 = 443;
 
 /// A node to start.
 #[derive(Clone)]
 pub struct NodeOptions {
-    /// How the node reaches the API server: with the identity `system:node:NAME`.
+    /// How the node reaches the API server, with the identity `system:node:NAME`.
     pub config: kube::Config,
-    /// A client that may label nodes as an administrator does.
+    /// A client with the right to label nodes, as an administrator has it.
     pub administrator: kube::Client,
-    /// Machine, kubelet settings, labels and taints.
+    /// The machine, the kubelet settings, the labels and the taints.
     pub plan: NodePlan,
-    /// Directory of the node; made when missing.
+    /// Directory of the node; created if it is missing.
     pub dir: PathBuf,
-    /// Directory of the pretend hardware; made when missing, and shared by nodes with the same machine.
+    /// Directory of the simulated hardware; created if it is missing, and shared by nodes with the same machine.
     pub hardware: PathBuf,
     /// Directory with the programs of the stack and `numaresources-testbed`.
     pub bin_dir: PathBuf,
     /// The node's part of the cluster's addresses.
     pub addresses: NodeAddresses,
-    /// Directories of the node that volumes get in place of others; used by faults.
+    /// Replacements of host paths in volumes; used by faults.
     pub host_path_overrides: BTreeMap<PathBuf, PathBuf>,
 }
 
 /// Why an operation on a node failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file of the node.
+    /// A file of the node could not be used.
     #[error("cannot use a file of the node")]
     File(#[from] std::io::Error),
-    /// The resource managers do not start with these settings.
+    /// The resource managers do not accept these settings.
     #[error("the kubelet does not start")]
     Managers(#[from] ManagersError),
-    /// No certificate for the node.
+    /// The node has no serving certificate.
     #[error("the kubelet cannot serve")]
     Serving(#[from] ServingError),
-    /// The API server.
+    /// A request to the API server failed.
     #[error("cannot ask the API server about the node")]
     Api(#[from] Box<kube::Error>),
     /// The node was not ready in time.
     #[error("node {0} was not ready in time: {1}")]
     NotReady(String, String),
-    /// There is no such running container.
+    /// The container does not exist or does not run.
     #[error("container {0} is not running")]
     NotRunning(Target),
     /// A command could not be run.
@@ -121,18 +121,18 @@ pub struct SimulatedNode {
     dir: PathBuf,
     administrator: kube::Client,
     settings: Mutex<KubeletSettings>,
-    /// Whose certificates the clients of its endpoint may show.
+    /// Authorities of the client certificates that the node's endpoint accepts.
     authorities: Vec<Vec<u8>>,
     boot: String,
     /// Tasks that live as long as the node.
     lasting: Vec<JoinHandle<()>>,
     /// Tasks that live as long as its kubelet runs.
     running: Mutex<Vec<JoinHandle<()>>>,
-    /// Whether it has been given the labels of its plan.
+    /// Whether the labels of the plan have been applied.
     is_labelled: AtomicBool,
-    /// The one of them that serves PodResources.
+    /// The running task that serves PodResources.
     lister: Mutex<Option<JoinHandle<()>>>,
-    /// Those that were told to end and may hold sockets until they have.
+    /// Aborted tasks, which may hold sockets until they have ended.
     ending: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -166,7 +166,7 @@ impl Drop for SimulatedNode {
 }
 
 impl SimulatedNode {
-    /// Starts a node: its Node object exists and is labelled when this returns. See [`Self::ready`].
+    /// Starts a node. When this returns, its Node object exists and is labelled. See [`Self::ready`].
     pub async fn start(options: NodeOptions) -> Result<Self, Error> {
         let NodeOptions {
             config,
@@ -233,7 +233,7 @@ impl SimulatedNode {
         Ok(node)
     }
 
-    /// Registers the node and serves what it serves; then the kubelet is awake.
+    /// Starts the servers, registers the node and then wakes the kubelet.
     async fn run(&self) -> Result<(), Error> {
         let kubelet = &self.kubelet;
         self.abort_running();
@@ -264,7 +264,7 @@ impl SimulatedNode {
             .map_err(|_| {
                 Error::NotReady(kubelet.name.clone(), "it is not registered".to_owned())
             })?;
-        // once: what others make of the labels afterwards is theirs
+        // Labels are applied once; later changes by others are kept.
         if !self.is_labelled.load(Ordering::Acquire) {
             if let Some(labelled) = self.label(&node).await? {
                 node = labelled;
@@ -289,7 +289,7 @@ impl SimulatedNode {
         Ok(())
     }
 
-    /// Gives the node the labels that an administrator gives it.
+    /// Applies the labels that an administrator sets; returns the labelled node if something was missing.
     async fn label(&self, node: &Node) -> Result<Option<Node>, Error> {
         let present = node.metadata.labels.clone().unwrap_or_default();
         let missing: BTreeMap<&str, &str> = self
@@ -324,7 +324,7 @@ impl SimulatedNode {
             .collect()
     }
 
-    /// Devices of the machine; control plane nodes have none.
+    /// Returns the devices of the machine. Control plane nodes have none.
     fn pretend_devices(&self) -> impl Iterator<Item = (&String, &Vec<fixtures::machines::Device>)> {
         let worker = self.plan.taints.is_empty();
         self.plan.machine.devices().iter().filter(move |_| worker)
@@ -339,17 +339,17 @@ impl SimulatedNode {
         lock(&self.ending).append(&mut tasks);
     }
 
-    /// Waits until the tasks that were told to end hold nothing any more.
+    /// Waits until the aborted tasks have ended and hold nothing any more.
     async fn ended(&self) {
         let tasks = std::mem::take(&mut *lock(&self.ending));
         for task in tasks {
-            // it was aborted, so its outcome says nothing
+            // The task was aborted, so its result does not matter.
             let _ = task.await;
         }
     }
 
-    /// Ends the service of the podresources socket and all connections to it; returns when nothing is at its path any more, which is the
-    /// answer.
+    /// Stops the service of the podresources socket and closes all its connections. Returns the path of the socket once nothing is there
+    /// any more.
     pub async fn stop_podresources(&self) -> PathBuf {
         let task = lock(&self.lister).take();
         if let Some(task) = task {
@@ -367,7 +367,7 @@ impl SimulatedNode {
         Ok(())
     }
 
-    /// Waits until the API server has the node as ready, with all devices of its machine.
+    /// Waits until the API server reports the node as ready with all devices of its machine.
     pub async fn ready(&self) -> Result<(), Error> {
         let api: Api<Node> = Api::all(self.administrator.clone());
         let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name()));
@@ -389,7 +389,7 @@ impl SimulatedNode {
         }
     }
 
-    /// What a Node object lacks to be this node, ready.
+    /// Returns why a Node object does not show this node as ready, or `None` if it does.
     fn unreadiness(&self, node: &Node) -> Option<String> {
         let Some(status) = &node.status else {
             return Some("it has not reported yet".to_owned());
@@ -417,58 +417,58 @@ impl SimulatedNode {
         &self.plan
     }
 
-    /// Name of the Kubernetes Node.
+    /// Returns the name of the Kubernetes Node.
     pub fn name(&self) -> &str {
         &self.plan.name
     }
 
-    /// Its pretend hardware.
+    /// Returns the simulated hardware.
     pub fn machine(&self) -> &Machine {
         &self.plan.machine
     }
 
-    /// Its address.
+    /// Returns the address of the node.
     pub fn address(&self) -> Ipv4Addr {
         self.kubelet.addresses.node()
     }
 
-    /// Its directory.
+    /// Returns the directory of the node.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where a path of the node lies on this machine.
+    /// Returns the path on this machine of a path of the node.
     pub fn host_path(&self, path: &Path) -> PathBuf {
         self.kubelet.layout.host(path)
     }
 
-    /// Content of a file that the kubelet keeps below its root directory (`cpu_manager_state`, `memory_manager_state`,
+    /// Reads a file below the kubelet's root directory (`cpu_manager_state`, `memory_manager_state`,
     /// `device-plugins/kubelet_internal_checkpoint`).
     pub fn state_file(&self, name: &str) -> Result<String, Error> {
         Ok(fs_err::read_to_string(self.kubelet.layout.kubelet(name))?)
     }
 
-    /// The settings that the kubelet was started with last.
+    /// Returns the settings of the last start of the kubelet.
     pub fn kubelet_settings(&self) -> KubeletSettings {
         lock(&self.settings).clone()
     }
 
-    /// Stops the kubelet: the node goes silent, its containers live on.
+    /// Stops the kubelet. The node goes silent; its containers live on.
     pub fn stop_kubelet(&self) {
         self.kubelet.wake(false);
         self.abort_running();
         self.kubelet.managers.hang_up();
     }
 
-    /// Starts the stopped kubelet with the settings that it had last; returns when the node is ready again.
+    /// Starts the stopped kubelet with its last settings; returns when the node is ready again.
     pub async fn start_kubelet(&self) -> Result<(), Error> {
         self.kubelet.find_again();
         self.run().await?;
         self.ready().await
     }
 
-    /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers is
-    /// removed: drain the node before, or its pods are admitted anew.
+    /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers is removed:
+    /// drain the node first, or its pods are admitted again.
     ///
     /// Returns when the kubelet reports the node ready with all devices. Containers live on.
     pub async fn restart_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
@@ -482,11 +482,11 @@ impl SimulatedNode {
         Ok(())
     }
 
-    /// Stops the kubelet, changes its settings, and starts it with the state files that it finds. Containers live on, pods keep
-    /// what they have.
+    /// Stops the kubelet, changes its settings, and starts it with the existing state files. Containers live on, and pods keep their
+    /// resources.
     ///
-    /// As a real one the kubelet does not start when the state does not fit the settings; it is stopped then, and
-    /// [`Self::restart_kubelet`] or the former settings get it going again.
+    /// Like a real kubelet it does not start when the state does not fit the settings. It is stopped then, and [`Self::restart_kubelet`] or
+    /// the former settings start it again.
     pub async fn reconfigure_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
         self.stop_kubelet();
         let refused = self.kubelet.managers.resume(&self.plan.machine, settings)?;
@@ -511,7 +511,7 @@ impl SimulatedNode {
         .ok_or_else(|| Error::NotRunning(target.clone()))
     }
 
-    /// Sends a signal to a running container, `STOP` and `CONT` to each of its processes.
+    /// Sends a signal to a running container; all but `TERM` go to each of its processes.
     pub fn signal(&self, target: &Target, signal: Signal) -> Result<(), Error> {
         let not_running = || Error::NotRunning(target.clone());
         let process = self.running(target)?.process.ok_or_else(not_running)?;
@@ -545,7 +545,7 @@ impl SimulatedNode {
         })
     }
 
-    /// Every container of the pods that the node knows, with the CPU sets that it would have been given.
+    /// Returns every container of the pods that the node knows, with the CPU sets that it would have.
     pub fn containers(&self) -> Vec<ContainerFacts> {
         let mut facts = Vec::new();
         for snapshot in self.kubelet.snapshots() {

@@ -1,4 +1,4 @@
-//! What is done to nodes, by the handles of both lanes.
+//! Operations on nodes that disturbances need, for the nodes of both lanes.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -10,9 +10,9 @@ use crate::embedded::node::SimulatedNode;
 use crate::local::NodeHandle;
 use crate::node::control::{Signal, Target};
 
-/// What has to be known of nodes to disturb them; the handles of both lanes can offer it.
+/// Operations on the nodes of a cluster that disturbances need.
 pub trait NodeFaults: Send + Sync {
-    /// Whether there is a node of that name.
+    /// Returns whether a node has this name.
     fn knows(&self, node: &str) -> bool;
     /// Sends a signal to a running container.
     fn signal<'a>(
@@ -23,28 +23,28 @@ pub trait NodeFaults: Send + Sync {
     ) -> BoxFuture<'a, Result<(), Failed>>;
     /// Stops the kubelet; containers live on.
     fn stop_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
-    /// Starts the stopped kubelet as it was.
+    /// Starts the stopped kubelet with its settings.
     fn start_kubelet<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
-    /// Whether another server can take the place of a podresources socket.
+    /// Returns whether another server can replace that of a podresources socket.
     fn lends_podresources(&self) -> bool;
-    /// Ends the service of the podresources socket with all its connections. The answer is where on this machine another server can take
-    /// its place.
+    /// Stops the service of the podresources socket and closes all its connections. Returns the path on this machine where another server
+    /// can listen instead.
     fn stop_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<PathBuf, Failed>>;
     /// Serves the podresources socket again.
     fn start_podresources<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Result<(), Failed>>;
 }
 
-/// The simulated nodes of a cluster, as long as it lives: to know its faults keeps nobody from taking it down.
+/// The simulated nodes of a cluster, as long as the cluster lives. The reference is weak, so that it does not keep the cluster alive.
 #[derive(Clone, Debug)]
 pub struct SimulatedNodes(Weak<[SimulatedNode]>);
 
 impl SimulatedNodes {
-    /// These nodes.
+    /// Wraps these nodes.
     pub fn new(nodes: &Arc<[SimulatedNode]>) -> Self {
         Self(Arc::downgrade(nodes))
     }
 
-    /// The nodes, and which of them has that name.
+    /// Returns the nodes, and the index of the one with this name.
     pub(crate) fn find(&self, name: &str) -> Result<(Arc<[SimulatedNode]>, usize), Failed> {
         let gone = || Box::new(Error::NoNode(name.to_owned())) as Failed;
         let nodes = self.0.upgrade().ok_or_else(gone)?;
@@ -104,13 +104,13 @@ impl NodeFaults for SimulatedNodes {
     }
 }
 
-/// Nodes with real kubelets. Their podresources sockets are the kubelets' own: nobody takes their place without a restart of everybody who
-/// is connected.
+/// Nodes with real kubelets. Their podresources sockets belong to the kubelets: no other server can replace them without a restart of all
+/// clients.
 #[derive(Clone, Debug)]
 pub struct RealNodes(Arc<[NodeHandle]>);
 
 impl RealNodes {
-    /// These nodes.
+    /// Wraps these nodes.
     pub fn new(nodes: &[NodeHandle]) -> Self {
         Self(nodes.into())
     }
@@ -160,7 +160,7 @@ impl NodeFaults for RealNodes {
     }
 }
 
-/// A real kubelet serves its podresources socket by itself.
+/// Returns the error for the socket of a real kubelet, which serves it itself.
 fn own_socket<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, Failed>> {
     let error = Error::Unsupported(Part::PodResources.verb());
     Box::pin(std::future::ready(Err(Box::new(error) as Failed)))

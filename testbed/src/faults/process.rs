@@ -1,4 +1,4 @@
-//! The API server of a cluster of real Kubernetes parts, ended and started again.
+//! The API server process of a cluster of real Kubernetes parts, which can be stopped and started again.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::local::net::Subnet;
 use crate::local::pki::Pki;
 use crate::local::supervise::client::Client as Holder;
 
-/// How long it may take to end by itself; it waits for its connections.
+/// Time limit for a graceful end; the API server waits for its connections.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The process of an API server.
@@ -25,7 +25,7 @@ pub struct ApiServerProcess {
 }
 
 impl ApiServerProcess {
-    /// That of the cluster in a directory.
+    /// Returns the process of the cluster in a directory.
     pub(crate) fn new(holder: Holder, dir: &Path, assets: &Assets, subnet: Subnet) -> Self {
         Self {
             holder,
@@ -35,14 +35,14 @@ impl ApiServerProcess {
         }
     }
 
-    /// Ends it.
+    /// Stops the process.
     pub(super) async fn stop(&self) -> Result<(), Failed> {
         let holder = self.holder.clone();
         let stop = move || holder.stop(API_SERVER, Signal::SIGTERM as i32, PATIENCE);
         Ok(tokio::task::spawn_blocking(stop).await??)
     }
 
-    /// Starts it; whoever needs it has to wait until it answers.
+    /// Starts the process without waiting until it answers.
     pub(super) async fn start(&self) -> Result<(), Failed> {
         let this = self.clone();
         tokio::task::spawn_blocking(move || {

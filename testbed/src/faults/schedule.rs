@@ -9,26 +9,26 @@ use twox_hash::XxHash64;
 use super::socket::SocketFault;
 use super::{Disturbance, Process};
 
-/// When what goes wrong.
+/// One disturbance with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     /// Time from the start of the schedule, in milliseconds.
     pub after_milliseconds: u64,
-    /// How long, in milliseconds.
+    /// Duration in milliseconds.
     #[serde(default)]
     pub lasting_milliseconds: u64,
-    /// What.
+    /// The disturbance.
     pub what: Disturbance,
 }
 
 impl Step {
-    /// Time from the start of the schedule.
+    /// Returns the time from the start of the schedule.
     pub fn after(&self) -> Duration {
         Duration::from_millis(self.after_milliseconds)
     }
 
-    /// How long.
+    /// Returns the duration.
     pub fn lasting(&self) -> Duration {
         Duration::from_millis(self.lasting_milliseconds)
     }
@@ -37,20 +37,20 @@ impl Step {
 /// A series of disturbances.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// What it was drawn from; 0 for one that was written down.
+    /// The seed that it was drawn from; 0 for one that was written down.
     #[serde(default)]
     pub seed: u64,
-    /// The steps, by time.
+    /// The steps, sorted by time.
     pub steps: Vec<Step>,
 }
 
-/// What can be disturbed; an empty list leaves a kind of disturbance out.
+/// What may be disturbed. An empty list excludes that kind of disturbance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Targets {
     /// Group and resource of requests.
     pub resources: Vec<(String, String)>,
-    /// Whose requests; empty for everybody's.
+    /// Users whose requests are disturbed; empty for all users.
     pub users: Vec<String>,
     /// Namespaces and names of leases.
     pub leases: Vec<(String, String)>,
@@ -58,11 +58,11 @@ pub struct Targets {
     pub processes: Vec<Process>,
     /// Nodes.
     pub nodes: Vec<String>,
-    /// Whether the API server may be down as a whole.
+    /// Whether outages of the whole API server may occur.
     pub outages: bool,
 }
 
-/// Numbers from a seed: the same ones on every machine and in every version.
+/// Pseudorandom numbers from a seed, which are the same on every machine and in every version.
 struct Draws {
     seed: u64,
     count: u64,
@@ -74,7 +74,7 @@ impl Draws {
         XxHash64::oneshot(self.seed, &self.count.to_le_bytes())
     }
 
-    /// From `least` to `most`.
+    /// Returns a number from `least` to `most`, both inclusive.
     fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.next() % (most - least + 1)
     }
@@ -103,7 +103,7 @@ impl Schedule {
 fn step(draws: &mut Draws, length: u64, targets: &Targets) -> Option<Step> {
     let after_milliseconds = draws.between(0, length);
     let kinds = [
-        // requests fail more often than anything else does
+        // Failing requests are the most frequent kind.
         (6, !targets.resources.is_empty()),
         (2, !targets.resources.is_empty()),
         (1, targets.outages),
@@ -297,7 +297,7 @@ mod tests {
         assert!(kinds(&Targets::default()).is_empty());
     }
 
-    /// Should these change, every seed that somebody wrote down means something else.
+    /// If these numbers change, every recorded seed means another schedule.
     #[test]
     fn the_numbers_of_a_seed_are_pinned() {
         let mut draws = Draws { seed: 42, count: 0 };

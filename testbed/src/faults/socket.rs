@@ -1,8 +1,8 @@
-//! A bad unix socket: something that gets before a server's socket and passes bytes on, until it is told not to; or that takes the place
-//! of a server that was stopped.
+//! A misbehaving Unix socket. A proxy either inserts itself before a server's socket and passes bytes on until it is told not to, or
+//! replaces a server that was stopped.
 //!
-//! To get before a server, its socket file is moved aside and another one listens under its name, so whoever connects from then on passes
-//! through here; connections that are open already are not touched. When the proxy is dropped the server has its name back.
+//! To insert itself, the proxy moves the server's socket file aside and listens under its name. All new connections then pass through the
+//! proxy, and existing connections are not touched. When the proxy is dropped, the server's socket gets its name back.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,23 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What is sent instead of an answer: no frame of HTTP/2, and longer than the header of one.
+/// Sent instead of a response: not a valid HTTP/2 frame, and longer than a frame header.
 const GARBAGE: &[u8] =
     b"\xde\xad\xbe\xef this is not what you are looking for \x00\xff\xff\xff\xff\r\n\r\n";
 
-/// How a socket is bad.
+/// How a socket misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SocketFault {
-    /// Connections are taken, nothing is ever answered.
+    /// Connections are accepted, but nothing is ever answered.
     Hangs,
-    /// What is answered is not what was asked for.
+    /// The response is garbage.
     Garbage,
-    /// Connections end at once.
+    /// Connections are closed at once.
     Refuses,
 }
 
-/// Why a proxy could not get before a socket.
+/// Why a proxy could not take over a socket.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {path}")]
 pub struct Error {
@@ -41,13 +41,13 @@ pub struct Error {
     source: std::io::Error,
 }
 
-/// A proxy before a socket or in the place of one; the server has its socket back when this is dropped.
+/// A proxy before a socket or in place of its server. The server's socket is restored when this is dropped.
 #[derive(Debug)]
 pub struct SocketProxy {
     path: PathBuf,
-    /// Where the server's socket is meanwhile, when there is a server.
+    /// Where the server's socket is meanwhile, if there is a server.
     behind: Option<PathBuf>,
-    /// Our socket, to be told from that of a server that was started anew.
+    /// Identity of our socket file, which distinguishes it from that of a restarted server.
     ours: Option<Identity>,
     fault: watch::Sender<Option<SocketFault>>,
     struck: Arc<AtomicU64>,
@@ -56,10 +56,10 @@ pub struct SocketProxy {
 
 impl Drop for SocketProxy {
     fn drop(&mut self) {
-        // a server that was started anew meanwhile has taken the name itself
+        // A server that was restarted meanwhile has recreated its socket under the name.
         let is_ours = self.ours.is_some() && identity(&self.path) == self.ours;
         let done = match &self.behind {
-            // the name goes from one socket to the other in one step
+            // The rename moves the name from one socket to the other in one step.
             Some(behind) if is_ours => std::fs::rename(behind, &self.path),
             Some(behind) => std::fs::remove_file(behind),
             None if is_ours => std::fs::remove_file(&self.path),
@@ -72,7 +72,7 @@ impl Drop for SocketProxy {
 }
 
 impl SocketProxy {
-    /// Gets before a socket, and passes everything on for now.
+    /// Inserts a proxy before a socket. It passes everything on at first.
     pub fn insert(path: &Path) -> Result<Self, Error> {
         let failed = |action| {
             let path = path.to_owned();
@@ -82,12 +82,12 @@ impl SocketProxy {
                 source,
             }
         };
-        // short: the path of a socket has 107 bytes
+        // The names are short because the path of a socket is limited to 107 bytes.
         let behind = path.with_extension("_");
         let ours = path.with_extension("-");
         let listener = UnixListener::bind(&ours).map_err(failed("listen beside"))?;
         std::fs::rename(path, &behind).map_err(|source| {
-            // nothing has changed but for this file
+            // Only this file has to be removed; nothing else has changed.
             let _ = std::fs::remove_file(&ours);
             failed("move")(source)
         })?;
@@ -95,7 +95,7 @@ impl SocketProxy {
         Ok(Self::start(path, listener, Some(behind), None))
     }
 
-    /// Takes the place of a server that was stopped.
+    /// Replaces a server that was stopped.
     pub fn instead(path: &Path, fault: SocketFault) -> Result<Self, Error> {
         let listener = UnixListener::bind(path).map_err(|source| Error {
             action: "listen at",
@@ -130,7 +130,7 @@ impl SocketProxy {
         }
     }
 
-    /// Makes the socket bad, or good again. A change ends the connections that pass through, so that who uses them meets it.
+    /// Sets or clears the fault. A change closes the connections that pass through the proxy, so that their clients notice it.
     pub fn set(&self, fault: Option<SocketFault>) {
         self.fault.send_if_modified(|now| {
             let changed = *now != fault;
@@ -139,13 +139,13 @@ impl SocketProxy {
         });
     }
 
-    /// How many connections met a bad socket: those it ended, and those it took.
+    /// Returns how many connections a fault affected: those that it closed, and those that were accepted while it was set.
     pub fn struck(&self) -> u64 {
         self.struck.load(Ordering::Acquire)
     }
 }
 
-/// What tells a socket file from its successor at the same path; the time is part of it because numbers are used again.
+/// Distinguishes a socket file from its successor at the same path. It includes the change time, because inode numbers are reused.
 type Identity = (u64, u64, i64, i64);
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -163,13 +163,13 @@ async fn accept(
     let mut was = *fault.borrow();
     loop {
         tokio::select! {
-            // a change comes first: what is accepted after it is served as it says
+            // Biased, so that a connection that is accepted after a change is served according to it.
             biased;
             changed = fault.changed() => {
                 let now = *fault.borrow_and_update();
                 while connections.try_join_next().is_some() {}
                 if std::mem::replace(&mut was, now).is_none() && now.is_some() {
-                    // before they end: who finds its connection closed may ask at once how many met it
+                    // Counted before the connections are closed, because a client whose connection was closed may read the count at once.
                     struck.fetch_add(connections.len() as u64, Ordering::AcqRel);
                 }
                 connections.abort_all();
@@ -178,9 +178,9 @@ async fn accept(
                 }
             }
             accepted = listener.accept() => {
-                // not this one, perhaps the next
+                // A failed accept does not affect the next one.
                 let Ok((client, _)) = accepted else { continue };
-                // not marked as seen: the connections that are open have not met the change yet
+                // Not marked as seen, because the open connections have not been closed for the change yet.
                 let fault = *fault.borrow();
                 struck.fetch_add(u64::from(fault.is_some()), Ordering::AcqRel);
                 connections.spawn(serve(client, behind.clone(), fault));
@@ -195,7 +195,7 @@ async fn serve(mut client: UnixStream, behind: Option<PathBuf>, fault: Option<So
         None => {
             let Some(behind) = behind else { return };
             if let Ok(mut server) = UnixStream::connect(&behind).await {
-                // either side may end it in any way
+                // Either side may close the connection in any way.
                 let _ = copy_bidirectional(&mut client, &mut server).await;
             }
         }

@@ -1,9 +1,9 @@
-//! A stand-in for the Machine Config Operator: makes the kubelets of a pool what its `KubeletConfig` says, and reports on the pool.
+//! A stand-in for the Machine Config Operator: configures the kubelets of a pool according to its `KubeletConfig`, and reports on the pool.
 //!
-//! As the real one it turns the newest `KubeletConfig` of a pool into a machine configuration `99-<pool>-generated-kubelet`, renders all
-//! machine configurations that the pool selects into one, and brings the nodes to it one after another: cordon, change, start the
-//! kubelet anew, uncordon. How far a node is stands in its annotations, so a stand-in that is started anew goes on where the last one
-//! ended. It does not drain nodes, and of machine configurations it knows nothing but kubelets.
+//! Like the real operator, it turns the newest `KubeletConfig` of a pool into a machine configuration `99-<pool>-generated-kubelet`,
+//! renders all machine configurations that the pool selects into one, and applies it to the nodes one after another: cordon, change,
+//! restart the kubelet, uncordon. The progress of a node is stored in its annotations, so a restarted stand-in continues where the last one
+//! ended. It does not drain nodes, and it ignores all parts of machine configurations but those of kubelets.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -34,9 +34,9 @@ use super::machines::Machines;
 use super::payload;
 use crate::local::KubeletSettings;
 
-/// Who writes the machine configurations.
+/// Field manager of the machine configurations.
 const MANAGER: &str = "machine-config-operator";
-/// On nodes: the configuration that they have, the one that they are to have, and how that goes.
+/// Annotations of nodes: the current and the desired configuration, and the state of the change.
 const CURRENT: &str = "machineconfiguration.openshift.io/currentConfig";
 const DESIRED: &str = "machineconfiguration.openshift.io/desiredConfig";
 const STATE: &str = "machineconfiguration.openshift.io/state";
@@ -44,14 +44,14 @@ const REASON: &str = "machineconfiguration.openshift.io/reason";
 const DONE: &str = "Done";
 const WORKING: &str = "Working";
 const STATE_DEGRADED: &str = "Degraded";
-/// The pool that has the nodes which are in no other.
+/// The pool of the nodes that are in no other pool.
 const WORKER: &str = "worker";
-/// Where kubelets of OpenShift read their configuration.
+/// Path of the kubelet configuration file in OpenShift.
 const KUBELET_FILE: &str = "/etc/kubernetes/kubelet.conf";
-/// When to look again, should no event come first: nodes may come.
+/// Interval of the checks without events, because nodes may join.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Runs until it is dropped.
+/// Runs until the returned future is dropped.
 pub async fn run(client: Client, machines: Arc<dyn Machines>) {
     let operator = Operator {
         machines,
@@ -64,12 +64,12 @@ pub async fn run(client: Client, machines: Arc<dyn Machines>) {
     ]);
     loop {
         match operator.step().await {
-            // one thing at a time: what was asked for meanwhile counts
+            // One step at a time, because the desired state may have changed meanwhile.
             Ok(true) => continue,
             Ok(false) => {}
             Err(error) => tracing::warn!(%error, "Machines are not configured yet"),
         }
-        // time that runs out is a reason to look as well
+        // A timeout is also a reason to check again.
         let _ = tokio::time::timeout(AGAIN, changes.next()).await;
     }
 }
@@ -96,24 +96,24 @@ struct Operator {
     machines: Arc<dyn Machines>,
 }
 
-/// What a pool is to have.
+/// The rendered configuration of a pool.
 struct Rendered {
     name: String,
     sources: Vec<ConfigurationSource>,
     payload: Option<Value>,
 }
 
-/// What there is.
+/// The objects that were read.
 struct Seen {
     pools: Vec<MachineConfigPool>,
     configs: Vec<MachineConfig>,
-    /// The newest first.
+    /// Sorted, the newest first.
     kubelet_configs: Vec<KubeletConfig>,
     nodes: Vec<Node>,
 }
 
 impl Operator {
-    /// Does the next thing that is to be done; false when there is none.
+    /// Takes the next step; returns `false` if nothing is left to do.
     async fn step(&self) -> kube::Result<bool> {
         let seen = self.look().await?;
         for pool in &seen.pools {
@@ -126,7 +126,7 @@ impl Operator {
             if pool.spec.paused {
                 continue;
             }
-            // one machine that does not get there is one too many: no other is put at risk
+            // If one machine is degraded, no other machine of the pool is changed.
             if members.iter().any(|node| is_degraded(node, &rendered.name)) {
                 continue;
             }
@@ -152,7 +152,7 @@ impl Operator {
         })
     }
 
-    /// All objects of a kind, by name.
+    /// Returns all objects of a kind, sorted by name.
     async fn list<K>(&self) -> kube::Result<Vec<K>>
     where
         K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
@@ -166,7 +166,7 @@ impl Operator {
         Ok(items)
     }
 
-    /// Makes the machine configuration of the pool's `KubeletConfig` what it should be; true when it was not.
+    /// Updates the machine configuration that is generated from the pool's `KubeletConfig`; returns whether it changed.
     async fn generate(&self, pool: &MachineConfigPool, seen: &Seen) -> kube::Result<bool> {
         let name = generated_name(pool);
         let there = seen.configs.iter().find(|config| config.name_any() == name);
@@ -208,7 +208,7 @@ impl Operator {
         Ok(true)
     }
 
-    /// The payload of the newest usable `KubeletConfig` of a pool; what is not usable is told in its status.
+    /// Returns the payload of the newest valid `KubeletConfig` of a pool. Invalid ones get a status with the error.
     async fn payload_of(
         &self,
         pool: &MachineConfigPool,
@@ -258,7 +258,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Brings one node to the configuration.
+    /// Applies the configuration to one node.
     async fn update(&self, node: &Node, rendered: &Rendered) -> kube::Result<()> {
         let name = node.name_any();
         self.annotate(
@@ -311,7 +311,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Writes how far the pool is, if that has changed.
+    /// Writes the status of the pool if it changed.
     async fn report(
         &self,
         pool: &MachineConfigPool,
@@ -338,7 +338,7 @@ fn generated_name(pool: &MachineConfigPool) -> String {
     format!("99-{}-generated-kubelet", pool.name_any())
 }
 
-/// The nodes of a pool. A worker that another pool has is that one's.
+/// Returns the nodes of a pool. A worker that another pool selects belongs to that pool.
 fn members<'a>(pool: &MachineConfigPool, seen: &'a Seen) -> Vec<&'a Node> {
     let has = |pool: &MachineConfigPool, node: &Node| {
         let selector = pool.spec.node_selector.as_ref();
@@ -354,7 +354,7 @@ fn members<'a>(pool: &MachineConfigPool, seen: &'a Seen) -> Vec<&'a Node> {
         .collect()
 }
 
-/// All that a pool selects, as one.
+/// Renders all machine configurations that a pool selects into one.
 fn render(pool: &MachineConfigPool, seen: &Seen) -> Rendered {
     let selector = pool
         .spec
@@ -386,7 +386,7 @@ fn render(pool: &MachineConfigPool, seen: &Seen) -> Rendered {
     }
 }
 
-/// The payload that [`Operator::generate`] wrote.
+/// Decodes the payload that [`Operator::generate`] wrote.
 fn payload_in(config: &MachineConfig) -> Option<Value> {
     let source = config
         .spec
@@ -396,12 +396,13 @@ fn payload_in(config: &MachineConfig) -> Option<Value> {
     serde_json::from_slice(&STANDARD.decode(text).ok()?).ok()
 }
 
-/// What a node has. One that says nothing has what it was brought up with, which is what a pool without configurations is rendered to.
+/// Returns the current configuration of a node. A node without the annotation has its initial configuration, which is what a pool without
+/// machine configurations is rendered to.
 fn current(node: &Node) -> Option<&str> {
     node.annotations().get(CURRENT).map(String::as_str)
 }
 
-/// Whether a node failed to get to a configuration.
+/// Returns whether a node failed to reach a configuration.
 fn is_degraded(node: &Node, wanted: &str) -> bool {
     let annotations = node.annotations();
     annotations
@@ -412,7 +413,7 @@ fn is_degraded(node: &Node, wanted: &str) -> bool {
             .is_some_and(|desired| desired == wanted)
 }
 
-/// Whether a node has a configuration, and is not on its way to it or away from it.
+/// Returns whether a node has a configuration and is not being changed.
 fn has(node: &Node, wanted: &str) -> bool {
     let empty = format!("{:016x}", DefaultHasher::new().finish());
     let state = node.annotations().get(STATE).map_or(DONE, String::as_str);
@@ -487,7 +488,7 @@ fn status(
     }
 }
 
-/// Whole seconds, as the API server keeps them.
+/// Returns the current time in whole seconds, as the API server stores it.
 fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! The machines whose kubelets are configured, on either lane.
+//! The machines whose kubelets are configured, in both lanes.
 
 use futures::future::BoxFuture;
 
@@ -6,11 +6,11 @@ use crate::faults::Failed;
 use crate::faults::nodes::{RealNodes, SimulatedNodes};
 use crate::local::KubeletSettings;
 
-/// What has to be done to machines; the handles of both lanes can do it.
+/// Operations on machines that the Machine Config Operator needs.
 pub trait Machines: Send + Sync + 'static {
-    /// The settings that the kubelet of a node was brought up with, before any configuration.
+    /// Returns the settings with which the kubelet of a node was started before any configuration.
     fn base(&self, node: &str) -> Result<KubeletSettings, Failed>;
-    /// Starts the kubelet of a node anew with other settings; returns when the node is ready.
+    /// Restarts the kubelet of a node with other settings; returns when the node is ready.
     fn restart_kubelet<'a>(
         &'a self,
         node: &'a str,

@@ -1,10 +1,10 @@
-//! What the payload of a `KubeletConfig` makes of the settings that a kubelet had.
+//! Applies the payload of a `KubeletConfig` to the settings of a kubelet.
 
 use serde_json::{Map, Value};
 
 use crate::local::KubeletSettings;
 
-/// Fields that kubelets of a testbed know by the same name.
+/// Fields with the same name in the settings of a testbed's kubelets.
 const SAME: [&str; 6] = [
     "topologyManagerPolicy",
     "topologyManagerScope",
@@ -14,24 +14,24 @@ const SAME: [&str; 6] = [
     "memoryManagerPolicy",
 ];
 const RESERVED_CPUS: &str = "reservedSystemCPUs";
-/// What says which kind of object it is, and not how a kubelet behaves.
+/// Fields that identify the kind of the object and have no effect on the kubelet.
 const TYPE: [&str; 2] = ["apiVersion", "kind"];
 
-/// A payload that no kubelet can be started with.
+/// Why a payload is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no object.
+    /// The payload is not an object.
     #[error("the kubelet configuration is no object")]
     NoObject,
-    /// A list of CPUs cannot be read.
+    /// A list of CPUs cannot be parsed.
     #[error("{RESERVED_CPUS} {0:?} is no list of CPUs")]
     Cpus(String),
-    /// A field has a value that kubelets do not know.
+    /// A field has a value that kubelets do not accept.
     #[error("the kubelet configuration cannot be used")]
     Value(#[from] serde_json::Error),
 }
 
-/// The settings with every field of the payload in place of what was there.
+/// Returns the settings with every field of the payload applied.
 pub fn over(settings: &KubeletSettings, payload: &Value) -> Result<KubeletSettings, Error> {
     let payload = payload.as_object().ok_or(Error::NoObject)?;
     let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(settings)?)?;
@@ -51,7 +51,7 @@ pub fn over(settings: &KubeletSettings, payload: &Value) -> Result<KubeletSettin
     Ok(serde_json::from_value(Value::Object(fields))?)
 }
 
-/// Reads a list such as `0,4-7`.
+/// Parses a list such as `0,4-7`.
 fn cpus(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for part in text.split(',').map(str::trim) {

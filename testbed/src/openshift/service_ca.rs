@@ -1,5 +1,5 @@
-//! A stand-in for the operator that signs certificates of services: a service that names a secret gets one with a certificate for its
-//! names, which pods wait for. Every certificate signs itself.
+//! A stand-in for the operator that signs certificates of services. A service that names a secret gets that secret with a certificate for
+//! the service's names; pods wait for it. Every certificate is self-signed.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Secret, Service};
@@ -9,10 +9,10 @@ use kube::runtime::watcher::{Config, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
-/// On services: name of the secret that is wanted.
+/// Annotation of services: the name of the secret to create.
 const WANTED: &str = "service.beta.openshift.io/serving-cert-secret-name";
 
-/// Why a secret was not made.
+/// Why a secret was not created.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("cannot make a certificate")]
@@ -23,7 +23,7 @@ enum Error {
     Form(#[from] serde_json::Error),
 }
 
-/// Runs until it is dropped.
+/// Runs until the returned future is dropped.
 pub async fn run(client: Client) {
     let services: Api<Service> = Api::all(client.clone());
     let changes = watcher(services, Config::default())
@@ -32,7 +32,7 @@ pub async fn run(client: Client) {
     let mut changes = std::pin::pin!(changes);
     while let Some(change) = changes.next().await {
         let Ok(service) = change else {
-            // the watch begins anew by itself
+            // The watch restarts by itself.
             continue;
         };
         if let Some(secret) = service.annotations().get(WANTED)
@@ -56,7 +56,7 @@ async fn sign(client: &Client, service: &Service, secret: &str) -> Result<(), Er
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     match secrets.create(&PostParams::default(), &object).await {
         Ok(_) => Ok(()),
-        // it was made before
+        // The secret exists already.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => Err(Box::new(error).into()),
     }

@@ -1,4 +1,4 @@
-//! Whole clusters: what they do, and what they leave.
+//! Whole clusters: what they do, and what they leave behind.
 
 pub(crate) mod harness;
 mod outside;
@@ -38,7 +38,7 @@ async fn cluster_keeps_its_promises_to_pods() {
 async fn removed_cluster_leaves_nothing_and_its_neighbours_live() {
     let place = place();
     let outside = Outside::look();
-    // A foreign process with a name that only a careless clean-up would look at.
+    // A foreign process whose name alone looks like a kubelet. A careless clean-up would kill it.
     let imposter = place.path().join("kubelet");
     fs_err::copy("/bin/sleep", &imposter).unwrap();
     let mut foreign = Command::new(&imposter).arg("1000").spawn().unwrap();
@@ -96,7 +96,7 @@ async fn broken_kubelet_fails_the_start_with_the_end_of_its_log() {
         "processes are left"
     );
 
-    // The same process may try again under the same name.
+    // The same process may try again with the same name.
     spec.nodes[1].kubelet.extra.clear();
     LocalCluster::up(spec, &|_| {})
         .await
@@ -119,7 +119,7 @@ fn killed_owner_leaves_a_directory_that_the_next_start_removes() {
     let inside = Inside::in_dir(place.path(), "killed");
     owner.kill().unwrap();
     owner.wait().unwrap();
-    // the command is the user's own and does not belong to the cluster: nobody but us ends it
+    // The command belongs to the user and not to the cluster, so nothing but this test ends it.
     kill(Pid::from_raw(command.unwrap()), Signal::SIGKILL).unwrap();
     eventually("the cluster ended with its owner", || inside.is_gone());
     outside.assert_unchanged();
@@ -145,7 +145,7 @@ fn interrupted_start_removes_what_it_began() {
     kill(Pid::from_raw(owner.id().cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(ended(&mut owner).code(), Some(130));
     let records = state::list(place.path()).unwrap();
-    // Interrupted before the cluster object existed, only a dead record is left for the next start.
+    // If the interrupt came before the cluster object existed, a dead record is left, which the next start removes.
     assert!(records.iter().all(|(_, _, runs)| !runs), "{records:?}");
 }
 
@@ -190,7 +190,7 @@ fn cluster_of_another_process_is_attached_to_and_removed_by_name() {
 #[test]
 fn ordinary_user_is_told_what_is_missing_before_anything_starts() {
     let place = tempfile::tempdir().unwrap();
-    // Where the user may execute it, which the build directory need not be.
+    // The copy is in a directory where the user may execute it; the build directory may not allow that.
     let helper = place.path().join("helper");
     fs_err::copy(HELPER, &helper).unwrap();
     open_to_all(place.path());
@@ -198,7 +198,7 @@ fn ordinary_user_is_told_what_is_missing_before_anything_starts() {
     up.args(["cluster", "up", "--cluster", "local", "--state-root"])
         .arg(place.path().join("state"));
     let mut user = nix::unistd::geteuid().as_raw();
-    // who is not root is an ordinary user already
+    // Anybody but root is an ordinary user already.
     if user == 0 {
         user = 65534;
         up.uid(user).gid(user);
@@ -332,7 +332,7 @@ fn ended(process: &mut Child) -> ExitStatus {
     status.unwrap()
 }
 
-/// A child of any thread of a process that has this command name.
+/// Returns a child of any thread of a process that has this command name.
 fn child_named(parent: u32, name: &str) -> Option<i32> {
     tasks_of(parent)
         .iter()

@@ -1,4 +1,4 @@
-//! The controllers and the default scheduler on the embedded API server. The tests play the kubelets.
+//! The controllers and the default scheduler on the embedded API server. The tests take the part of the kubelets.
 
 mod compared;
 mod eviction;

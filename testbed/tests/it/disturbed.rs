@@ -1,4 +1,4 @@
-//! Faults of whole embedded clusters: what they do, and that everything is well afterwards. No root.
+//! Faults of whole embedded clusters: their effects, and the recovery afterwards. Root is not needed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ use testbed::node::control::Target;
 
 use crate::cluster::harness::HELPER;
 
-/// More than anything takes.
+/// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Time between two looks.
+/// Interval of the polls.
 const LOOK: Duration = Duration::from_millis(50);
-/// A disturbance that is ended by the test.
+/// Duration in milliseconds of a disturbance that the test ends itself.
 const UNTIL_TOLD: u64 = 3_600_000;
 
-/// A cluster with workers that soon count as silent, and where it keeps its files.
+/// A cluster whose nodes soon count as silent, and the directory of its files.
 struct Place {
     cluster: EmbeddedCluster,
     _dir: tempfile::TempDir,
@@ -63,7 +63,7 @@ impl Place {
                 "resources": {"limits": amounts, "requests": amounts}}],
         }});
         let pod = serde_json::from_value(pod).unwrap();
-        // the account that admission puts in is made soon after the namespace
+        // Admission needs the service account, which is created soon after the namespace.
         eventually("the pod is taken", async || {
             match self.pods().create(&PostParams::default(), &pod).await {
                 Ok(_) => Ok(()),
@@ -92,7 +92,7 @@ impl Place {
         .await
     }
 
-    /// Waits until a node's Ready condition and taints are so.
+    /// Waits until a node has this Ready status and these taints.
     async fn node_is(&self, name: &str, ready: &str, taints: &[&str]) {
         let nodes: Api<Node> = Api::all(self.cluster.client());
         eventually(&format!("{name} is {ready}"), async || {
@@ -124,7 +124,7 @@ impl Place {
         }
     }
 
-    /// The process of a pod's container.
+    /// Returns the process id of a pod's container.
     fn pid(&self, name: &str) -> Option<i32> {
         let node = self.cluster.node("worker-0").unwrap();
         let target = Target::new("default", name, "c");
@@ -147,7 +147,7 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
     }
 }
 
-/// One thing, until the test says that it is enough.
+/// Returns a schedule of one disturbance, which lasts until the test ends it.
 fn only(what: Disturbance) -> Schedule {
     let step = Step {
         after_milliseconds: 0,
@@ -194,7 +194,7 @@ async fn a_silent_node_is_doubted_loses_who_may_not_stay_and_comes_back() {
                 .ok_or_else(|| "it may stay".to_owned())
         })
         .await;
-        // nobody is there to end it
+        // The kubelet is stopped, so nothing ends the container.
         assert!(place.pid("leaves").is_some());
         eventually("the pod that stays is not ready", async || {
             let stays = place.pods().get("stays").await.unwrap();
@@ -258,7 +258,7 @@ async fn a_killed_container_is_started_again_and_a_stopped_one_goes_on() {
     place.runs("p").await;
 }
 
-/// Whether a process is in a state, as the system calls it.
+/// Checks that a process is in a state, as `/proc/<pid>/stat` names it.
 fn state(pid: i32, wanted: char) -> Result<(), String> {
     let text = fs_err::read_to_string(format!("/proc/{pid}/stat"));
     let text = text.map_err(|error| error.to_string())?;
@@ -277,7 +277,7 @@ async fn a_podresources_socket_hangs_lies_or_refuses_and_is_right_again() {
     place.runs("p").await;
     let node = place.cluster.node("worker-0").unwrap();
     let socket = node.host_path(Path::new("/var/lib/kubelet/pod-resources/kubelet.sock"));
-    // one connection for all of it, as an exporter has it
+    // One connection serves the whole test, as in an exporter.
     let client = PodResources::new(&Socket::new(socket).unwrap(), Duration::from_secs(3));
     let held = async || {
         let list = client.list().await.map_err(|error| error.to_string())?;
@@ -377,7 +377,7 @@ async fn pods_run_in_the_end_whatever_a_seed_brings() {
     let names: Vec<String> = (0..6).map(|number| format!("p{number}")).collect();
     let create = async {
         for (number, name) in names.iter().enumerate() {
-            // two where a process of theirs is a target, the others where the scheduler puts them
+            // Two pods run on the node where their processes are targets; the scheduler places the others.
             place
                 .pod(name, (number < 2).then_some("worker-0"), json!([]))
                 .await;
@@ -386,7 +386,7 @@ async fn pods_run_in_the_end_whatever_a_seed_brings() {
     };
     let (answers, ()) = tokio::join!(faults.play(&schedule), create);
     for (step, answer) in schedule.steps.iter().zip(answers) {
-        // a container that is waiting to be started again cannot be struck
+        // A process fault may fail, because a container in restart backoff has no process.
         let strikes_process = matches!(
             step.what,
             Disturbance::Kill { .. } | Disturbance::Stop { .. }

@@ -1,4 +1,4 @@
-//! Simulated nodes on the embedded API server: no root, nothing but loopback.
+//! Simulated nodes on the embedded API server. They need no root and nothing but loopback.
 
 mod access;
 mod harness;
@@ -145,7 +145,7 @@ async fn init_containers_come_first_and_sidecars_end_last() {
     );
     let main = ended("containerStatuses", 0);
     assert_eq!(init["exitCode"], 0, "{init}");
-    // 143 if it was told to end before it listened
+    // The exit code is 143 if the signal came before the sidecar handled it.
     assert!(
         [0, 143].map(Value::from).contains(&sidecar["exitCode"]),
         "{sidecar}"
@@ -316,7 +316,7 @@ async fn pod_that_the_server_has_no_more_leaves_its_room_at_once() {
                 "containers": [{
                     "name": "c",
                     "resources": {"requests": {"cpu": "30"}},
-                    // which keeps the container for a while
+                    // The hook keeps the container running for a while.
                     "lifecycle": {"preStop": {"exec": {"command": ["/bin/sleep", "1000"]}}},
                 }],
             },

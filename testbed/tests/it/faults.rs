@@ -1,4 +1,4 @@
-//! Faults through their one interface, and light nodes, on the embedded API server; neither needs root.
+//! Faults through their common interface, and light nodes, on the embedded API server. Neither needs root.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -41,7 +41,7 @@ async fn start_with(options: Options) -> (Running, Client) {
     (server, Client::try_from(config).unwrap())
 }
 
-/// Nodes that only remember what was done to them.
+/// Nodes that only record the operations on them.
 #[derive(Default)]
 struct Remembering {
     done: Mutex<Vec<String>>,
@@ -107,7 +107,7 @@ async fn a_rule_is_in_force_only_as_long_as_it_is_to_last() {
         _ = inflicted => panic!("over before its time"),
         refused = nodes.list(&everything) => { refused.unwrap_err(); }
     }
-    // nobody waits for its end any more: so it has ended
+    // The future of the fault was dropped, so the fault is undone.
     nodes.list(&ListParams::default()).await.unwrap();
     assert!(server.faults().rules().is_empty());
 }
@@ -181,7 +181,7 @@ async fn what_a_cluster_cannot_do_is_said() {
     }
 }
 
-/// A server that answers with what it is told.
+/// Starts a server that echoes its input.
 fn echo(path: &Path) -> tokio::task::JoinHandle<()> {
     let listener = UnixListener::bind(path).unwrap();
     tokio::spawn(async move {
@@ -228,14 +228,14 @@ async fn a_socket_passes_hangs_answers_garbage_refuses_and_is_given_back() {
     let mut hanging = UnixStream::connect(&path).await.unwrap();
     let waited = tokio::time::timeout(Duration::from_millis(50), ask(&mut hanging));
     assert!(waited.await.is_err());
-    // it may not have been taken note of as yet
+    // The proxy may not have counted the connection yet.
     let counted = async {
         while proxy.struck() < 4 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(PATIENCE, counted).await.unwrap();
-    // the one that was cut counts too: it met the first of them
+    // The closed connection counts too: it met the first fault.
     assert_eq!(proxy.struck(), 4);
 
     drop(proxy);

@@ -1,4 +1,4 @@
-//! kubectl, as it is, against a whole embedded cluster: what people and their scripts do to clusters.
+//! The real kubectl against a whole embedded cluster: the usual operations of people and scripts.
 
 mod harness;
 
@@ -45,7 +45,7 @@ async fn drain_moves_pods_as_far_as_their_budget_lets_it_and_leaves_daemons() {
     place
         .ok(&["rollout", "status", "ds/agent", "--timeout=30s"])
         .await;
-    // all of it is on the node to be drained
+    // All pods of the Deployment run on the node to be drained.
     place.ok(&["cordon", "worker-1"]).await;
     place.apply(&deployment("web", 2)).await;
     place
@@ -341,7 +341,7 @@ async fn wait_ends_when_it_is_so_and_not_before() {
         "deployment/web",
         "--timeout=1s",
     ];
-    // a watch that was cut short is worth another line to it
+    // kubectl may print an extra line before this one if a watch was cut short.
     let late = "error: timed out waiting for the condition on deployments/web\n";
     let refused = place.refused(&never).await;
     assert!(refused.ends_with(late), "{refused}");
@@ -404,7 +404,7 @@ async fn scale_changes_replicas_only_from_what_is_expected() {
         .await;
 }
 
-/// Where the manifests are that people install the stack with.
+/// Directory of the manifests that install the stack.
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
 
 #[tokio::test(flavor = "multi_thread")]
@@ -463,7 +463,7 @@ async fn edit_takes_what_the_editor_leaves() {
     assert_eq!(place.ok(&replicas).await, "2");
     let same = place.edit("deployment/web", "s/nothing/like-this/").await;
     assert_eq!(same.err, "Edit cancelled, no changes made.\n", "{same:?}");
-    // kubectl writes what is wrong into the file and opens the editor again, which changes nothing this time
+    // kubectl writes the error into the file and opens the editor again; the second edit changes nothing.
     let wrong = place
         .edit("deployment/web", "s/replicas: 2/replicas: -2/")
         .await;
@@ -665,7 +665,7 @@ async fn debug_adds_containers_that_the_pod_does_not_depend_on() {
     let mut spec = sleeper("v1");
     let readiness = json!({"exec": {"command": ["/bin/sleep", "0"]}});
     spec["containers"][0]["readinessProbe"] = readiness;
-    // its init container waits for ever: a pod is looked at when something is wrong with it
+    // The init container of one pod waits forever, because users debug pods that do not start.
     let stuck =
         json!({"name": "stuck", "image": image("v1"), "command": ["/bin/sleep", "infinity"]});
     let mut waits = spec.clone();
@@ -691,7 +691,7 @@ async fn debug_adds_containers_that_the_pod_does_not_depend_on() {
     }
     let there = ["exec", "waits", "-c", "look", "--", "/bin/cat", "/dev/null"];
     place.ok(&there).await;
-    // one that ends badly is not started again, and the pod stays ready
+    // An ephemeral container that fails is not started again, and the pod stays ready.
     let fails = ["debug", "one", &image, "--container=fails", "--quiet", "--"];
     place
         .ok(&[&fails[..], &["/bin/cat", "/no/such/file"]].concat())
@@ -723,7 +723,7 @@ async fn debug_adds_containers_that_the_pod_does_not_depend_on() {
         described.contains("Ephemeral Containers:\n  look:"),
         "{described}"
     );
-    // what looks at a pod does not outlive it
+    // Ephemeral containers end with their pod.
     place
         .ok(&["delete", "pod", "one", "waits", "--timeout=30s"])
         .await;

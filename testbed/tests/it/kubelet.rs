@@ -1,4 +1,4 @@
-//! The kubelet model against real kubelets, on pod sequences that nobody has seen.
+//! Compares the kubelet model with real kubelets on freshly generated pod sequences.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use testbed::local::assets::{self, Places};
 
 use crate::cluster::harness::{HELPER, place};
 
-/// `NUMARESOURCES_SEED` repeats a run.
+/// Returns the seed; the variable `NUMARESOURCES_SEED` repeats a run.
 fn seed() -> u64 {
     let given = std::env::var("NUMARESOURCES_SEED").ok();
     let clock = || {

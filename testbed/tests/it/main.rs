@@ -1,4 +1,4 @@
-//! Integration tests of the testbed. Those that need root or the Kubernetes programs are ignored unless they are asked for.
+//! Integration tests of the testbed. Tests that need root or the Kubernetes programs are ignored by default.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Sandboxes and containers of the node runtime, for real, through its sockets.
+//! Sandboxes and containers of the real node runtime, through its sockets.
 
 mod harness;
 
@@ -137,7 +137,7 @@ async fn image_without_a_command_pauses_and_ends_well() {
 async fn container_that_ignores_sigterm_is_killed_after_its_grace() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox(node.mk_sandbox("p")).await;
-    // The first process of a PID namespace does not get a signal that it does not handle.
+    // The kernel does not deliver a signal to the first process of a PID namespace unless the process handles it.
     let container = node.run(&sandbox, &["/usr/bin/sleep", "1000"]).await;
     node.runtime
         .stop_container(cri::StopContainerRequest {
@@ -346,7 +346,7 @@ async fn host_path_override_puts_another_directory_in_place() {
     assert_eq!(shown, (0, "fault".to_owned()));
 }
 
-/// Runs `work` in a thread that is in the network namespace of `pid`.
+/// Runs `work` in a thread in the network namespace of `pid`.
 fn in_network_of<T: Send + 'static>(pid: i32, work: impl FnOnce() -> T + Send + 'static) -> T {
     let namespace = fs_err::File::open(format!("/proc/{pid}/ns/net")).unwrap();
     std::thread::spawn(move || {
@@ -372,7 +372,7 @@ async fn pod_is_reached_at_its_reported_address_from_the_node() {
         TcpStream::connect_timeout(&target, DEADLINE)
     });
     connected.unwrap();
-    // And the pod's own loopback device is up.
+    // The pod's own loopback device is up, too.
     let target = "127.0.0.1:8080".parse().unwrap();
     in_network_of(pod, move || TcpStream::connect_timeout(&target, DEADLINE)).unwrap();
     drop(listener);
@@ -395,7 +395,7 @@ async fn pods_have_addresses_of_their_own_and_give_them_back() {
             .matches("pod")
             .count()
     };
-    // The bridge is counted as well.
+    // The bridge is counted, too.
     assert_eq!(links(), 3);
     node.runtime
         .stop_pod_sandbox(cri::StopPodSandboxRequest {
@@ -520,7 +520,7 @@ async fn commands_run_through_the_control_socket() {
     );
 }
 
-/// A frame that opens a stream of a command, with its header not compressed.
+/// Returns a frame that opens a stream of a command, with an uncompressed header.
 fn mk_stream(stream: u32, kind: &str) -> Vec<u8> {
     let mut plain = 1_u32.to_be_bytes().to_vec();
     for text in ["streamtype", kind] {
@@ -543,7 +543,7 @@ fn mk_stream(stream: u32, kind: &str) -> Vec<u8> {
     frame
 }
 
-/// Runs a command with input as a client of the API does; what came on each stream.
+/// Runs a command with input as a client of the API does; returns the output of each stream.
 fn stream_command(url: &str, input: &[u8]) -> BTreeMap<u32, String> {
     let (address, path) = url
         .strip_prefix("http://")

@@ -1,4 +1,4 @@
-//! Programs of the stack image that the testbed brings, as processes.
+//! Programs of the stack image that are part of the testbed, as processes.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-/// Longest that anything may take.
+/// Time limit for any operation.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A process that is killed when this is dropped.
@@ -52,7 +52,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Ended already in some tests.
+        // Some tests have ended the process already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -68,7 +68,7 @@ async fn serve(socket: &Socket, routes: Routes) {
     tokio::spawn(listener.serve(routes, std::future::pending()));
 }
 
-/// A kubelet with one pod that has CPUs.
+/// A kubelet with one pod that has exclusive CPUs.
 struct Kubelet;
 
 #[tonic::async_trait]
@@ -101,7 +101,7 @@ impl PodResourcesLister for Kubelet {
     }
 }
 
-/// What a client sees through the proxy: CPUs of the pod's container, allocatable CPUs.
+/// Returns what a client sees through the proxy: the CPUs of the pod's container, and the allocatable CPUs.
 async fn through_proxy(more: &[&str]) -> (Vec<i64>, Vec<i64>) {
     let directory = tempfile::tempdir().unwrap();
     let kubelet = mk_socket(directory.path(), "kubelet.sock");
@@ -155,7 +155,7 @@ async fn proxy_hides_what_is_allocated_but_not_what_is_allocatable() {
     assert_eq!(seen, (vec![], vec![1, 2, 3]));
 }
 
-/// Tells of each registration.
+/// Forwards each registration.
 struct Registry(mpsc::UnboundedSender<plugin::RegisterRequest>);
 
 #[tonic::async_trait]

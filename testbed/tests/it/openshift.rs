@@ -1,4 +1,4 @@
-//! The stand-in for the Machine Config Operator: from a `KubeletConfig` to kubelets that were started with it, simulated and real ones.
+//! The stand-in for the Machine Config Operator: from a `KubeletConfig` to restarted kubelets, simulated and real ones.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,9 +23,9 @@ use testbed::openshift::Flavour;
 
 use crate::cluster::harness::HELPER;
 
-/// More than anything takes.
+/// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// Time between two looks.
+/// Interval of the polls.
 const LOOK: Duration = Duration::from_millis(20);
 const POOL: &str = "numa-container";
 const GENERATED: &str = "99-numa-container-generated-kubelet";
@@ -39,7 +39,7 @@ struct Place {
 }
 
 impl Place {
-    /// Two workers in the pool, one in another.
+    /// Starts a cluster with two workers in the pool and one in another.
     async fn up(lane: Lane) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let machine = Machine::default_profile();
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// A `KubeletConfig` for the pool.
+    /// Creates a `KubeletConfig` for the pool.
     async fn configure(&self, name: &str, payload: Value) {
         let label = format!("pools.operator.machineconfiguration.openshift.io/{POOL}");
         let config = json!({
@@ -91,7 +91,7 @@ impl Place {
             .unwrap();
     }
 
-    /// Waits until the pool's status is right.
+    /// Waits until the status of the pool satisfies a condition.
     async fn pool_is(
         &self,
         is_right: impl Fn(&MachineConfigPoolStatus) -> bool,
@@ -113,7 +113,7 @@ impl Place {
         }
     }
 
-    /// The topology manager's policy that a running kubelet tells of itself.
+    /// Returns the topology manager policy that a running kubelet reports.
     async fn policy(&self, node: &str) -> String {
         let path = format!("/api/v1/nodes/{node}/proxy/configz");
         let request = http::Request::get(path).body(Vec::new()).unwrap();
@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-/// Whether all machines have a configuration that was made from these.
+/// Returns whether all machines have a configuration that was rendered from these sources.
 fn is_at(status: &MachineConfigPoolStatus, sources: &[&str]) -> bool {
     let made_from = status.configuration.source.iter();
     status.condition("Updated") == Some("True")
@@ -173,7 +173,7 @@ async fn machines_of_a_pool_are_configured_one_after_another(#[case] lane: Lane)
     let told = place.configs.get("aligned").await.unwrap().status.unwrap();
     assert_eq!(told["conditions"][0]["type"], "Success");
 
-    // what is taken back is undone
+    // The deletion of the `KubeletConfig` restores the former settings.
     place
         .configs
         .delete("aligned", &DeleteParams::default())
@@ -184,7 +184,7 @@ async fn machines_of_a_pool_are_configured_one_after_another(#[case] lane: Lane)
     assert_eq!(place.policy("worker-1").await, "single-numa-node");
 }
 
-/// Most nodes that were cordoned together, until two have been and none is any more.
+/// Returns the largest number of nodes that were cordoned at the same time. Ends when two nodes have been cordoned and none is any more.
 async fn most_cordoned(nodes: Api<Node>) -> usize {
     let changes = watcher(nodes, Config::default()).applied_objects();
     let mut changes = std::pin::pin!(changes);
@@ -236,7 +236,7 @@ async fn paused_pools_wait_and_what_no_kubelet_takes_is_told(#[case] lane: Lane)
     place.pool_is(|status| is_at(status, &[GENERATED])).await;
     assert_eq!(place.policy("worker-0").await, "best-effort");
 
-    // a kubelet refuses to start with it: no policy goes with options of another
+    // A kubelet refuses to start with these settings: the policy does not support the option.
     place
         .configure("refused", json!({"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}))
         .await;

@@ -1,6 +1,6 @@
-//! DaemonSets: a pod on every node that fits.
+//! DaemonSets: one pod on every node that fits.
 //!
-//! Facts: the behaviour of the daemon set controller of Kubernetes 1.35, its tolerations, labels, revisions and events.
+//! Follows the daemon set controller of Kubernetes 1.35: its tolerations, labels, revisions and events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ use super::{objects, pods, selectors};
 mod revisions;
 mod update;
 
-/// Label of a pod with the revision of its template.
+/// Label of a pod with the hash of the revision of its template.
 const HASH: &str = "controller-revision-hash";
 /// Taints that pods of every DaemonSet tolerate.
 const TOLERATED: &[(&str, &str)] = &[
@@ -35,31 +35,30 @@ const TOLERATED: &[(&str, &str)] = &[
     ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
     ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
 ];
-/// The one that pods in the node's own network tolerate as well.
+/// Taint that pods in the host network tolerate as well.
 const NETWORK_UNAVAILABLE: &str = "node.kubernetes.io/network-unavailable";
-/// Wait before a pod that failed on a node is replaced again; it doubles with each further one.
+/// Backoff before a failed pod on a node is replaced again; it doubles with each further failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest such wait.
+/// Longest backoff.
 const LONGEST_BACKOFF: Duration = Duration::from_mins(15);
-/// Most pods that are made or removed in one go.
+/// Largest number of pods that are created, and of pods that are deleted, at a time.
 const BURST: usize = 250;
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
     events: Recorder,
-    /// When a pod failed last on a node, and how long the next one waits, by DaemonSet and node.
+    /// Time of the last replacement of a failed pod and the current backoff, by DaemonSet and node.
     failed: Mutex<HashMap<Place, (Instant, Duration)>>,
 }
 
 /// UID and generation of a DaemonSet, and a node.
 type Place = (String, i64, String);
-/// Pods of a DaemonSet by the node that they are meant for.
+/// Pods of a DaemonSet by their target node.
 type ByNode = BTreeMap<String, Vec<Arc<Pod>>>;
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue = Arc::new(Queue::default());
         let own = Arc::clone(&queue);
@@ -110,7 +109,7 @@ impl Controller {
         })
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         queue
@@ -190,7 +189,7 @@ impl Controller {
         for node in nodes {
             self.judge(set, node, &by_node, hash, &mut needed, &mut surplus);
         }
-        // pods that wait for a node that is gone
+        // Pods that wait for a node that no longer exists.
         for (node, pods) in &by_node {
             if self.world.nodes.get(&ObjectKey::new("", node)).is_none() {
                 let unbound = pods
@@ -202,7 +201,7 @@ impl Controller {
         self.sync(set, needed, surplus, hash).await
     }
 
-    /// What one node needs: a pod, or some less.
+    /// Decides for one node: adds its name to `needed` if it lacks a pod, and its superfluous pods to `surplus`.
     fn judge(
         &self,
         set: &DaemonSet,
@@ -270,7 +269,7 @@ impl Controller {
         }
     }
 
-    /// Whether a pod that failed on a node may be replaced by now; otherwise the DaemonSet is looked at again later.
+    /// Returns whether a failed pod on a node may be replaced now. If not, the DaemonSet is queued again for later.
     fn may_replace(&self, set: &DaemonSet, node: &str) -> bool {
         let key = (
             objects::uid(set).to_owned(),
@@ -296,7 +295,7 @@ impl Controller {
         true
     }
 
-    /// Makes and removes pods.
+    /// Creates and deletes pods, at most [`BURST`] of each.
     async fn sync(
         &self,
         set: &DaemonSet,
@@ -371,7 +370,7 @@ impl Controller {
     }
 }
 
-/// Pods with a node first, then the oldest.
+/// Sorts pods: those with a node first, then by age, the oldest first.
 fn sort(pods: &mut [Arc<Pod>]) {
     pods.sort_by_cached_key(|pod| {
         let created = pod.metadata.creation_timestamp.as_ref();
@@ -383,7 +382,7 @@ fn sort(pods: &mut [Arc<Pod>]) {
     });
 }
 
-/// The node that a pod is on or, unbound, the one that its affinity names.
+/// Returns the node that a pod is bound to; for an unbound pod, the node that its affinity names.
 fn target(pod: &Pod) -> Option<String> {
     if let Some(node) = objects::node_of(pod) {
         return Some(node.to_owned());
@@ -418,7 +417,7 @@ fn toleration(key: &str, effect: &str) -> Toleration {
     }
 }
 
-/// Adds what every pod of a DaemonSet tolerates.
+/// Adds the tolerations that every pod of a DaemonSet has.
 fn add_tolerations(spec: &mut PodSpec) {
     let network = spec.host_network == Some(true);
     let list = spec.tolerations.get_or_insert_default();
@@ -431,7 +430,7 @@ fn add_tolerations(spec: &mut PodSpec) {
     }
 }
 
-/// Whether a new pod is wanted on a node, and whether one that is there may stay.
+/// Returns whether a new pod belongs on a node, and whether an existing pod may stay there.
 fn wanted_on(set: &DaemonSet, node: &Node) -> (bool, bool) {
     let mut spec = set
         .spec
@@ -451,7 +450,7 @@ fn wanted_on(set: &DaemonSet, node: &Node) -> (bool, bool) {
     (stay && all_tolerated(NO_SCHEDULE), stay)
 }
 
-/// The pod for a node: bound to it by affinity, so that the scheduler places it.
+/// Returns the pod for a node. Node affinity ties it to the node, and the scheduler places it.
 fn pod_for(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let template = set.spec.clone().unwrap_or_default().template;
     let mut pod = pods::from_template(&template, set);

@@ -1,6 +1,6 @@
 //! Deployments: ReplicaSets that replace each other.
 //!
-//! Facts: the behaviour of the deployment controller of Kubernetes 1.35, its conditions, annotations and events.
+//! Follows the deployment controller of Kubernetes 1.35: its conditions, annotations and events.
 
 use std::sync::Arc;
 
@@ -21,10 +21,9 @@ mod rollout;
 mod scale;
 mod status;
 
-/// Label by which the pods of a template are known.
+/// Label that distinguishes the pods of one template from those of others.
 const HASH: &str = "pod-template-hash";
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
@@ -34,7 +33,7 @@ pub(crate) struct Controller {
 /// The ReplicaSets of a deployment.
 #[derive(Clone, Default)]
 struct Sets {
-    /// The one with the current template.
+    /// The ReplicaSet with the current template.
     new: Option<Arc<ReplicaSet>>,
     /// All others, oldest first.
     old: Vec<Arc<ReplicaSet>>,
@@ -45,7 +44,7 @@ impl Sets {
         self.old.iter().chain(&self.new)
     }
 
-    /// Those that want pods.
+    /// Returns the ReplicaSets that are scaled above zero.
     fn active(&self) -> Vec<Arc<ReplicaSet>> {
         self.all()
             .filter(|set| replicas(set) > 0)
@@ -53,7 +52,7 @@ impl Sets {
             .collect()
     }
 
-    /// Takes over a new state of one of them.
+    /// Replaces one of the ReplicaSets with its new state.
     fn update(&mut self, set: &Arc<ReplicaSet>) {
         let same = |held: &Arc<ReplicaSet>| objects::uid(&**held) == objects::uid(&**set);
         if let Some(held) = self
@@ -67,7 +66,7 @@ impl Sets {
     }
 }
 
-/// Pods that a ReplicaSet wants.
+/// Returns the desired number of pods of a ReplicaSet.
 fn replicas(set: &ReplicaSet) -> i32 {
     set.spec
         .as_ref()
@@ -75,7 +74,7 @@ fn replicas(set: &ReplicaSet) -> i32 {
         .unwrap_or(1)
 }
 
-/// Pods that a deployment wants.
+/// Returns the desired number of pods of a deployment.
 fn desired(deployment: &Deployment) -> i32 {
     deployment
         .spec
@@ -92,7 +91,7 @@ fn rolling(deployment: &Deployment) -> bool {
         != Some("Recreate")
 }
 
-/// How many pods more, and how many less than wanted there may be.
+/// Returns the surge and the unavailability that are allowed, both in pods.
 fn limits(deployment: &Deployment) -> (i32, i32) {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
     if !rolling(deployment) {
@@ -109,19 +108,19 @@ fn limits(deployment: &Deployment) -> (i32, i32) {
     let unavailable = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
     let unavailable = objects::scaled(unavailable.unwrap_or(&quarter), total, false);
     if surge == 0 && unavailable == 0 {
-        // nothing could ever be replaced
+        // Without this exception no pod could ever be replaced.
         return (0, 1.min(total));
     }
     (surge, unavailable.min(total))
 }
 
-/// Seconds after which a rollout that does not progress is given up; none if it never is.
+/// Returns the progress deadline in seconds, or `None` if the deployment has none.
 fn deadline(deployment: &Deployment) -> Option<i32> {
     let seconds = deployment.spec.as_ref()?.progress_deadline_seconds;
     Some(seconds.unwrap_or(600)).filter(|seconds| *seconds != i32::MAX)
 }
 
-/// A template without the label that tells it from others.
+/// Returns a template without the hash label, so that templates can be compared.
 fn plain(template: &PodTemplateSpec) -> PodTemplateSpec {
     let mut template = template.clone();
     if let Some(meta) = &mut template.metadata {
@@ -143,7 +142,7 @@ fn same_template(deployment: &Deployment, set: &ReplicaSet) -> bool {
 }
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue = Arc::new(Queue::default());
         let own = Arc::clone(&queue);
@@ -172,7 +171,7 @@ impl Controller {
                 }
             }
         });
-        // a rollout that replaces all pods at once goes on when the last one of the old is gone
+        // A `Recreate` rollout continues when the last old pod is gone.
         let own = Arc::clone(&queue);
         let sets = Arc::clone(&world.replica_sets);
         let deployments = Arc::clone(&world.deployments);
@@ -202,7 +201,7 @@ impl Controller {
         })
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         queue
@@ -288,14 +287,14 @@ impl Controller {
         self.write_status(deployment).await
     }
 
-    /// Writes the status and takes over the answer, so that further writes have its version.
+    /// Writes the status and takes over the answer, so that further writes carry its resource version.
     async fn write_status(&self, deployment: &mut Deployment) -> Result<(), kube::Error> {
         let written = self.world.deployments.replace_status(deployment).await?;
         *deployment = Deployment::clone(&written);
         Ok(())
     }
 
-    /// Finds the ReplicaSet of the current template, keeps its revision, and makes it where wanted and missing.
+    /// Finds the ReplicaSet of the current template, records its revision, and creates it if it is missing and `create` is set.
     async fn sort(
         &self,
         deployment: &mut Deployment,
@@ -352,7 +351,7 @@ impl Controller {
         Ok(sets)
     }
 
-    /// Writes the status together with the revision annotation; the status subresource takes both.
+    /// Writes the status together with the revision annotation. If the status write did not store the annotation, a patch does.
     async fn write_with_revision(&self, deployment: &mut Deployment) -> Result<(), kube::Error> {
         let wanted = annotations::of(&deployment.metadata, annotations::REVISION);
         self.write_status(deployment).await?;
@@ -445,7 +444,7 @@ impl Controller {
                 if deadline(deployment).is_some() {
                     let status = deployment.status.get_or_insert_default();
                     status.set("Progressing", "False", "ReplicaSetCreateError", &why);
-                    // the error that matters is the one before
+                    // The error of the creation matters more than an error of this write.
                     let _ = self.write_status(deployment).await;
                 }
                 self.events
@@ -466,7 +465,8 @@ impl Controller {
         Ok(created)
     }
 
-    /// The ReplicaSet that has the name already, if it is the one that was to be made; otherwise the next name differs.
+    /// Returns the existing ReplicaSet with this name if it is the one to be created. Otherwise counts a collision, so that the next hash
+    /// differs, and returns the error.
     async fn known_or_collision(
         &self,
         deployment: &mut Deployment,
@@ -486,7 +486,7 @@ impl Controller {
         Err(error)
     }
 
-    /// Removes old ReplicaSets beyond those that are kept to go back to.
+    /// Deletes old ReplicaSets beyond the history limit.
     async fn clean_up(
         &self,
         deployment: &Deployment,

@@ -15,10 +15,9 @@ use super::queue::Queue;
 use super::world::World;
 use super::{MANAGER, objects, selectors};
 
-/// How long an eviction that was allowed may take until its pod counts again.
+/// Time after which an allowed eviction that did not happen no longer counts, so that its pod counts as healthy again.
 const EVICTION: Duration = Duration::from_mins(2);
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
@@ -26,7 +25,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let budgets = Arc::new(Mirror::new(
@@ -65,12 +64,12 @@ impl Controller {
         })
     }
 
-    /// The mirror of budgets, for whoever wants to hear of them as well.
+    /// Returns the mirror of budgets, which other controllers share.
     pub(crate) fn budgets(&self) -> &Arc<Mirror<PodDisruptionBudget>> {
         &self.budgets
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         let work = async {
@@ -157,7 +156,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Pods that the controllers of some pods want.
+    /// Returns the number of pods that the controllers of the given pods want.
     fn scale(&self, pods: &[Arc<Pod>]) -> i32 {
         let mut seen = HashSet::new();
         let mut total = 0;
@@ -172,7 +171,7 @@ impl Controller {
                 .get(&ObjectKey::new(namespace, &owner.name))
                 .filter(|set| objects::uid(&**set) == owner.uid);
             let Some(set) = set else {
-                // what has no scale counts with the pods that it has
+                // An owner without a scale counts with the pods that it has.
                 if seen.insert(owner.uid.clone()) {
                     total += self.world.pods.indexed(&owner.uid).len() as i32;
                 }

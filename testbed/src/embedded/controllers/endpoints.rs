@@ -23,12 +23,11 @@ use super::{MANAGER, objects};
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Annotation of slices: since when what they say is so.
+/// Annotation of slices: the time of the change that they reflect.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// Label of the endpoints of a service without an address of its own.
+/// Label of the endpoints of a headless service (one without a cluster IP).
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
@@ -38,7 +37,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let services = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &Service| {
@@ -83,14 +82,14 @@ impl Controller {
         })
     }
 
-    /// Has a collector hear of the kinds that it watches.
+    /// Shares the watches of this controller with the garbage collector.
     pub(crate) fn share(&self, garbage: &super::garbage::Controller) {
         garbage.share(&self.services, true);
         garbage.share(&self.endpoints, true);
         garbage.share(&self.slices, true);
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         let work = async {
@@ -203,7 +202,7 @@ impl Controller {
         let mut wanted = EndpointSlice {
             address_type: "IPv4".to_owned(),
             endpoints,
-            // ports are those of endpoints
+            // The ports describe the endpoints, so a slice without endpoints has none.
             ports: Some(slice_ports).filter(|_| !pods.is_empty()),
             metadata: ObjectMeta {
                 generate_name: Some(format!("{}-", objects::name(&**service))),
@@ -329,7 +328,7 @@ fn selects(service: &Service, pod: &Pod) -> bool {
     })
 }
 
-/// When the newest of the pods became what it is.
+/// Returns the time of the newest change of readiness among the pods.
 fn trigger(pods: &[Arc<Pod>]) -> Option<String> {
     let ready = pods
         .iter()
@@ -356,7 +355,7 @@ fn target(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// The port of the pods that a service's port means; by name as the first pod has it.
+/// Returns the port of the pods that a service port targets. A named port has the number that the first pod with such a port gives it.
 fn number(port: &ServicePort, pods: &[Arc<Pod>]) -> Option<i32> {
     match &port.target_port {
         None | Some(IntOrString::Int(0)) => Some(port.port),
@@ -371,7 +370,7 @@ fn number(port: &ServicePort, pods: &[Arc<Pod>]) -> Option<i32> {
     }
 }
 
-/// That it is there already or that its namespace goes away is no failure.
+/// Ignores the error of a creation in a namespace that is being deleted.
 fn settle(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(error) if objects::namespace_ends(&error) => Ok(()),

@@ -1,4 +1,4 @@
-//! Events (core/v1), written in the background; the same event again raises a counter, as in real components.
+//! Events (core/v1), written in the background. A repeated event raises a counter, as in real components.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 
 use super::objects;
 
-/// Events that are remembered for their counters.
+/// Number of events that are remembered for their counters.
 const REMEMBERED: usize = 4096;
-/// After so long an event counts anew.
+/// Time after which a repeated event starts a new count.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
-/// One thing that happened to an object.
+/// One event about an object.
 #[derive(Clone, Debug)]
 struct Happening {
     component: &'static str,
@@ -28,7 +28,7 @@ struct Happening {
     message: String,
 }
 
-/// Takes events; cheap to copy.
+/// Accepts events; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     component: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder and the task that writes what it is told.
+    /// Returns a recorder and the task that writes its events.
     pub(crate) fn new(
         client: Client,
         manager: &'static str,
@@ -49,7 +49,7 @@ impl Recorder {
         (recorder, write(client, manager, receiver))
     }
 
-    /// The same recorder for events that name another component as their source.
+    /// Returns the same recorder for events that name another component as their source.
     pub(crate) fn of(&self, component: &'static str) -> Self {
         Self {
             component,
@@ -57,7 +57,7 @@ impl Recorder {
         }
     }
 
-    /// Something ordinary happened.
+    /// Records an event of type Normal.
     pub(crate) fn normal<K: Resource<DynamicType = ()>>(
         &self,
         about: &K,
@@ -67,7 +67,7 @@ impl Recorder {
         self.send(reference(about), false, reason, message);
     }
 
-    /// Something went wrong.
+    /// Records an event of type Warning.
     pub(crate) fn warning<K: Resource<DynamicType = ()>>(
         &self,
         about: &K,
@@ -77,7 +77,7 @@ impl Recorder {
         self.send(reference(about), true, reason, message);
     }
 
-    /// Something happened to what is only known by reference.
+    /// Records an event about an object that is known only by reference.
     pub(crate) fn send(
         &self,
         about: ObjectReference,
@@ -85,7 +85,7 @@ impl Recorder {
         reason: &'static str,
         message: String,
     ) {
-        // a receiver that is gone means that the controllers are being stopped
+        // The receiver is gone only while the controllers are being stopped.
         let _ = self.sender.send(Happening {
             component: self.component,
             about,
@@ -96,7 +96,7 @@ impl Recorder {
     }
 }
 
-/// Reference to an object as events name it.
+/// Returns the reference to an object that events carry.
 pub(crate) fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     let meta = object.meta();
     ObjectReference {

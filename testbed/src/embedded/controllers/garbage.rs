@@ -1,7 +1,7 @@
-//! The garbage collector: what is owned goes when its owners go, in the way that their deletion asked for.
+//! The garbage collector: deletes objects whose owners are gone, with the propagation policy of the deletion.
 //!
-//! It watches every kind that can be listed, watched and deleted, follows definitions of custom resources that come and go, and keeps
-//! who owns whom in a [`graph`]. Events are left out, as in the real one.
+//! It watches every kind that can be listed, watched and deleted, follows the definitions of custom resources, and keeps the owners of all
+//! objects in a [`graph`]. Events are left out, as in the real collector.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,11 +32,11 @@ use super::{MANAGER, objects};
 
 mod graph;
 
-/// Finalizer of an owner that waits for what it owns.
+/// Finalizer of an owner whose deletion waits for its dependents.
 const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of an owner whose dependents are set free.
+/// Finalizer of an owner whose dependents are orphaned.
 const ORPHAN: &str = "orphan";
-/// When an owner of a kind that nobody serves is looked for again.
+/// Interval after which an owner of an unknown kind is looked up again.
 const UNKNOWN_KIND: Duration = Duration::from_secs(30);
 
 /// A kind that is watched.
@@ -47,51 +47,50 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Resource and group, as one word.
+    /// Returns resource and group as one word.
     pub(crate) fn word(&self) -> String {
         format!("{}.{}", self.api.plural, self.api.group)
     }
 
-    /// Whether it is pods.
+    /// Returns whether the kind is pods.
     pub(crate) fn is_pods(&self) -> bool {
         self.api.plural == "pods" && self.api.group.is_empty()
     }
 
-    /// The objects of a namespace.
+    /// Returns an API handle for the objects of a namespace.
     pub(crate) fn api_in(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(client.clone(), namespace, &self.api)
     }
 }
 
-/// The controller.
 pub(crate) struct Controller {
     client: Client,
     events: Recorder,
     queue: Arc<Queue<String>>,
     graph: Arc<Mutex<Graph>>,
     kinds: Mutex<HashMap<String, Arc<Known>>>,
-    /// Kinds that the mirrors of the world tell.
+    /// Kinds whose changes arrive through the mirrors of the world.
     mirrored: Mutex<HashSet<String>>,
     definitions: Arc<Mirror<CustomResourceDefinition>>,
     changed: Arc<tokio::sync::Notify>,
-    /// Whether all kinds are known.
+    /// Whether discovery is complete.
     discovered: watch::Sender<bool>,
 }
 
-/// What is to be done with an object.
+/// What to do with an object.
 enum Verdict {
     Keep,
     Later,
     Forget,
     Delete(PropagationPolicy),
-    /// Some owners are gone, others are not.
+    /// Remove these owners: they are gone, but others are not.
     Drop(Vec<String>),
-    /// Two foreground deletions wait for each other.
+    /// Break the deadlock of two foreground deletions that wait for each other.
     Unblock,
 }
 
 impl Controller {
-    /// Listens to what the world's mirrors tell.
+    /// Subscribes to the mirrors of the world.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let definitions = Arc::new(Mirror::new(
             world.client.clone(),
@@ -124,7 +123,7 @@ impl Controller {
         this
     }
 
-    /// Hears of a kind from a mirror instead of a watch of its own.
+    /// Follows a kind through a mirror instead of a watch of its own.
     pub(crate) fn share<K: Kind>(&self, mirror: &Arc<Mirror<K>>, namespaced: bool) {
         let known = Arc::new(Known {
             api: ApiResource::erase::<K>(&()),
@@ -148,13 +147,13 @@ impl Controller {
         });
     }
 
-    /// Returns once all kinds that are served are known.
+    /// Returns once all served kinds are known.
     pub(crate) async fn discovered(&self) {
-        // the sender is in the collector itself, so it cannot be gone
+        // The sender is a field of the collector itself, so it cannot be gone.
         let _ = self.discovered.subscribe().wait_for(|done| *done).await;
     }
 
-    /// All kinds of objects that are in namespaces. Events are among them, which own nothing and are owned by nothing.
+    /// Returns all namespaced kinds, including events (which neither own nor are owned, and are therefore not in the graph).
     pub(crate) fn namespaced_kinds(&self) -> Vec<Arc<Known>> {
         let events = Known {
             api: ApiResource::erase::<k8s_openapi::api::core::v1::Event>(&()),
@@ -165,7 +164,7 @@ impl Controller {
         namespaced.chain([Arc::new(events)]).collect()
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         let this = Arc::clone(&self);
@@ -177,7 +176,7 @@ impl Controller {
         tokio::join!(follow, self.watch_all(), work);
     }
 
-    /// Watches every kind that is served, and follows changes of what is.
+    /// Watches every served kind, and starts and stops watches when definitions change.
     async fn watch_all(&self) {
         let mut watches: JoinSet<()> = JoinSet::new();
         let mut running: HashMap<String, AbortHandle> = HashMap::new();
@@ -231,7 +230,7 @@ impl Controller {
         }
     }
 
-    /// The kinds that the server has by itself.
+    /// Returns the built-in kinds of the server.
     async fn discover(&self) -> Result<Vec<Known>, kube::Error> {
         let discovery = Discovery::new(self.client.clone()).run().await?;
         let mut kinds = Vec::new();
@@ -246,7 +245,7 @@ impl Controller {
                     api,
                     namespaced: can.scope == Scope::Namespaced,
                 };
-                // definitions are named after what they define
+                // A definition has the name `<plural>.<group>`.
                 let definition = ObjectKey::new("", &known.word());
                 if self.definitions.get(&definition).is_none() {
                     kinds.push(known);
@@ -385,7 +384,7 @@ impl Controller {
         }))
     }
 
-    /// Whether an owner is there, and whether it waits for its dependents.
+    /// Returns whether an owner exists (`Some`), and whether it waits for its dependents.
     async fn owner_state(
         &self,
         known: &Known,
@@ -431,7 +430,7 @@ impl Controller {
         }
     }
 
-    /// Sets the dependents of an owner free, then lets the owner go.
+    /// Orphans the dependents of an owner, then lets the owner go.
     async fn orphan(
         &self,
         api: &Api<DynamicObject>,
@@ -516,7 +515,7 @@ impl Controller {
         }
     }
 
-    /// Says that an object of the cluster names an owner that has a namespace.
+    /// Records an event: a cluster-scoped object names an owner of a namespaced kind.
     fn tell_invalid(&self, entry: &Entry, uid: &str) {
         let Some(owner) = entry.owners.first() else {
             return;
@@ -547,7 +546,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The kind that a definition makes, once it is served.
+/// Returns the kind that a definition creates, once it is served.
 fn served(definition: &CustomResourceDefinition) -> Option<Known> {
     let established = definition
         .status
@@ -571,7 +570,7 @@ fn served(definition: &CustomResourceDefinition) -> Option<Known> {
     })
 }
 
-/// Tells the graph of one kind; does not end by itself.
+/// Feeds the graph with the objects of one kind; never returns by itself.
 async fn watch(
     client: Client,
     known: Arc<Known>,

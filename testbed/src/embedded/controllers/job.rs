@@ -1,6 +1,6 @@
-//! Jobs: pods that run to their end, counted once each.
+//! Jobs: pods that run to completion and are counted exactly once.
 //!
-//! Facts: the job controller of Kubernetes 1.35. Not there: indexed completion, policies on failures and success.
+//! Follows the job controller of Kubernetes 1.35. Not implemented: indexed completion, pod failure policies and success policies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,11 @@ use super::{MANAGER, objects, pods};
 
 /// Finalizer of pods that are not counted yet.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// Wait after a first failed pod; it doubles with each further one.
+/// Backoff after the first failed pod; it doubles with each further failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-/// Longest wait after failed pods.
+/// Longest backoff after failed pods.
 const LONGEST_BACKOFF: Duration = Duration::from_mins(10);
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
@@ -33,18 +32,18 @@ pub(crate) struct Controller {
     events: Recorder,
 }
 
-/// Pods of a job by what they do.
+/// Pods of a job by state.
 #[derive(Default)]
 struct Sorted {
     active: Vec<Arc<Pod>>,
     terminating: i32,
-    /// Ended and not counted yet.
+    /// Pods that have ended and are not counted yet.
     succeeded: Vec<Arc<Pod>>,
     failed: Vec<Arc<Pod>>,
 }
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let jobs = Arc::new(Mirror::new(world.client.clone(), MANAGER, |_: &Job| {
@@ -74,12 +73,12 @@ impl Controller {
         })
     }
 
-    /// The mirror of jobs, for whoever wants to hear of them as well.
+    /// Returns the mirror of jobs, which other controllers share.
     pub(crate) fn jobs(&self) -> &Arc<Mirror<Job>> {
         &self.jobs
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         let work = async {
@@ -114,7 +113,7 @@ impl Controller {
         let succeeded = status.succeeded.unwrap_or(0) + sorted.succeeded.len() as i32;
         let failed = status.failed.unwrap_or(0) + failed_now;
         let verdict = verdict(&job, &status, succeeded, failed, &sorted);
-        // counting is in three steps, so that no pod counts twice and none is lost whatever fails between them
+        // Counting takes three steps, so that no pod is counted twice and none is lost when a step fails.
         if !sorted.succeeded.is_empty() || !sorted.failed.is_empty() {
             let uids = |pods: &[Arc<Pod>]| {
                 let uids: Vec<String> = pods
@@ -211,7 +210,7 @@ impl Controller {
                 "Succeeded" | "Failed" => {}
                 _ if objects::deleting(&*pod) => {
                     sorted.terminating += 1;
-                    // one that never got a node ends with its deletion
+                    // A pod that never got a node fails with its deletion.
                     if tracked && objects::node_of(&pod).is_none() {
                         sorted.failed.push(pod);
                     }
@@ -222,7 +221,7 @@ impl Controller {
         sorted
     }
 
-    /// Makes or removes pods; answers how many are active then.
+    /// Creates or removes pods; returns how many are active afterwards.
     async fn manage(
         &self,
         job: &Job,
@@ -272,7 +271,7 @@ impl Controller {
         Ok(wanted as i32)
     }
 
-    /// How long a job with failed pods waits for its next one.
+    /// Returns how long a job with failed pods still waits before its next pod.
     fn backoff(&self, job: &Job, failures: i32) -> Option<Duration> {
         let last = self
             .world
@@ -289,7 +288,7 @@ impl Controller {
             .filter(|left| failures > 0 && !left.is_zero())
     }
 
-    /// Takes the finalizer off a pod.
+    /// Removes the finalizer from a pod.
     async fn untrack(&self, pod: &Arc<Pod>) -> Result<(), kube::Error> {
         let Some(pod) = self.world.pods.get(&ObjectKey::of(&pod.metadata)) else {
             return Ok(());
@@ -313,7 +312,7 @@ impl Controller {
         }
     }
 
-    /// Lets go of the pods of a finished job.
+    /// Removes the finalizer from the pods of a finished job.
     async fn free(&self, job: &Job) -> Result<(), kube::Error> {
         for pod in self.world.pods.indexed(objects::uid(job)) {
             self.untrack(&pod).await?;
@@ -321,7 +320,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Lets go of the pods of a job that is gone.
+    /// Removes the finalizer from the pods of a job that no longer exists.
     async fn free_orphans(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         for pod in self.world.pods.within(&key.namespace) {
             let owner = objects::controller(&pod.metadata);
@@ -332,7 +331,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Removes a finished job once its time is over.
+    /// Deletes a finished job once its TTL is over.
     async fn expire(&self, job: &Job) -> Result<(), kube::Error> {
         let limit = job
             .spec
@@ -361,7 +360,7 @@ impl Controller {
         self.jobs.delete(job, &params).await
     }
 
-    /// A deadline makes a job due without any event.
+    /// Queues the job for the moment of its deadline, because no event announces it.
     fn look_again(&self, job: &Job, status: &JobStatus) {
         let limit = job
             .spec
@@ -381,7 +380,7 @@ fn nonzero(number: i32) -> Option<i32> {
     (number != 0).then_some(number)
 }
 
-/// The reasons of failed jobs, as events have them.
+/// Returns the event reason of a failed job.
 fn verdict_reason(reason: &str) -> &'static str {
     match reason {
         "DeadlineExceeded" => "DeadlineExceeded",
@@ -389,7 +388,7 @@ fn verdict_reason(reason: &str) -> &'static str {
     }
 }
 
-/// Whether a job is to end, well or badly, and why.
+/// Returns whether a job ends successfully (`true`) or not, with reason and message; `None` if it goes on.
 fn verdict(
     job: &Job,
     status: &JobStatus,
@@ -496,7 +495,7 @@ fn set(status: &mut JobStatus, kind: &str, value: &str, reason: &str, message: &
     }
 }
 
-/// When a job ended.
+/// Returns when a job ended, or `None` if it has not.
 fn finished(job: &Job) -> Option<Timestamp> {
     job.status
         .as_ref()?
@@ -508,7 +507,7 @@ fn finished(job: &Job) -> Option<Timestamp> {
         .map(|time| time.0)
 }
 
-/// When a pod ended, as far as it is known.
+/// Returns when a pod ended, as far as its status shows it.
 fn ended(pod: &Pod) -> Option<Timestamp> {
     let status = pod.status.as_ref()?;
     status

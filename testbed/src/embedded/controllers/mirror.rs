@@ -1,7 +1,7 @@
-//! A mirror of all objects of one kind: fed by one watch, read by every controller that cares.
+//! A mirror of all objects of one kind: filled by one watch, read by every controller that needs the kind.
 //!
-//! Own writes are put into it at once ([`Mirror::observe`], [`Mirror::doom`]), so that a controller never acts twice because its watch is
-//! late; what real controllers keep "expectations" for.
+//! A controller's own writes go into the mirror at once ([`Mirror::observe`], [`Mirror::doom`]), so that it never acts twice because its
+//! watch is late. Real controllers keep "expectations" for this purpose.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use super::objects;
 
-/// Namespace (empty for objects of the cluster) and name of an object.
+/// Namespace (empty for cluster-scoped objects) and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectKey {
     pub(crate) namespace: String,
@@ -36,7 +36,7 @@ impl ObjectKey {
         }
     }
 
-    /// The key of the object with this metadata.
+    /// Returns the key of the object with this metadata.
     pub(crate) fn of(meta: &ObjectMeta) -> Self {
         Self::new(
             meta.namespace.as_deref().unwrap_or_default(),
@@ -78,20 +78,20 @@ type Listener<K> = Box<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
 struct Content<K> {
     objects: BTreeMap<ObjectKey, Arc<K>>,
     index: HashMap<String, BTreeSet<ObjectKey>>,
-    /// Highest version that the watch has told.
+    /// Highest resource version that the watch has reported.
     newest: u64,
-    /// UIDs whose deletion was accepted, until the watch tells it.
+    /// UIDs whose deletion was accepted but not yet reported by the watch.
     doomed: HashSet<String>,
 }
 
-/// All objects of a kind.
+/// A mirror of all objects of a kind.
 pub(crate) struct Mirror<K> {
     client: Client,
     manager: &'static str,
     index: fn(&K) -> Vec<String>,
     content: RwLock<Content<K>>,
     listeners: RwLock<Vec<Listener<K>>>,
-    /// Held while a change is stored and told, so that listeners hear changes in their order.
+    /// Held while a change is stored and published, so that listeners see changes in order.
     order: Mutex<()>,
     synced: watch::Sender<bool>,
 }
@@ -104,7 +104,7 @@ fn version(meta: &ObjectMeta) -> u64 {
 }
 
 impl<K: Kind> Mirror<K> {
-    /// An empty mirror; `index` gives the words by which objects can be looked up, `manager` signs writes.
+    /// Creates an empty mirror. `index` returns the words by which an object can be looked up; `manager` is the field manager of writes.
     pub(crate) fn new(client: Client, manager: &'static str, index: fn(&K) -> Vec<String>) -> Self {
         Self {
             client,
@@ -122,7 +122,7 @@ impl<K: Kind> Mirror<K> {
         }
     }
 
-    /// Has changes told: the state before and after. A listener must not change this mirror.
+    /// Calls `listener` for each change with the state before and after. A listener must not change this mirror.
     pub(crate) fn listen(
         &self,
         listener: impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static,
@@ -133,7 +133,7 @@ impl<K: Kind> Mirror<K> {
             .push(Box::new(listener));
     }
 
-    /// Follows the API server; does not end by itself.
+    /// Follows the API server; never returns by itself.
     pub(crate) async fn follow(self: Arc<Self>, config: Config) {
         let api: Api<K> = Api::all(self.client.clone());
         let mut events = watcher(api, config).default_backoff().boxed();
@@ -164,9 +164,9 @@ impl<K: Kind> Mirror<K> {
         }
     }
 
-    /// Returns once the mirror has been filled.
+    /// Returns once the mirror is filled.
     pub(crate) async fn synced(&self) {
-        // the sender is in the mirror itself, so it cannot be gone
+        // The sender is a field of the mirror itself, so it cannot be gone.
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
@@ -188,7 +188,7 @@ impl<K: Kind> Mirror<K> {
         self.store(object, true);
     }
 
-    /// Takes over the answer to an own write.
+    /// Stores the answer to a write of our own.
     pub(crate) fn observe(&self, object: K) -> Arc<K> {
         self.store(object, false)
     }
@@ -203,7 +203,7 @@ impl<K: Kind> Mirror<K> {
             let held = before.as_ref().map_or(0, |before| version(before.meta()));
             let new = version(object.meta());
             if new != 0 && new <= held || before.is_none() && !from_watch && new <= content.newest {
-                // the watch was faster; what it told since is newer than this answer
+                // The watch was faster, and what it reported is newer than this answer.
                 return before.unwrap_or_else(|| Arc::new(object));
             }
             let doomed = object
@@ -246,7 +246,7 @@ impl<K: Kind> Mirror<K> {
         self.tell(Some(&before), None);
     }
 
-    /// Notes that the deletion of an object was accepted.
+    /// Records that the deletion of an object was accepted.
     fn doom(&self, key: &ObjectKey, uid: &str) {
         let held = {
             let mut content = self.write();
@@ -269,7 +269,7 @@ impl<K: Kind> Mirror<K> {
                 let mut content = self.write();
                 match content.objects.get_mut(key) {
                     Some(place) if Arc::ptr_eq(place, &held) => *place = Arc::clone(&after),
-                    // the watch was faster
+                    // The watch was faster.
                     _ => return,
                 }
             }
@@ -291,17 +291,17 @@ impl<K: Kind> Mirror<K> {
         self.read().objects.keys().cloned().collect()
     }
 
-    /// One object.
+    /// Returns one object.
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         self.read().objects.get(key).cloned()
     }
 
-    /// All objects, by namespace and name.
+    /// Returns all objects, sorted by namespace and name.
     pub(crate) fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()
     }
 
-    /// All objects of a namespace.
+    /// Returns all objects of a namespace.
     pub(crate) fn within(&self, namespace: &str) -> Vec<Arc<K>> {
         self.read()
             .objects
@@ -311,7 +311,7 @@ impl<K: Kind> Mirror<K> {
             .collect()
     }
 
-    /// All objects with a word of the index.
+    /// Returns all objects with a word of the index.
     pub(crate) fn indexed(&self, word: &str) -> Vec<Arc<K>> {
         let content = self.read();
         content
@@ -341,7 +341,7 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Mirror<K> {
         (self.api(&key.namespace), key)
     }
 
-    /// The object as the server has it now.
+    /// Reads an object from the server.
     pub(crate) async fn fresh(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
         self.api(&key.namespace).get_opt(&key.name).await
     }
@@ -394,7 +394,7 @@ impl<K: Kind + Resource<Scope = NamespaceResourceScope>> Mirror<K> {
         Ok(self.observe(written))
     }
 
-    /// Deletes an object; that it is gone already is no failure.
+    /// Deletes an object. It is no error if the object is gone already.
     pub(crate) async fn delete(
         &self,
         object: &K,
@@ -431,7 +431,7 @@ impl<K> Content<K> {
     }
 }
 
-/// Says that a watch had to start again: ordinary where faults are made.
+/// Logs that a watch failed and starts again. This is expected where tests inject faults, hence the level debug.
 pub(crate) fn report(error: &watcher::Error, kind: &str) {
     tracing::debug!(%error, %kind, "Watch failed; trying again");
 }

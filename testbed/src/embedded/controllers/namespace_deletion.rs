@@ -1,7 +1,7 @@
-//! What becomes of a namespace that is deleted: its content goes, pods before all else, and then the namespace itself.
+//! Deletion of namespaces: first the pods, then all other content, then the namespace itself.
 //!
-//! As in the real controller the conditions of the namespace say what is left and what holds it. The real one waits five seconds before it
-//! begins, so that all API servers know of the deletion; here there is one.
+//! As in the real controller, the conditions of the namespace show what is left and what holds it. The real controller waits five seconds
+//! before it begins, so that all API servers know of the deletion. Here there is only one API server, so the wait is left out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,11 @@ use super::queue::Queue;
 use super::world::World;
 use super::{MANAGER, objects};
 
-/// Finalizer of namespaces that have content.
+/// Finalizer that this controller removes once a namespace is empty.
 const FINALIZER: &str = "kubernetes";
-/// When what is left is looked at again; the last pod that goes is told at once.
+/// Interval of the checks while something is left. The deletion of a pod triggers a check at once.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
@@ -42,7 +41,7 @@ struct Left {
 }
 
 impl Controller {
-    /// Listens to what concerns it; which kinds there are the garbage collector knows.
+    /// Subscribes to the changes that concern this controller. The garbage collector provides the kinds to delete.
     pub(crate) fn new(world: &Arc<World>, garbage: &Arc<garbage::Controller>) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let own = Arc::clone(&queue);
@@ -70,7 +69,7 @@ impl Controller {
         })
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         self.garbage.discovered().await;
         let queue = Arc::clone(&self.queue);
@@ -101,7 +100,7 @@ impl Controller {
         finalize(&self.world.client, &api, &key.name).await
     }
 
-    /// Deletes what is in a namespace, pods first and nothing else as long as there are any; what is left.
+    /// Deletes the content of a namespace, and nothing but pods as long as there are pods. Returns what is left.
     async fn empty(&self, namespace: &str) -> Result<Left, kube::Error> {
         let mut left = Left::default();
         let mut kinds = self.garbage.namespaced_kinds();
@@ -150,7 +149,7 @@ impl Controller {
     }
 }
 
-/// Writes the conditions, if they are not so already.
+/// Writes the conditions if they changed.
 async fn tell(api: &Api<Namespace>, namespace: &Namespace, left: &Left) -> Result<(), kube::Error> {
     let before = namespace.status.clone().unwrap_or_default();
     let mut after = before.clone();
@@ -168,7 +167,7 @@ async fn tell(api: &Api<Namespace>, namespace: &Namespace, left: &Left) -> Resul
     Ok(())
 }
 
-/// The conditions, with the times of those that are as they were.
+/// Returns the conditions; those that did not change keep their times.
 fn conditions(before: &[NamespaceCondition], left: &Left) -> Vec<NamespaceCondition> {
     let listed = |counts: &BTreeMap<String, usize>, between: &str| {
         let counts = counts.iter();
@@ -260,7 +259,7 @@ fn conditions(before: &[NamespaceCondition], left: &Left) -> Vec<NamespaceCondit
     conditions
 }
 
-/// Takes the finalizer off: with the last one the namespace goes.
+/// Removes the finalizer. The namespace is gone once no finalizer is left.
 async fn finalize(client: &Client, api: &Api<Namespace>, name: &str) -> Result<(), kube::Error> {
     let Some(mut namespace) = api.get_opt(name).await? else {
         return Ok(());
@@ -293,7 +292,7 @@ fn params() -> PostParams {
     }
 }
 
-/// An answer, unless the definition of the kind went meanwhile and took its objects along.
+/// Returns the answer, or `None` if the definition of the kind was deleted meanwhile, together with all its objects.
 fn there<T>(answer: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match answer {
         Err(error) if matches!(objects::code(&error), 404 | 405) => Ok(None),

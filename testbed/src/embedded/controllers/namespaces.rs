@@ -1,4 +1,4 @@
-//! What every namespace gets: the service account `default`, and the certificate of the cluster's authority.
+//! What every namespace gets: the service account `default` and the certificate of the cluster's authority.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ const ACCOUNT: &str = "default";
 const ROOT_CA: &str = "kube-root-ca.crt";
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
@@ -25,7 +24,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>, root_ca: String) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let own = Arc::clone(&queue);
@@ -61,7 +60,7 @@ impl Controller {
         })
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         let fields = Config::default().fields(&format!("metadata.name={ROOT_CA}"));
@@ -138,7 +137,7 @@ fn metadata(key: &ObjectKey) -> ObjectMeta {
     }
 }
 
-/// That it is there already or that its namespace goes away is no failure.
+/// Ignores errors that need no retry: the object exists already, or its namespace is being deleted.
 fn settle(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(error) if objects::code(&error) == 409 || objects::namespace_ends(&error) => Ok(()),

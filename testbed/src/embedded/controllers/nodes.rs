@@ -1,7 +1,8 @@
-//! The life of nodes: silent ones become Unknown, taints follow conditions and cordons, pods leave where they may not stay.
+//! Node lifecycle: silent nodes become Unknown, taints follow conditions and cordons, and pods leave nodes whose taints they do not
+//! tolerate.
 //!
-//! Facts: node lifecycle and taint eviction controllers of Kubernetes 1.35. What is left out: limits of the rate of evictions, and the
-//! rule that nobody is evicted while all nodes are silent.
+//! Follows the node lifecycle and taint eviction controllers of Kubernetes 1.35. Not implemented: rate limits of evictions, and the rule
+//! that no pod is evicted while all nodes are silent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ use super::{MANAGER, objects};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// Conditions that keep new pods away, the state in which they do, and the taint.
+/// Condition, its state, and the taint that keeps new pods away in that state.
 const BY_CONDITION: &[(&str, &str, &str)] = &[
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -41,25 +42,24 @@ const BY_CONDITION: &[(&str, &str, &str)] = &[
     ),
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
 ];
-/// Conditions that a silent node cannot vouch for.
+/// Conditions that become Unknown when a node is silent.
 const VOUCHED: &[&str] = &["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// What was heard of a node last.
+/// The last sign of life of a node.
 struct Heard {
     sign: (Option<String>, Option<String>),
     at: Instant,
 }
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     nodes: Arc<Queue<ObjectKey>>,
     pods: Arc<Queue<ObjectKey>>,
     leases: Arc<Mirror<Lease>>,
-    /// Silence after which a node is Unknown.
+    /// Time without a sign of life after which a node becomes Unknown.
     grace: Duration,
     heard: Mutex<HashMap<String, Heard>>,
-    /// Since when a pod is on a node whose taints it does not tolerate for ever.
+    /// Since when a pod is on a node with taints that it does not tolerate forever.
     leaving: Mutex<HashMap<ObjectKey, (String, Instant)>>,
     events: Recorder,
     evictions: Recorder,
@@ -70,7 +70,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>, grace: Duration) -> Arc<Self> {
         let nodes: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let pods: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
@@ -130,12 +130,12 @@ impl Controller {
         })
     }
 
-    /// The mirror of leases, for whoever wants to hear of them as well.
+    /// Returns the mirror of leases, which other controllers share.
     pub(crate) fn leases(&self) -> &Arc<Mirror<Lease>> {
         &self.leases
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let (nodes, pods) = (Arc::clone(&self.nodes), Arc::clone(&self.pods));
         let lifecycle = async {
@@ -171,7 +171,7 @@ impl Controller {
         self.taint(&node).await
     }
 
-    /// Notes a sign of life; answers how long the silence may last, none if it has lasted for too long.
+    /// Records a sign of life. Returns how long the silence may still last, or `None` if it has lasted too long.
     fn listen_for(&self, node: &Node) -> Option<Duration> {
         let lease = self
             .leases
@@ -200,7 +200,7 @@ impl Controller {
             .filter(|left| !left.is_zero())
     }
 
-    /// Makes the conditions of a silent node Unknown.
+    /// Sets the conditions of a silent node to Unknown.
     async fn doubt(&self, node: &Arc<Node>) -> Result<Arc<Node>, kube::Error> {
         let mut conditions = node
             .status
@@ -253,7 +253,7 @@ impl Controller {
         Ok(written)
     }
 
-    /// Says of the pods of a silent node that they are not ready.
+    /// Marks the pods of a silent node as not ready.
     async fn doubt_pods(&self, node: &str) {
         for pod in self.world.pods.indexed(&format!("node:{node}")) {
             if !objects::ready(&pod) {
@@ -278,7 +278,7 @@ impl Controller {
         }
     }
 
-    /// Puts the taints on a node that its conditions and its cordon ask for, and takes those off that nothing asks for.
+    /// Adds the taints that the conditions and the cordon of a node require, and removes those that nothing requires.
     async fn taint(&self, node: &Arc<Node>) -> Result<(), kube::Error> {
         let mut wanted: Vec<(&str, &str)> = Vec::new();
         for (kind, state, taint) in BY_CONDITION {
@@ -301,7 +301,7 @@ impl Controller {
                 taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE);
             known && taint.effect == NO_SCHEDULE || evicts
         };
-        // a new node without conditions keeps the taint that it came with
+        // A new node without conditions keeps its initial taint.
         let said = condition(node, "Ready").is_some();
         let before = spec.taints.unwrap_or_default();
         let mut after: Vec<Taint> = before
@@ -346,7 +346,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Removes a pod from a node with taints that it does not tolerate, or not for ever.
+    /// Removes a pod from a node with taints that it does not tolerate, or tolerates only for a time.
     async fn evict(&self, key: &ObjectKey) -> Result<(), kube::Error> {
         let found = self.world.pods.get(key).and_then(|pod| {
             let node = objects::node_of(&pod)?;
@@ -420,7 +420,7 @@ impl Controller {
     }
 }
 
-/// Notes on a pod that it is removed by the cluster and not by its owner.
+/// Adds the condition `DisruptionTarget`: the cluster removes the pod, not its owner.
 pub(super) async fn mark(
     pods: &Mirror<Pod>,
     pod: &Pod,

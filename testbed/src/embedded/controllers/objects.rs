@@ -1,4 +1,4 @@
-//! Questions about objects that several controllers ask.
+//! Helpers for objects that several controllers use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use serde::Serialize;
 
-/// Code of an API server's refusal, 0 of an error that is none.
+/// Returns the status code of an API error; 0 for any other error.
 pub(crate) fn code(error: &kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
@@ -18,7 +18,7 @@ pub(crate) fn code(error: &kube::Error) -> u16 {
     }
 }
 
-/// What the API server said, or the error itself.
+/// Returns the message of the API server, or the text of any other error.
 pub(crate) fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -26,24 +26,24 @@ pub(crate) fn message(error: &kube::Error) -> String {
     }
 }
 
-/// Whether a creation failed because its namespace is going away.
+/// Returns whether a creation failed because its namespace is being deleted.
 pub(crate) fn namespace_ends(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status)
         if status.code == 403 && status.message.contains("because it is being terminated"))
 }
 
-/// Now, in whole seconds as the API keeps times.
+/// Returns the current time in whole seconds, as the API stores times.
 pub(crate) fn now() -> Time {
     let now = Timestamp::now();
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// Time since a time; zero if it lies ahead.
+/// Returns the time since `time`; zero if it is in the future.
 pub(crate) fn since(time: &Time) -> Duration {
     Duration::try_from(Timestamp::now().duration_since(time.0)).unwrap_or_default()
 }
 
-/// The owner that controls an object.
+/// Returns the owner that controls an object.
 pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references
         .iter()
@@ -51,12 +51,12 @@ pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
         .find(|owner| owner.controller == Some(true))
 }
 
-/// Whether the object with this UID controls an object.
+/// Returns whether the object with this UID controls an object.
 pub(crate) fn controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     controller(meta).is_some_and(|owner| owner.uid == uid)
 }
 
-/// Reference by which an object controls what it makes.
+/// Returns the owner reference with which an object controls what it creates.
 pub(crate) fn control<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
     OwnerReference {
         api_version: K::api_version(&()).into_owned(),
@@ -68,33 +68,29 @@ pub(crate) fn control<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReferenc
     }
 }
 
-/// UID of an object.
 pub(crate) fn uid<K: Resource>(object: &K) -> &str {
     object.meta().uid.as_deref().unwrap_or_default()
 }
 
-/// Name of an object.
 pub(crate) fn name<K: Resource>(object: &K) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
 }
 
-/// Namespace of an object, empty for objects of the cluster.
+/// Returns the namespace of an object; empty for cluster-scoped objects.
 pub(crate) fn namespace<K: Resource>(object: &K) -> &str {
     object.meta().namespace.as_deref().unwrap_or_default()
 }
 
-/// Whether an object is being deleted.
 pub(crate) fn deleting<K: Resource>(object: &K) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
-/// Labels of an object.
 pub(crate) fn labels<K: Resource>(object: &K) -> &BTreeMap<String, String> {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     object.meta().labels.as_ref().unwrap_or(&NONE)
 }
 
-/// Words by which pods are looked up: their node, their controller, or that they have none.
+/// Returns the words by which pods are looked up: their node, and their controller or that they have none.
 pub(crate) fn pod_index(pod: &Pod) -> Vec<String> {
     let mut words = owner_index(pod);
     if let Some(node) = node_of(pod) {
@@ -103,7 +99,7 @@ pub(crate) fn pod_index(pod: &Pod) -> Vec<String> {
     words
 }
 
-/// Words by which objects are looked up: their controller, or that they have none.
+/// Returns the word by which objects are looked up: their controller, or that they have none.
 pub(crate) fn owner_index<K: Resource>(object: &K) -> Vec<String> {
     match controller(object.meta()) {
         Some(owner) => vec![owner.uid.clone()],
@@ -111,12 +107,12 @@ pub(crate) fn owner_index<K: Resource>(object: &K) -> Vec<String> {
     }
 }
 
-/// The word of all objects of a namespace without controller.
+/// Returns the index word of all objects of a namespace without a controller.
 pub(crate) fn orphans(namespace: &str) -> String {
     format!("orphan:{namespace}")
 }
 
-/// The node that a pod is bound to.
+/// Returns the node that a pod is bound to.
 pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec
         .as_ref()?
@@ -125,7 +121,7 @@ pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
         .filter(|node| !node.is_empty())
 }
 
-/// Phase of a pod; `Pending` when nobody has said yet.
+/// Returns the phase of a pod; `Pending` if it is not set yet.
 pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status
         .as_ref()
@@ -133,17 +129,17 @@ pub(crate) fn phase(pod: &Pod) -> &str {
         .unwrap_or("Pending")
 }
 
-/// Whether all containers of a pod have ended for good.
+/// Returns whether all containers of a pod have ended for good.
 pub(crate) fn terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether a pod counts as a replica.
+/// Returns whether a pod counts as a replica.
 pub(crate) fn active(pod: &Pod) -> bool {
     !terminal(pod) && !deleting(pod)
 }
 
-/// A condition of a pod.
+/// Returns a condition of a pod.
 pub(crate) fn pod_condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status
         .as_ref()?
@@ -153,12 +149,11 @@ pub(crate) fn pod_condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondi
         .find(|condition| condition.type_ == kind)
 }
 
-/// Whether a pod is ready.
 pub(crate) fn ready(pod: &Pod) -> bool {
     pod_condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
 }
 
-/// Whether a pod has been ready for long enough; otherwise how long that takes if nothing happens.
+/// Returns `Ok` if a pod has been ready for `min_ready` seconds. Otherwise returns the remaining time, or `None` if the pod is not ready.
 pub(crate) fn available(pod: &Pod, min_ready: i32) -> Result<(), Option<Duration>> {
     let Some(condition) = pod_condition(pod, "Ready").filter(|found| found.status == "True") else {
         return Err(None);
@@ -176,7 +171,7 @@ pub(crate) fn available(pod: &Pod, min_ready: i32) -> Result<(), Option<Duration
     }
 }
 
-/// A number or percentage of a total.
+/// Returns a number, or a percentage as a share of `total`.
 pub(crate) fn scaled(value: &IntOrString, total: i32, round_up: bool) -> i32 {
     match value {
         IntOrString::Int(number) => *number,
@@ -193,8 +188,8 @@ pub(crate) fn scaled(value: &IntOrString, total: i32, round_up: bool) -> i32 {
     }
 }
 
-/// Short hash of a pod template, in the letters of generated names. Equal templates have equal hashes; the values of the Go
-/// implementation are not reproduced (they hash a print of Go's types).
+/// Returns a short hash of a pod template, in the alphabet of generated names. Equal templates have equal hashes. The hashes differ from
+/// those of the Go implementation, which hashes a printed form of Go's types.
 pub(crate) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut hash = 0x811c_9dc5_u32;
@@ -213,9 +208,9 @@ pub(crate) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>)
         .collect()
 }
 
-/// JSON with sorted keys: equal values have equal texts.
+/// Returns JSON with sorted keys: equal values have equal texts.
 pub(crate) fn canonical<T: Serialize>(value: &T) -> String {
-    // serde_json's maps are sorted; what has string keys and no own serialisers cannot fail
+    // The maps of serde_json are sorted. The conversion cannot fail for types with string keys and derived serializers.
     serde_json::to_value(value)
         .map(|value| value.to_string())
         .unwrap_or_default()

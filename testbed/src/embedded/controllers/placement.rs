@@ -1,4 +1,4 @@
-//! Which nodes a pod may be on: node selectors, node affinity, taints.
+//! Decides which nodes a pod may run on: node selectors, node affinity and taints.
 
 use k8s_openapi::api::core::v1::{
     Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
@@ -8,12 +8,12 @@ use super::{objects, selectors};
 
 /// Effect that keeps new pods away.
 pub(crate) const NO_SCHEDULE: &str = "NoSchedule";
-/// Effect that also drives running pods out.
+/// Effect that also evicts running pods.
 pub(crate) const NO_EXECUTE: &str = "NoExecute";
-/// Effect that makes a node less liked.
+/// Effect that lowers the score of a node.
 pub(crate) const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
 
-/// Whether a toleration covers a taint: an empty key with `Exists` covers all, no effect covers every effect.
+/// Returns whether a toleration covers a taint. An empty key with `Exists` covers all taints; no effect covers every effect.
 pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     let key = toleration.key.as_deref().unwrap_or_default();
@@ -31,14 +31,14 @@ pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// Whether any of the tolerations covers a taint.
+/// Returns whether any of the tolerations covers a taint.
 pub(crate) fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations
         .iter()
         .any(|toleration| tolerates(toleration, taint))
 }
 
-/// Taints of a node with an effect.
+/// Returns the taints of a node that have an effect.
 pub(crate) fn taints<'a>(node: &'a Node, effect: &'a str) -> impl Iterator<Item = &'a Taint> {
     node.spec
         .iter()
@@ -46,7 +46,7 @@ pub(crate) fn taints<'a>(node: &'a Node, effect: &'a str) -> impl Iterator<Item 
         .filter(move |taint| taint.effect == effect)
 }
 
-/// Whether a term selects a node. A term without requirements selects nothing.
+/// Returns whether a term selects a node. A term without requirements selects nothing.
 pub(crate) fn term_selects(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -63,7 +63,7 @@ pub(crate) fn term_selects(term: &NodeSelectorTerm, node: &Node) -> bool {
             .all(|item| item.key == "metadata.name" && holds(item, node.metadata.name.as_ref()))
 }
 
-/// Whether the node selector and the required terms of a pod select a node.
+/// Returns whether the node selector and the required node affinity of a pod select a node.
 pub(crate) fn selected(spec: &PodSpec, node: &Node) -> bool {
     let required = spec
         .affinity

@@ -1,4 +1,4 @@
-//! Pods that nobody looks after any more: of nodes that are gone, terminating without a node, and terminated ones beyond a number.
+//! Removal of leftover pods: those of deleted nodes, deleted ones without a node, and terminated ones beyond a limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,21 +15,20 @@ use super::objects;
 use super::queue::Queue;
 use super::world::World;
 
-/// Terminated pods that are kept.
+/// Number of terminated pods that are kept.
 const KEPT: usize = 12_500;
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
-    /// How long a node has to be gone before its pods go.
+    /// How long a node must be gone before its pods are removed.
     patience: Duration,
-    /// Since when nodes are gone that pods name.
+    /// Since when the nodes are gone that pods still name.
     gone: Mutex<HashMap<String, Instant>>,
 }
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>, patience: Duration) -> Arc<Self> {
         let queue: Arc<Queue<ObjectKey>> = Arc::new(Queue::default());
         let own = Arc::clone(&queue);
@@ -63,7 +62,7 @@ impl Controller {
         })
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         queue
@@ -116,7 +115,7 @@ impl Controller {
             .await
     }
 
-    /// Removes a pod for good; one that has not ended is said to have failed before.
+    /// Removes a pod for good. A pod that has not ended is marked as failed first.
     async fn remove(&self, pod: &Arc<Pod>, why: Option<&str>) -> Result<(), kube::Error> {
         if !objects::terminal(pod) {
             if let Some(why) = why {
@@ -138,7 +137,7 @@ impl Controller {
         self.world.pods.delete(pod, &now).await
     }
 
-    /// Removes the oldest terminated pods beyond those that are kept.
+    /// Deletes the oldest terminated pods beyond the limit.
     async fn limit(&self) -> Result<(), kube::Error> {
         let mut ended: Vec<Arc<Pod>> = self
             .world

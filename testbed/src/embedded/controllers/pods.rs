@@ -1,4 +1,4 @@
-//! Pods made and removed for their controllers.
+//! Creation, deletion and adoption of pods for their controllers.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use super::events::Recorder;
 use super::mirror::{Kind, Mirror};
 use super::{objects, selectors};
 
-/// Requests that run at the same time for one owner.
+/// Largest number of concurrent requests for one owner.
 const AT_ONCE: usize = 8;
 
-/// A pod as a template says, controlled by its owner.
+/// Returns a pod made from a template and controlled by its owner.
 pub(crate) fn from_template<K: Resource<DynamicType = ()>>(
     template: &PodTemplateSpec,
     owner: &K,
@@ -41,7 +41,7 @@ pub(crate) fn from_template<K: Resource<DynamicType = ()>>(
     }
 }
 
-/// Creates pods in batches that double as long as all goes well; the first failure ends it.
+/// Creates pods in batches that double as long as all creations succeed. The first failure ends it.
 pub(crate) async fn create<K: Resource<DynamicType = ()>>(
     pods: &Mirror<Pod>,
     events: &Recorder,
@@ -77,7 +77,7 @@ pub(crate) async fn create<K: Resource<DynamicType = ()>>(
     Ok(())
 }
 
-/// Deletes pods of an owner; the first failure is told after all were tried.
+/// Deletes pods of an owner. Tries all of them and then returns the first error.
 pub(crate) async fn delete<K: Resource<DynamicType = ()>>(
     pods: &Mirror<Pod>,
     events: &Recorder,
@@ -110,7 +110,8 @@ pub(crate) async fn delete<K: Resource<DynamicType = ()>>(
     first
 }
 
-/// The objects that an owner controls and its selector means: others are let go, orphans that it means are taken in.
+/// Returns the objects that an owner controls and selects. Releases controlled objects that it does not select, and adopts orphans that it
+/// selects.
 pub(crate) async fn claim<K, O>(
     mirror: &Mirror<K>,
     owner: &O,
@@ -185,7 +186,7 @@ fn owners_patch<K: Resource>(
     }})
 }
 
-/// Puts pods in the order in which they are given up: what is least of use first.
+/// Sorts pods into the order of deletion: the least useful first.
 pub(crate) fn rank_for_deletion(pods: &mut [Arc<Pod>]) {
     let mut on_node: HashMap<String, usize> = HashMap::new();
     for pod in pods.iter() {

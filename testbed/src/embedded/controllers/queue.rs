@@ -1,4 +1,4 @@
-//! Work queues: each key is worked on by one at a time, once for any number of events meanwhile, and again later after a failure.
+//! Work queues. Each key has at most one worker at a time, any number of events meanwhile cause one more run, and a failure causes a retry.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt::{Debug, Display};
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::objects;
 
-/// Wait after a first failure; it doubles with each further one.
+/// Backoff after the first failure; it doubles with each further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(5);
-/// Longest wait after a failure.
+/// Longest backoff.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 struct State<K> {
@@ -55,7 +55,7 @@ impl<K: Clone + Ord + Hash + Debug + Display> Queue<K> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for work on a key.
+    /// Queues a key.
     pub(crate) fn add(&self, key: K) {
         let mut state = self.lock();
         if state.dirty.insert(key.clone()) && !state.busy.contains(&key) {
@@ -65,7 +65,7 @@ impl<K: Clone + Ord + Hash + Debug + Display> Queue<K> {
         }
     }
 
-    /// Asks for work on a key later; of several times the earliest counts.
+    /// Queues a key for later; the earliest of several times counts.
     pub(crate) fn add_after(&self, key: K, wait: Duration) {
         let at = Instant::now() + wait;
         let mut state = self.lock();
@@ -122,7 +122,7 @@ impl<K: Clone + Ord + Hash + Debug + Display> Queue<K> {
         self.lock().due.first().map(|(at, _)| *at)
     }
 
-    /// Works on up to `parallel` keys at a time; does not end by itself.
+    /// Works on up to `parallel` keys at a time; never returns by itself.
     pub(crate) async fn work<F, W>(
         self: Arc<Self>,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! ReplicaSets: as many pods as asked for.
+//! ReplicaSets: keep the desired number of pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,9 @@ use super::queue::Queue;
 use super::world::World;
 use super::{objects, pods, selectors};
 
-/// Most pods that are made or removed in one go.
+/// Largest number of pods that are created or deleted at a time.
 const BURST: usize = 500;
 
-/// The controller.
 pub(crate) struct Controller {
     world: Arc<World>,
     queue: Arc<Queue<ObjectKey>>,
@@ -23,7 +22,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Listens to what concerns it.
+    /// Subscribes to the changes that concern this controller.
     pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
         let queue = Arc::new(Queue::default());
         let own = Arc::clone(&queue);
@@ -58,7 +57,7 @@ impl Controller {
         })
     }
 
-    /// Works; does not end by itself.
+    /// Runs the controller; never returns by itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let queue = Arc::clone(&self.queue);
         queue

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 type Labels = BTreeMap<String, String>;
 
-/// Whether a selector selects the labels; an empty one selects everything.
+/// Returns whether a selector matches the labels; an empty one matches everything.
 pub(crate) fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
     let equal = |map: &Labels| {
         map.iter()
@@ -26,7 +26,7 @@ pub(crate) fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
             })
 }
 
-/// Whether a selector has no requirement at all.
+/// Returns whether a selector has no requirements.
 pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
     selector
         .match_labels
@@ -38,7 +38,7 @@ pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
             .is_none_or(Vec::is_empty)
 }
 
-/// Whether a requirement holds for a label's value, or for its absence.
+/// Returns whether a requirement holds for the value of a label, or for its absence (`None`).
 pub(crate) fn holds(operator: &str, values: &[String], value: Option<&String>) -> bool {
     let compare = |wanted: fn(i64, i64) -> bool| {
         let [limit] = values else { return false };

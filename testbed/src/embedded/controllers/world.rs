@@ -1,4 +1,4 @@
-//! What all controllers see: one mirror for each kind that they read.
+//! The view that all controllers share: one mirror for each kind.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::events::Recorder;
 use super::mirror::{Kind, Mirror};
 use super::{MANAGER, objects};
 
-/// The mirrors, and where events are told.
+/// The mirrors, and the recorder of events.
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) events: Recorder,
@@ -35,7 +35,7 @@ fn plain<K: Kind>(client: &Client) -> Arc<Mirror<K>> {
 }
 
 impl World {
-    /// An empty world; nothing is watched yet.
+    /// Creates a world with empty mirrors; no watch is started yet.
     pub(crate) fn new(client: Client, events: Recorder) -> Self {
         Self {
             events,
@@ -66,7 +66,7 @@ impl World {
         start(&self.revisions, tasks);
     }
 
-    /// Returns once every mirror has been filled.
+    /// Returns once every mirror is filled.
     pub(crate) async fn synced(&self) {
         tokio::join!(
             self.pods.synced(),

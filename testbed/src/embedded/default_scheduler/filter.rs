@@ -1,4 +1,4 @@
-//! Which nodes a pod may be on, and why not (scheduler.md 7.3 and 7.4).
+//! Decides which nodes fit a pod, and why the others do not (scheduler.md 7.3 and 7.4).
 
 use std::borrow::Cow;
 
@@ -11,18 +11,18 @@ use super::spread::Spread;
 use crate::embedded::controllers::objects;
 use crate::embedded::controllers::placement::{self, NO_EXECUTE, NO_SCHEDULE};
 
-/// Why a node is refused.
+/// Why a node does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) reasons: Vec<Cow<'static, str>>,
-    /// Whether it may change when pods of the node go.
+    /// Whether the removal of pods from the node could resolve it.
     pub(super) resolvable: bool,
-    /// Whether it hangs on what other pods are like.
+    /// Whether it depends on the properties of other pods.
     pub(super) social: bool,
 }
 
 impl Rejection {
-    /// A refusal that only another node or pod can change.
+    /// Returns a rejection that preemption cannot resolve.
     pub(super) fn fixed(reason: &'static str) -> Self {
         Self {
             reasons: vec![reason.into()],
@@ -31,7 +31,7 @@ impl Rejection {
         }
     }
 
-    /// A refusal because of the pods that are there.
+    /// Returns a rejection because of the pods on the node.
     pub(super) fn crowded(reason: &'static str) -> Self {
         Self {
             resolvable: true,
@@ -39,14 +39,14 @@ impl Rejection {
         }
     }
 
-    /// The same refusal, because of what other pods are like.
+    /// Marks the rejection as dependent on the properties of other pods.
     pub(super) fn social(mut self) -> Self {
         self.social = true;
         self
     }
 }
 
-/// What about a pod is worked out once for all nodes.
+/// What is computed once per pod for all nodes.
 pub(super) struct Filter<'a> {
     task: &'a Task,
     neighbours: Neighbours,
@@ -62,7 +62,7 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// Whether the pod may be on a node. The first that refuses decides.
+    /// Checks whether the pod fits a node; returns the first rejection.
     pub(super) fn check(
         &self,
         ledger: &Ledger,
@@ -108,7 +108,7 @@ fn named(task: &Task, node: &Node) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Taints that keep new pods away.
+/// Rejects nodes with untolerated taints that keep new pods away.
 pub(super) fn tainted(task: &Task, node: &Node) -> Result<(), Rejection> {
     let untolerated = [NO_SCHEDULE, NO_EXECUTE]
         .into_iter()
@@ -136,7 +136,7 @@ fn ports(task: &Task, ledger: &Ledger, state: &NodeState) -> Result<(), Rejectio
     Ok(())
 }
 
-/// Resources that a node as a whole accounts for.
+/// Returns whether the fit of a node depends on this resource.
 fn counts(name: &str) -> bool {
     matches!(name, "cpu" | "memory" | "ephemeral-storage")
         || name.starts_with("hugepages-")
@@ -157,7 +157,7 @@ fn room(task: &Task, ledger: &Ledger, node: &Node, state: &NodeState) -> Result<
         .iter()
         .filter(|(name, wanted)| **wanted > 0 && counts(name))
         .collect();
-    // CPU, memory and storage are looked at before all others
+    // CPU, memory and ephemeral storage are checked before all others.
     let place = |name: &str| match name {
         "cpu" => 0,
         "memory" => 1,

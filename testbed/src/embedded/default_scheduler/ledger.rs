@@ -1,4 +1,4 @@
-//! The cluster as the scheduler accounts for it: nodes, and what the pods on them take.
+//! The scheduler's account of the cluster: the nodes, and what the pods on them use.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::pod::{Amounts, Task, amounts};
 use crate::embedded::controllers::mirror::{Mirror, ObjectKey};
 use crate::embedded::controllers::objects;
 
-/// A node and what is on it.
+/// A node and the pods on it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeState {
-    /// None for a node that only pods have named so far.
+    /// `None` for a node that so far only pods have named.
     pub(super) node: Option<Arc<Node>>,
     pub(super) allocatable: Amounts,
     pub(super) used: Amounts,
-    /// CPU and memory that count in scores.
+    /// CPU and memory that count for the score.
     pub(super) scored: (i64, i64),
     pub(super) pods: BTreeSet<ObjectKey>,
 }
@@ -25,9 +25,9 @@ pub(super) struct NodeState {
 pub(super) struct Ledger {
     nodes: BTreeMap<String, NodeState>,
     placed: HashMap<ObjectKey, (String, Task)>,
-    /// Pods that were given a node which the API server has not told yet.
+    /// Pods with a node that the API server has not confirmed yet.
     assumed: HashSet<ObjectKey>,
-    /// Pods for which a preemption makes room, with the node.
+    /// Pods that a preemption makes room for, with the node.
     nominated: HashMap<ObjectKey, (String, Task)>,
     with_anti_affinity: BTreeSet<ObjectKey>,
     namespaces: Arc<Mirror<Namespace>>,
@@ -45,7 +45,7 @@ impl Ledger {
         }
     }
 
-    /// Takes over a node, or that it is gone.
+    /// Stores a node, or its deletion.
     pub(super) fn node(&mut self, name: &str, node: Option<&Arc<Node>>) {
         let state = self.nodes.entry(name.to_owned()).or_default();
         state.node = node.cloned();
@@ -58,7 +58,7 @@ impl Ledger {
         }
     }
 
-    /// Takes over a pod as the API server tells it.
+    /// Stores a pod as the API server reports it.
     pub(super) fn pod(&mut self, pod: &Arc<Pod>) {
         let key = ObjectKey::of(&pod.metadata);
         match objects::node_of(pod).filter(|_| !objects::terminal(pod)) {
@@ -85,34 +85,34 @@ impl Ledger {
         }
     }
 
-    /// A pod is gone.
+    /// Removes a pod that is gone.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.assumed.remove(key);
         self.nominated.remove(key);
         self.take(key);
     }
 
-    /// Puts a pod on a node before the API server knows.
+    /// Places a pod on a node before the API server confirms it.
     pub(super) fn assume(&mut self, node: &str, task: Task) {
         self.assumed.insert(task.key.clone());
         self.nominated.remove(&task.key);
         self.put(node, task);
     }
 
-    /// Takes back an assumption that did not come true.
+    /// Takes back the placement of a pod whose binding failed.
     pub(super) fn disappoint(&mut self, key: &ObjectKey) {
         if self.assumed.remove(key) {
             self.take(key);
         }
     }
 
-    /// Notes that room is being made for a pod.
+    /// Records that a preemption makes room for a pod on a node.
     pub(super) fn nominate(&mut self, node: &str, task: Task) {
         self.nominated
             .insert(task.key.clone(), (node.to_owned(), task));
     }
 
-    /// Puts a pod on a node.
+    /// Places a pod on a node.
     pub(super) fn put(&mut self, node: &str, task: Task) {
         let state = self.nodes.entry(node.to_owned()).or_default();
         for (name, amount) in &task.requests {
@@ -128,7 +128,7 @@ impl Ledger {
             .insert(task.key.clone(), (node.to_owned(), task));
     }
 
-    /// Takes a pod off its node.
+    /// Removes a pod from its node.
     pub(super) fn take(&mut self, key: &ObjectKey) -> Option<Task> {
         let (node, task) = self.placed.remove(key)?;
         self.with_anti_affinity.remove(key);
@@ -148,27 +148,27 @@ impl Ledger {
         Some(task)
     }
 
-    /// All nodes that exist.
+    /// Returns all nodes that exist.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&Arc<Node>, &NodeState)> {
         self.nodes
             .values()
             .filter_map(|state| Some((state.node.as_ref()?, state)))
     }
 
-    /// A node that exists.
+    /// Returns a node that exists.
     pub(super) fn get(&self, name: &str) -> Option<(&Arc<Node>, &NodeState)> {
         let state = self.nodes.get(name)?;
         Some((state.node.as_ref()?, state))
     }
 
-    /// All pods that have a node.
+    /// Returns all pods that have a node.
     pub(super) fn placed(&self) -> impl Iterator<Item = (&str, &Task)> {
         self.placed
             .values()
             .map(|(node, task)| (node.as_str(), task))
     }
 
-    /// Pods with a node that do not want others near them.
+    /// Returns the placed pods with required anti-affinity.
     pub(super) fn unsociable(&self) -> impl Iterator<Item = (&str, &Task)> {
         self.with_anti_affinity
             .iter()
@@ -176,7 +176,7 @@ impl Ledger {
             .map(|(node, task)| (node.as_str(), task))
     }
 
-    /// Pods on a node.
+    /// Returns the pods on a node.
     pub(super) fn on<'a>(&'a self, state: &'a NodeState) -> impl Iterator<Item = &'a Task> {
         state
             .pods
@@ -185,7 +185,7 @@ impl Ledger {
             .map(|(_, task)| task)
     }
 
-    /// What pods of at least its priority will take on a node for which room is made for them.
+    /// Returns the resources and the number of other nominated pods of at least the priority of `for_whom` on a node.
     pub(super) fn reserved(&self, node: &str, for_whom: &Task) -> (Amounts, usize) {
         let mut total = Amounts::new();
         let mut count = 0;
@@ -200,7 +200,7 @@ impl Ledger {
         (total, count)
     }
 
-    /// Labels of a namespace.
+    /// Returns the labels of a namespace.
     pub(super) fn namespace_labels(&self, name: &str) -> BTreeMap<String, String> {
         self.namespaces
             .get(&ObjectKey::new("", name))

@@ -1,4 +1,4 @@
-//! Near which pods a pod must be, and near which it must not (required terms).
+//! Required pod affinity and anti-affinity.
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use super::ledger::Ledger;
 use super::pod::Task;
 use crate::embedded::controllers::{objects, selectors};
 
-/// A label with a value: all nodes that carry it are one place.
+/// A topology domain: key and value of a label. All nodes with this label value belong to it.
 type Place = (String, String);
 
-/// The places that matter to a pod.
+/// The domains that matter for a pod.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     wanted_keys: Vec<String>,
     wanted: BTreeSet<Place>,
-    /// No such pod exists anywhere, but the pod is one itself.
+    /// No placed pod matches the affinity terms, but the pod matches them itself.
     first_of_its_kind: bool,
     avoided: BTreeSet<Place>,
     unwelcome: BTreeSet<Place>,
 }
 
 impl Neighbours {
-    /// Looks at all pods that have a node.
+    /// Evaluates all pods that have a node.
     pub(super) fn new(ledger: &Ledger, task: &Task) -> Self {
         let wanted = task.wanted_near();
         let mut found = Self {
@@ -71,7 +71,7 @@ impl Neighbours {
         found
     }
 
-    /// Whether the pod may be on a node.
+    /// Checks whether a node fits the pod.
     pub(super) fn check(&self, node: &Node) -> Result<(), Rejection> {
         let labels = objects::labels(node);
         let is_at = |places: &BTreeSet<Place>| {
@@ -99,7 +99,7 @@ impl Neighbours {
     }
 }
 
-/// Whether a term of `owner` means `target`. Without namespaces and namespace selector it means the owner's namespace.
+/// Returns whether a term of `owner` matches `target`. Without namespaces and namespace selector it applies to the owner's namespace.
 fn means(ledger: &Ledger, term: &PodAffinityTerm, owner: &Task, target: &Task) -> bool {
     let namespace = &target.key.namespace;
     let listed = term.namespaces.as_deref().unwrap_or_default();

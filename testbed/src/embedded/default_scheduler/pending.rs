@@ -1,4 +1,4 @@
-//! Pods that wait for a node: ready to be tried, waiting after an error, or until something changes.
+//! Pods without a node: ready for an attempt, in backoff after an error, or unschedulable until something changes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -8,27 +8,27 @@ use tokio::time::Instant;
 
 use crate::embedded::controllers::mirror::ObjectKey;
 
-/// Wait after a first error; it doubles with each further one.
+/// Backoff after the first error; it doubles with each further one.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest wait after an error.
+/// Longest backoff after an error.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
-/// After so long a pod is tried again even if nothing changed.
+/// Time after which an unschedulable pod is tried again even if nothing changed.
 const LEFTOVER: Duration = Duration::from_mins(5);
 
 type Rank = (Reverse<i32>, u64);
 
-/// What about the cluster changed.
+/// What changed in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// There may be more room, or another node fits.
+    /// There may be more room, or another node may fit.
     Room,
-    /// Only what pods have beside them is different.
+    /// Only the neighbours of pods changed.
     Neighbours,
 }
 
 struct Waiting {
     until: Instant,
-    /// Whether it hangs on what other pods are like.
+    /// Whether the rejection depends on the properties of other pods.
     social: bool,
     priority: i32,
 }
@@ -38,18 +38,18 @@ struct Waiting {
 pub(super) struct Pending {
     ready: BTreeMap<Rank, ObjectKey>,
     rank: HashMap<ObjectKey, Rank>,
-    /// After an error.
+    /// Pods in backoff after an error.
     backoff: BTreeSet<(Instant, ObjectKey)>,
     backoff_of: HashMap<ObjectKey, (Instant, i32)>,
     refused: HashMap<ObjectKey, Waiting>,
     errors: HashMap<ObjectKey, u32>,
     arrivals: u64,
-    /// Counts changes, so that one during an attempt is not missed.
+    /// Number of changes; it shows whether one happened during an attempt.
     changes: u64,
 }
 
 impl Pending {
-    /// A pod is to be tried.
+    /// Makes a pod ready for an attempt.
     pub(super) fn add(&mut self, key: &ObjectKey, priority: i32) {
         self.leave(key);
         self.arrivals += 1;
@@ -58,7 +58,7 @@ impl Pending {
         self.ready.insert(rank, key.clone());
     }
 
-    /// Whether a pod waits in any way.
+    /// Returns whether a pod is in any of the queues.
     pub(super) fn has(&self, key: &ObjectKey) -> bool {
         self.rank.contains_key(key)
             || self.refused.contains_key(key)
@@ -75,13 +75,13 @@ impl Pending {
         self.refused.remove(key);
     }
 
-    /// A pod needs no node any more.
+    /// Removes a pod that needs no node any more.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.leave(key);
         self.errors.remove(key);
     }
 
-    /// The pod to try now: the most important, of these the one that came first.
+    /// Returns the next pod to try: the one with the highest priority, and among equals the one that was queued first.
     pub(super) fn pop(&mut self) -> Option<ObjectKey> {
         let now = Instant::now();
         while let Some((at, key)) = self.backoff.first().cloned()
@@ -98,12 +98,12 @@ impl Pending {
         Some(key)
     }
 
-    /// The number of changes so far.
+    /// Returns the number of changes so far.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// No node fits. If something changed since the attempt began it is tried again at once.
+    /// Records that no node fits. If something changed since the attempt began, the pod is ready again at once.
     pub(super) fn refuse(&mut self, key: &ObjectKey, priority: i32, social: bool, since: u64) {
         if self.changes != since {
             self.add(key, priority);
@@ -117,9 +117,9 @@ impl Pending {
         self.refused.insert(key.clone(), waiting);
     }
 
-    /// An attempt failed for another reason.
+    /// Records that an attempt failed with an error.
     pub(super) fn fail(&mut self, key: &ObjectKey, priority: i32) {
-        // it may have been tried again while the first attempt was written
+        // The pod may have been queued again while the result of the first attempt was being written.
         self.leave(key);
         let errors = self.errors.entry(key.clone()).or_default();
         let wait = (FIRST_BACKOFF * 2u32.saturating_pow(*errors)).min(LONGEST_BACKOFF);
@@ -129,7 +129,7 @@ impl Pending {
         self.backoff.insert((at, key.clone()));
     }
 
-    /// The cluster changed: tells whether some pod is worth another try.
+    /// Records a change of the cluster; returns whether some pod became ready because of it.
     pub(super) fn changed(&mut self, change: Change) -> bool {
         if change == Change::Room {
             self.changes += 1;
@@ -146,7 +146,7 @@ impl Pending {
         !again.is_empty()
     }
 
-    /// Tries pods again that were refused long ago.
+    /// Makes pods ready again that have been unschedulable for [`LEFTOVER`].
     pub(super) fn flush(&mut self) {
         let now = Instant::now();
         let due: Vec<(ObjectKey, i32)> = self
@@ -160,7 +160,7 @@ impl Pending {
         }
     }
 
-    /// When there is something to do even if nothing happens.
+    /// Returns when the next pod becomes due without any event.
     pub(super) fn next(&self) -> Option<Instant> {
         let refused = self.refused.values().map(|waiting| waiting.until).min();
         let backoff = self.backoff.first().map(|(at, _)| *at);

@@ -1,4 +1,4 @@
-//! Pods as the scheduler sees them: what they take, and what they ask of a node.
+//! Pods from the scheduler's point of view: their resources and their constraints on nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::embedded::controllers::mirror::ObjectKey;
 use crate::embedded::controllers::objects;
 
-/// Amounts by resource: milli-CPUs of `cpu`, whole units of everything else.
+/// Amounts by resource: milli-CPUs for `cpu`, whole units for everything else.
 pub(super) type Amounts = BTreeMap<String, i64>;
 
-/// What a container counts for in scores if it asks for no CPU, in milli-CPUs.
+/// CPU that a container without a CPU request counts for in scores, in milli-CPUs.
 const UNSAID_CPU: i64 = 100;
-/// What a container counts for in scores if it asks for no memory, in bytes.
+/// Memory that a container without a memory request counts for in scores, in bytes.
 const UNSAID_MEMORY: i64 = 200 << 20;
 
-/// A port of the node itself.
+/// A host port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostPort {
     protocol: String,
@@ -29,7 +29,7 @@ pub(super) struct HostPort {
 }
 
 impl HostPort {
-    /// Whether both cannot be on one node.
+    /// Returns whether two host ports exclude each other on one node.
     pub(super) fn clashes(&self, other: &Self) -> bool {
         const ANY: &str = "0.0.0.0";
         self.protocol == other.protocol
@@ -38,15 +38,15 @@ impl HostPort {
     }
 }
 
-/// A pod.
+/// A pod to schedule or already placed.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) key: ObjectKey,
     pub(super) pod: Arc<Pod>,
     pub(super) priority: i32,
-    /// What the node as a whole must have left.
+    /// What the node must have free in total.
     pub(super) requests: Amounts,
-    /// CPU and memory that count in scores.
+    /// CPU and memory that count for the score.
     pub(super) scored: (i64, i64),
     pub(super) ports: Vec<HostPort>,
 }
@@ -95,7 +95,7 @@ impl Task {
         self.spec().affinity.as_ref()
     }
 
-    /// Pods that it must be near to.
+    /// Returns the required pod affinity terms.
     pub(super) fn wanted_near(&self) -> &[PodAffinityTerm] {
         self.affinity()
             .and_then(|affinity| affinity.pod_affinity.as_ref())
@@ -107,7 +107,7 @@ impl Task {
             .unwrap_or_default()
     }
 
-    /// Pods that it must not be near to.
+    /// Returns the required pod anti-affinity terms.
     pub(super) fn unwanted_near(&self) -> &[PodAffinityTerm] {
         self.affinity()
             .and_then(|affinity| affinity.pod_anti_affinity.as_ref())
@@ -119,7 +119,7 @@ impl Task {
             .unwrap_or_default()
     }
 
-    /// The node that a preemption made room on for it.
+    /// Returns the node on which a preemption made room for the pod.
     pub(super) fn nominated(&self) -> Option<&str> {
         self.pod
             .status
@@ -129,7 +129,7 @@ impl Task {
             .filter(|node| !node.is_empty())
     }
 
-    /// The only node that its affinity leaves, by name.
+    /// Returns the names of the only nodes that the node affinity allows by name, or `None` if it does not restrict the name.
     pub(super) fn only_node(&self) -> Option<Vec<String>> {
         let required = self
             .affinity()?
@@ -150,7 +150,7 @@ impl Task {
     }
 }
 
-/// Amounts of a list of quantities.
+/// Converts a list of quantities into amounts.
 pub(super) fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Amounts {
     list.into_iter()
         .flatten()
@@ -165,7 +165,7 @@ pub(super) fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Amounts {
         .collect()
 }
 
-/// What is asked for; of what only has a limit, that.
+/// Returns the requests of a container; the limit counts as the request of a resource that has only a limit.
 fn asked(resources: Option<&ResourceRequirements>) -> Amounts {
     let Some(resources) = resources else {
         return Amounts::new();
@@ -185,8 +185,8 @@ fn add(to: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// The peak over the pod's life: all containers and sidecars together, or an init container with the sidecars before it; what the
-/// pod level says instead; plus overhead.
+/// Returns the peak over the pod's life: the larger of all containers with all sidecars, and any init container with the sidecars before
+/// it. Pod-level requests take precedence, and overhead is added.
 fn requests(spec: &PodSpec) -> Amounts {
     let mut total = Amounts::new();
     for container in &spec.containers {
@@ -245,7 +245,7 @@ fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// Whether a pod is one that nobody has placed and that can still be.
+/// Returns whether a pod waits for this scheduler: it has no node, has not ended, and names this scheduler.
 pub(super) fn pending(pod: &Pod, scheduler: &str) -> bool {
     let spec = pod.spec.as_ref();
     let name = spec

@@ -1,4 +1,4 @@
-//! Making room for an important pod: which pods of lower priority would have to go (scheduler.md 7.8).
+//! Preemption: finds the pods of lower priority that have to go to make room for a pod (scheduler.md 7.8).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use super::ledger::Ledger;
 use super::pod::Task;
 use crate::embedded::controllers::{objects, selectors};
 
-/// A node and the pods that go from it.
+/// A node and the victims on it.
 pub(super) struct Plan {
     pub(super) node: String,
     pub(super) victims: Vec<Task>,
 }
 
-/// What comes of looking for room.
+/// The result of the search.
 pub(super) enum Outcome {
-    /// There is some.
+    /// Preemption makes room.
     Found(Plan),
-    /// There is none; said at the end of the message.
+    /// Preemption does not help; the text is appended to the message of the pod.
     None(String),
 }
 
 const NOT_HELPFUL: Cow<'static, str> = Cow::Borrowed("Preemption is not helpful for scheduling");
 const NO_VICTIMS: Cow<'static, str> = Cow::Borrowed("No preemption victims found for incoming pod");
 
-/// Looks for the node where room costs the least.
+/// Finds the node where preemption costs the least.
 pub(super) fn find(
     ledger: &mut Ledger,
     task: &Task,
@@ -75,7 +75,7 @@ pub(super) fn find(
 
 type Failed = Vec<Cow<'static, str>>;
 
-/// The pods that have to go from one node, and how many of them break a budget.
+/// Returns the victims on one node, and how many of them violate a disruption budget.
 fn victims(
     ledger: &mut Ledger,
     task: &Task,
@@ -109,7 +109,7 @@ fn victims(
     answer
 }
 
-/// Puts back whoever can stay, those whose loss breaks a budget first, of these the most important first.
+/// Puts back every victim that can stay: first those whose eviction violates a budget, and among these the highest priority first.
 fn reprieve(
     ledger: &mut Ledger,
     task: &Task,
@@ -185,13 +185,13 @@ fn started(task: &Task) -> Timestamp {
         .map_or(Timestamp::MAX, |time| time.0)
 }
 
-/// What a plan costs.
+/// The cost of a plan.
 struct Cost {
     violations: usize,
     highest: i32,
     sum: i64,
     count: usize,
-    /// When the first of the most important victims was started.
+    /// Earliest start among the victims of the highest priority.
     since: Timestamp,
 }
 
@@ -221,7 +221,7 @@ impl Cost {
 
     fn less(&self, other: &Self) -> bool {
         let rank = |cost: &Self| (cost.violations, cost.highest, cost.sum, cost.count);
-        // the later the victims were started, the less is lost
+        // The later the victims were started, the less work is lost.
         (rank(self), std::cmp::Reverse(self.since)) < (rank(other), std::cmp::Reverse(other.since))
     }
 }

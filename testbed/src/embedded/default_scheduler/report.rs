@@ -1,4 +1,4 @@
-//! What the scheduler says: messages, events, conditions.
+//! The scheduler's output: messages, events and conditions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,10 +17,10 @@ use crate::embedded::controllers::{events, objects};
 
 /// Longest note of an event, in bytes.
 const LONGEST_NOTE: usize = 1024;
-/// Events that are remembered for their series.
+/// Number of events that are remembered for their series.
 const REMEMBERED: usize = 4096;
 
-/// `0/5 nodes are available: 2 reason, 3 other reason.`
+/// Returns a message of the form `0/5 nodes are available: 2 reason, 3 other reason.`
 pub(super) fn histogram<'a>(
     total: usize,
     reasons: impl Iterator<Item = &'a Cow<'static, str>>,
@@ -33,17 +33,17 @@ pub(super) fn histogram<'a>(
         .iter()
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
-    // as texts, the numbers included
+    // Sorted as text, including the numbers.
     parts.sort();
     let mut text = format!("0/{total} nodes are available:");
     if !parts.is_empty() {
-        // writing to a string cannot fail
+        // Writing to a `String` cannot fail.
         let _ = write!(text, " {}.", parts.join(", "));
     }
     text
 }
 
-/// One thing that the scheduler did.
+/// One event of the scheduler.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) about: ObjectReference,
@@ -54,12 +54,12 @@ pub(super) struct Told {
     pub(super) note: String,
 }
 
-/// Takes events.
+/// Accepts events.
 #[derive(Clone, Debug)]
 pub(super) struct Voice(mpsc::UnboundedSender<Told>);
 
 impl Voice {
-    /// A voice and the task that writes what it says.
+    /// Returns a voice and the task that writes its events.
     pub(super) fn new(
         client: Client,
         profile: String,
@@ -68,7 +68,7 @@ impl Voice {
         (Self(sender), write(client, profile, receiver))
     }
 
-    /// A pod got its node.
+    /// Records that a pod got a node.
     pub(super) fn scheduled(&self, pod: &Pod, node: &str) {
         let note = format!(
             "Successfully assigned {}/{} to {node}",
@@ -85,7 +85,7 @@ impl Voice {
         });
     }
 
-    /// A pod got none.
+    /// Records that a pod got no node.
     pub(super) fn failed(&self, pod: &Pod, why: &str) {
         self.say(Told {
             about: events::reference(pod),
@@ -97,7 +97,7 @@ impl Voice {
         });
     }
 
-    /// A pod has to go for another.
+    /// Records that a pod is evicted in favour of another.
     pub(super) fn preempted(&self, victim: &Pod, by: &Pod, node: &str) {
         self.say(Told {
             about: events::reference(victim),
@@ -110,7 +110,7 @@ impl Voice {
     }
 
     fn say(&self, told: Told) {
-        // a receiver that is gone means that the scheduler is being stopped
+        // The receiver is gone only while the scheduler is being stopped.
         let _ = self.0.send(told);
     }
 }
@@ -145,7 +145,7 @@ async fn write(client: Client, profile: String, mut receiver: mpsc::UnboundedRec
             .unwrap_or_else(|| "default".into());
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         let now = MicroTime(Timestamp::now());
-        // the note counts, so that a pod that fails for another reason says so
+        // The note is part of the key, so that a pod that fails for another reason gets another event.
         let key = format!("{:?}\0{}\0{}", told.about.uid, told.reason, told.note);
         if known.len() > REMEMBERED {
             known.clear();
@@ -192,7 +192,7 @@ async fn write(client: Client, profile: String, mut receiver: mpsc::UnboundedRec
     }
 }
 
-/// Notes on a pod why it has no node, and for which one room is being made.
+/// Writes the condition of a pod without a node, and the node on which room is being made for it.
 pub(super) async fn refuse(
     client: &Client,
     pod: &Pod,
@@ -238,7 +238,7 @@ pub(super) async fn refuse(
     patch_status(client, pod, &patch).await
 }
 
-/// Patches the status of a pod with a merge patch; that it is gone is no failure.
+/// Patches the status of a pod with a merge patch. It is no error if the pod is gone.
 pub(super) async fn patch_status(
     client: &Client,
     pod: &Pod,

@@ -1,4 +1,4 @@
-//! Which of the nodes that fit is the best (scheduler.md 7.4 and 7.5): room, balance, taints, preferred affinity.
+//! Scores the nodes that fit (scheduler.md 7.4 and 7.5): free resources, balance, taints and preferred node affinity.
 //!
 //! Not scored: images, preferred inter-pod affinity and soft spread constraints.
 
@@ -10,14 +10,14 @@ use super::ledger::NodeState;
 use super::pod::Task;
 use crate::embedded::controllers::placement::{self, PREFER_NO_SCHEDULE};
 
-/// Highest score of one aspect.
+/// Highest score of one plugin.
 const MAX: i64 = 100;
-/// Weight of soft taints.
+/// Weight of `PreferNoSchedule` taints.
 const TAINTS: i64 = 3;
 /// Weight of preferred node affinity.
 const AFFINITY: i64 = 2;
 
-/// The place of the best of some nodes; of equal ones the first.
+/// Returns the index of the best node; among equals the first.
 pub(super) fn best(task: &Task, nodes: &[(&Arc<Node>, &NodeState)]) -> Option<usize> {
     let taints: Vec<i64> = nodes
         .iter()
@@ -69,7 +69,7 @@ fn amount(of: &super::pod::Amounts, name: &str) -> i64 {
     of.get(name).copied().unwrap_or(0)
 }
 
-/// Most left of CPU and memory once the pod is there.
+/// Scores free CPU and memory after the placement: the more, the better.
 fn left(task: &Task, state: &NodeState) -> i64 {
     let part = |total: i64, used: i64, wanted: i64| {
         (total > 0).then(|| (total - used - wanted).max(0) * MAX / total)
@@ -87,7 +87,7 @@ fn left(task: &Task, state: &NodeState) -> i64 {
     known.iter().sum::<i64>() / known.len() as i64
 }
 
-/// CPU and memory used in about the same proportion; nothing for pods that ask for neither.
+/// Scores how evenly CPU and memory are used; 0 for pods that request neither.
 fn balance(task: &Task, state: &NodeState) -> i64 {
     if amount(&task.requests, "cpu") == 0 && amount(&task.requests, "memory") == 0 {
         return 0;

@@ -1,4 +1,4 @@
-//! Topology spread, hard constraints: no domain may be too far ahead of the emptiest one.
+//! Topology spread with hard constraints: the number of pods in a domain may exceed the lowest number by at most the maximum skew.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use super::ledger::Ledger;
 use super::pod::Task;
 use crate::embedded::controllers::{objects, placement, selectors};
 
-/// Matching pods by domain, for each constraint.
+/// Number of matching pods by domain, for each constraint.
 pub(super) struct Spread(Vec<Constraint>);
 
 struct Constraint {
     key: String,
     max_skew: i64,
-    /// 1 if the pod itself will count.
+    /// 1 if the pod itself matches the constraint, otherwise 0.
     own: i64,
     domains: BTreeMap<String, i64>,
     lowest: i64,
 }
 
 impl Spread {
-    /// Counts for a pod; nothing if it has no hard constraint.
+    /// Counts the matching pods; the result is empty without hard constraints.
     pub(super) fn new(ledger: &Ledger, task: &Task) -> Self {
         let hard: Vec<&TopologySpreadConstraint> = task
             .spec()
@@ -42,7 +42,7 @@ impl Spread {
         )
     }
 
-    /// Whether the node's domains may take one more.
+    /// Checks whether the node's domains may take one more pod.
     pub(super) fn check(&self, node: &Node) -> Result<(), Rejection> {
         for constraint in &self.0 {
             let Some(value) = objects::labels(node).get(&constraint.key) else {

@@ -5,31 +5,31 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Port that marks a block as taken, on the block's last address.
+/// Port on the block's last address that marks the block as taken.
 const MARK_PORT: u16 = 47_000;
-/// Blocks that are tried before giving up.
+/// Number of blocks to try before giving up.
 const ATTEMPTS: usize = 64;
-/// Most nodes of a block.
+/// Largest number of nodes in a block.
 pub const MAX_NODES: usize = 250;
-/// Last part of a node's own address, and of the first and last pod addresses.
+/// Last byte of a node's own address; the constants below are those of the first and the last pod address.
 const NODE_HOST: u8 = 1;
 const FIRST_POD: u8 = 2;
 const LAST_POD: u8 = 254;
 
-/// The addresses `127.A.0.0/16` of one cluster; free for others again when dropped.
+/// The addresses `127.A.0.0/16` of one cluster; dropping it frees them.
 #[derive(Debug)]
 pub struct Block {
     second: u8,
-    /// Whoever holds this socket holds the block.
+    /// The block is taken as long as this socket is bound.
     _mark: TcpListener,
 }
 
 impl Block {
-    /// Takes a block that no other cluster of this machine has.
+    /// Claims a block that no other cluster on this machine has.
     pub fn claim() -> io::Result<Self> {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for _ in 0..ATTEMPTS {
-            // The first byte of a version 4 UUID is random. 127.0.x.y belongs to everybody.
+            // The first byte of a version 4 UUID is random. Addresses 127.0.x.y are left to other programs.
             let second = uuid::Uuid::new_v4().as_bytes()[0].clamp(16, 250);
             match TcpListener::bind((Ipv4Addr::new(127, second, 255, 254), MARK_PORT)) {
                 Ok(mark) => {
@@ -44,12 +44,12 @@ impl Block {
         Err(last)
     }
 
-    /// An address for the control plane.
+    /// Returns the address of the control plane.
     pub fn control_plane(&self) -> Ipv4Addr {
         Ipv4Addr::new(127, self.second, 0, 1)
     }
 
-    /// The addresses of the node with this index, less than [`MAX_NODES`].
+    /// Returns the addresses of the node with this index, which must be less than [`MAX_NODES`].
     pub fn node(&self, index: usize) -> NodeAddresses {
         let third = u8::try_from(index.min(MAX_NODES) + 1).unwrap_or(u8::MAX);
         NodeAddresses {
@@ -73,7 +73,7 @@ struct Pods {
 }
 
 impl NodeAddresses {
-    /// The node's own address.
+    /// Returns the node's own address.
     pub fn node(&self) -> Ipv4Addr {
         self.address(NODE_HOST)
     }
@@ -83,7 +83,7 @@ impl NodeAddresses {
         Ipv4Addr::new(a, b, c, host)
     }
 
-    /// An address for a pod; one that was free for long comes first. None when all are taken.
+    /// Takes an address for a pod; addresses that were freed long ago come first. Returns `None` when all are taken.
     pub fn take(&self) -> Option<Ipv4Addr> {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         let after = pods.last.max(FIRST_POD - 1);
@@ -95,7 +95,7 @@ impl NodeAddresses {
         Some(self.address(host))
     }
 
-    /// Gives an address back.
+    /// Frees an address.
     pub fn give_back(&self, address: Ipv4Addr) {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         pods.used.remove(&address.octets()[3]);

@@ -1,4 +1,4 @@
-//! What a node serves over HTTPS: its configuration, its pods, logs and streams of its containers (kubelet-node.md 3).
+//! The HTTPS endpoint of a node: its configuration, its pods, and the logs and streams of its containers (kubelet-node.md 3).
 
 mod access;
 mod configz;
@@ -28,22 +28,22 @@ use crate::local::KubeletSettings;
 pub(crate) use access::Access;
 use access::User;
 
-/// The port that kubelets have; another one where that is taken.
+/// The usual port of a kubelet; another one is used if it is taken.
 const PORT: u16 = 10250;
 
-/// Body of an answer.
+/// Body of a response.
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What the endpoint knows beside the pods.
+/// What the endpoint knows in addition to the pods.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) settings: KubeletSettings,
     pub(crate) machine: Machine,
-    /// Who may ask.
+    /// Authentication and authorization of requests.
     pub(crate) access: Access,
 }
 
-/// Listens on the node's address.
+/// Listens on the node's address, on port 10250 if it is free.
 pub(crate) async fn listen(kubelet: &Kubelet) -> std::io::Result<TcpListener> {
     let address = kubelet.addresses.node();
     match TcpListener::bind((address, PORT)).await {
@@ -67,7 +67,7 @@ pub(crate) async fn serve(
             Some(_) = connections.join_next() => continue,
         };
         let Ok((stream, _peer)) = accepted else {
-            // Out of file descriptors, most likely: some will be free again soon.
+            // Probably the process is out of file descriptors; some will be free again soon.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -93,13 +93,13 @@ pub(crate) async fn serve(
             let serving = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades();
-            // A client that hangs up is no news.
+            // A client that hangs up is not an error.
             let _ = serving.await;
         });
     }
 }
 
-/// The address that a listener has.
+/// Returns the port of a listener.
 pub(crate) fn port(listener: &TcpListener) -> std::io::Result<u16> {
     listener
         .local_addr()
@@ -116,7 +116,7 @@ async fn answer(
     let is_get = request.method() == Method::GET;
     if is_get || request.method() == Method::POST {
         use streams::Purpose::{Attach, Exec};
-        // The UID of the pod may be in the path.
+        // The path may contain the UID of the pod.
         match parts.as_slice() {
             ["exec", namespace, pod, .., container] if parts.len() <= 5 => {
                 return streams::answer(kubelet, Exec, [namespace, pod, container], request);

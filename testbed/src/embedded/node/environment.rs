@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::api::Api;
 
-/// Addresses that variables can ask for.
+/// Addresses for variables that refer to them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) pod: Ipv4Addr,
     pub(crate) node: Ipv4Addr,
 }
 
-/// Why a container cannot be configured; the texts are the kubelet's.
+/// Why a container cannot be configured; the texts are those of the kubelet.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{kind} {name:?} not found")]
@@ -39,7 +39,7 @@ pub(crate) enum Error {
     },
 }
 
-/// Variables of a container in their order, `given` first.
+/// Resolves the variables of a container in order; `given` comes first.
 pub(crate) async fn variables(
     client: &kube::Client,
     pod: &Pod,
@@ -174,7 +174,7 @@ fn checked<K>(
     }
 }
 
-/// A field of a pod as text (`metadata.name`, `metadata.labels['a']`, `status.podIP` and so on).
+/// Returns a field of a pod as text (`metadata.name`, `metadata.labels['a']`, `status.podIP` and so on).
 pub(crate) fn field(pod: &Pod, path: &str, addresses: Option<Addresses>) -> Option<String> {
     let metadata = &pod.metadata;
     let spec = pod.spec.as_ref();
@@ -214,7 +214,7 @@ pub(crate) fn field(pod: &Pod, path: &str, addresses: Option<Addresses>) -> Opti
     }
 }
 
-/// A resource of a container as text, in units of the divisor, rounded up.
+/// Returns a resource of a container as text, in units of the divisor, rounded up.
 pub(crate) fn resource(container: &Container, reference: &ResourceFieldSelector) -> Option<String> {
     let (list, name) = reference.resource.split_once('.')?;
     let resources = container.resources.as_ref()?;
@@ -243,7 +243,7 @@ pub(crate) fn resource(container: &Container, reference: &ResourceFieldSelector)
     )
 }
 
-/// A text with its `$(NAME)` references replaced; `$$` is a dollar, unknown references stay.
+/// Replaces the `$(NAME)` references in a text. `$$` becomes one dollar sign, and unknown references stay.
 pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Events, as a kubelet tells them: repeated ones are counted.
+//! Events as a kubelet records them: repeated ones are counted.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-/// Most different events that are remembered.
+/// Number of different events that are remembered.
 const REMEMBERED: usize = 4096;
 
-/// What kind of news an event is.
+/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// As it should be.
+    /// Normal operation.
     Normal,
-    /// Somebody should look at it.
+    /// A problem.
     Warning,
 }
 
@@ -38,7 +38,7 @@ struct News {
     at: Timestamp,
 }
 
-/// Tells events; clones tell through the same task.
+/// Records events; clones share one task.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     news: mpsc::UnboundedSender<News>,
@@ -52,12 +52,12 @@ impl Recorder {
         (Self { news }, task)
     }
 
-    /// Tells about a pod.
+    /// Records an event about a pod.
     pub(crate) fn pod(&self, pod: &Pod, kind: Kind, reason: &str, message: impl Into<String>) {
         self.tell(reference(pod, None), kind, reason, message.into());
     }
 
-    /// Tells about a container of a pod; `field` is its place in the pod, e.g. `spec.containers{c}`.
+    /// Records an event about a container of a pod; `field` is its path in the pod, e.g. `spec.containers{c}`.
     pub(crate) fn container(
         &self,
         pod: &Pod,
@@ -74,13 +74,13 @@ impl Recorder {
         );
     }
 
-    /// Tells about the node.
+    /// Records an event about the node.
     pub(crate) fn node(&self, name: &str, kind: Kind, reason: &str, message: impl Into<String>) {
         let about = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
             name: Some(name.to_owned()),
-            // kubelets put the name here, and `kubectl describe node` looks for it
+            // Kubelets put the name here, and `kubectl describe node` looks for it.
             uid: Some(name.to_owned()),
             ..ObjectReference::default()
         };
@@ -95,7 +95,7 @@ impl Recorder {
             message,
             at: Timestamp::now(),
         };
-        // Nobody listens any more when the node is going down.
+        // The receiver is gone while the node is being stopped.
         let _ = self.news.send(news);
     }
 }
@@ -150,7 +150,7 @@ async fn write_all(
             Ok(_) => {
                 known.insert(key, (name, 1));
             }
-            // A namespace that is going away takes no events, as on a real node.
+            // A namespace that is being deleted refuses events, as for a real node.
             Err(error) => tracing::debug!(%error, reason = news.reason, "Event was not taken"),
         }
     }

@@ -1,4 +1,4 @@
-//! Hooks of containers: what is done after a start and before an end.
+//! Lifecycle hooks of containers: `postStart` and `preStop`.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -9,13 +9,12 @@ use super::kubelet::Kubelet;
 use super::probes;
 use super::worker::Prepared;
 
-/// How long a command or a request of a hook may take.
+/// Time limit of a command or a request of a hook.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Who asks.
+/// User agent of the requests.
 const AGENT: &str = "kube-lifecycle/1.35";
 
-/// Runs one to its end. A connection alone (`tcpSocket`) is taken by the API and does nothing, as in a kubelet; so is the answer
-/// of a server without influence.
+/// Runs a hook to its end. As in a kubelet, `tcpSocket` is accepted and does nothing, and the response of an HTTP server has no effect.
 pub(crate) async fn run(
     kubelet: &Kubelet,
     prepared: &Prepared,

@@ -1,4 +1,4 @@
-//! The image of the stack, and what its programs need to be told where a real container would have a root of its own.
+//! The images of the stack, and the arguments that its programs need because they run without a root directory of their own.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -8,13 +8,13 @@ use super::rewrite::Paths;
 use crate::node::images::Images;
 use crate::node::spec::Image;
 
-/// Where the exporter looks for its configuration, and for certificates.
+/// Where the exporter looks for its configuration; the next constant is the same for certificates.
 const RTE_CONFIG: &str = "/etc/resource-topology-exporter";
 const RTE_CERTIFICATES: &str = "/etc/secrets/rte";
-/// Place of the exporter's configuration below the home of its user (its list of allowed places).
+/// Directory of the exporter's configuration below the user's home. The exporter reads it only from a list of allowed places.
 const RTE_HOME: &str = ".rte";
 
-/// The images of an embedded node: the stack's, made of the programs that are in a directory.
+/// Returns the images of an embedded node, made of the programs in a directory.
 pub(crate) fn images(bin_dir: &Path) -> Images {
     let built = |name: &str| bin_dir.join(name);
     let programs = [
@@ -44,7 +44,7 @@ pub(crate) fn images(bin_dir: &Path) -> Images {
         user: None,
         entrypoint: vec!["/pause".to_owned()],
     };
-    // no user of an image means anything here
+    // Users of images have no meaning here.
     let repositories = [
         api::names::STACK_REPOSITORY,
         api::names::EXPORTER_REPOSITORY,
@@ -53,11 +53,11 @@ pub(crate) fn images(bin_dir: &Path) -> Images {
     Images::new(BTreeMap::from(images))
 }
 
-/// What the programs of a container are to be told.
+/// The values that the arguments of a container's programs are adapted to.
 pub(crate) struct Place<'a> {
     /// The pod's address.
     pub(crate) address: Ipv4Addr,
-    /// Directories of the container.
+    /// Paths of the container.
     pub(crate) paths: &'a Paths,
     /// Home directory of the container's user.
     pub(crate) home: &'a Path,
@@ -69,8 +69,8 @@ pub(crate) struct Place<'a> {
     pub(crate) device_plugins: &'a Path,
 }
 
-/// Arguments of a program with those added that make it listen on the pod's address and look into the pod's directories.
-/// What was given stays, but for listening on every address.
+/// Returns the arguments of a program, extended so that it listens on the pod's address and looks into the pod's directories. Given flags
+/// stay, except those that listen on every address.
 pub(crate) fn adapt(argv: Vec<String>, place: &Place<'_>) -> Vec<String> {
     let name = argv
         .first()
@@ -118,19 +118,20 @@ pub(crate) fn adapt(argv: Vec<String>, place: &Place<'_>) -> Vec<String> {
     flags.argv
 }
 
-/// Links that a program expects in its home, for what it only reads from known places.
+/// Returns the links that a program expects in its home, for files that it reads only from known places.
 pub(crate) fn links(paths: &Paths) -> Vec<(&'static str, PathBuf)> {
     let config = paths.find(RTE_CONFIG).map(|path| (RTE_HOME, path));
     config.into_iter().collect()
 }
 
-/// A command line in the syntax of Go's flags. Added flags come first: the last of a flag wins, and words end the flags.
+/// A command line in the syntax of Go's flags. Added flags come first, because the last occurrence of a flag wins and the first other word
+/// ends the flags.
 struct Flags {
     argv: Vec<String>,
 }
 
 impl Flags {
-    /// The position of a flag, and whether its value is in the same word.
+    /// Returns the position of a flag, and whether its value is in the same word.
     fn find(&self, flag: &str) -> Option<(usize, bool)> {
         self.argv.iter().enumerate().skip(1).find_map(|(at, word)| {
             let body = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
@@ -172,7 +173,7 @@ impl Flags {
         }
     }
 
-    /// Makes a listener without an address listen on the given one.
+    /// Sets the given address on a listener that has none.
     fn listen(&mut self, flag: &str, default: &str, address: Ipv4Addr) {
         let given = self.value(flag);
         let given = given.as_deref().unwrap_or(default);

@@ -1,4 +1,4 @@
-//! The kubelet of a simulated node: it follows the pods that are bound to it and gives each a worker.
+//! The kubelet of a simulated node: it follows the pods that are bound to the node and gives each a worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -29,13 +29,13 @@ use crate::kubelet::workload::Workload;
 use crate::node::images::Images;
 use crate::node::streaming::session::Attached;
 
-/// What every refusal's message starts with; the event has the rest.
+/// Prefix of every refusal's message; the event has the rest.
 const REJECTED: &str = "Pod was rejected: ";
-/// Tries of telling a refusal, and the time between them.
+/// Attempts to write a refusal; the next constant is the time between them.
 const TRIES: u32 = 30;
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// Where the API server is, as pods see it.
+/// The address of the API server as pods see it.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiServer {
     pub(crate) url: String,
@@ -44,7 +44,7 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// The variables that every container has.
+    /// Returns the variables that every container has.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let (host, port) = (&self.host, self.port);
         let variables = [
@@ -63,7 +63,7 @@ impl ApiServer {
 /// A pod that the kubelet knows.
 #[derive(Debug)]
 struct Known {
-    /// Namespace and name of a static pod.
+    /// Namespace and name if it is a static pod.
     static_name: Option<FullName>,
     sender: mpsc::UnboundedSender<Signal>,
     shared: Arc<Mutex<Snapshot>>,
@@ -79,15 +79,15 @@ fn full_name(pod: &Pod) -> FullName {
     (part(&metadata.namespace), part(&metadata.name))
 }
 
-/// Mirrors of static pods, as the API server has them.
+/// Mirror pods of static pods, as the API server reports them.
 #[derive(Debug, Default)]
 struct Mirrors {
     by_name: BTreeMap<FullName, Pod>,
-    /// Whether the static pods are known: a mirror of none of them is an orphan.
+    /// Whether the static pods are known. Only then a mirror pod without a static pod is an orphan.
     are_judged: bool,
 }
 
-/// What the parts of a node share.
+/// The state that the parts of a node share.
 pub(crate) struct Kubelet {
     pub(crate) name: String,
     pub(crate) client: kube::Client,
@@ -114,7 +114,7 @@ impl std::fmt::Debug for Kubelet {
     }
 }
 
-/// What a kubelet is made of.
+/// The parts of a new kubelet.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) client: kube::Client,
@@ -129,7 +129,7 @@ pub(crate) struct Parts {
 }
 
 impl Kubelet {
-    /// A kubelet that sleeps as yet.
+    /// Creates a kubelet that is not awake yet.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let Parts {
             name,
@@ -161,20 +161,20 @@ impl Kubelet {
         })
     }
 
-    /// Ready when the kubelet is running; it does nothing while it is stopped.
+    /// Returns once the kubelet is running.
     pub(crate) async fn awake(&self) {
         let mut awake = self.awake.subscribe();
-        // The sender is part of this value.
+        // The sender is a field of this value, so it cannot be gone.
         let _ = awake.wait_for(|awake| *awake).await;
     }
 
-    /// Ready when the kubelet is stopped.
+    /// Returns once the kubelet is stopped.
     pub(crate) async fn asleep(&self) {
         let mut awake = self.awake.subscribe();
         let _ = awake.wait_for(|awake| !*awake).await;
     }
 
-    /// Starts or stops it.
+    /// Starts or stops the kubelet.
     pub(crate) fn wake(&self, awake: bool) {
         self.awake.send_replace(awake);
     }
@@ -183,7 +183,7 @@ impl Kubelet {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What volumes of this node are made with.
+    /// Returns the context in which volumes of this node are made.
     pub(crate) fn volume_context(&self) -> volumes::Context<'_> {
         volumes::Context {
             client: &self.client,
@@ -192,12 +192,12 @@ impl Kubelet {
         }
     }
 
-    /// The worker of a pod has nothing left to do.
+    /// Forgets a pod whose worker has nothing left to do.
     pub(crate) fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
-    /// What is to be seen of all pods.
+    /// Returns the current state of all pods.
     pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
         let shared: Vec<_> = self
             .lock()
@@ -215,14 +215,14 @@ impl Kubelet {
             .collect()
     }
 
-    /// Ends all workers at once.
+    /// Aborts all workers at once.
     pub(crate) fn abandon(&self) {
         for (_, known) in std::mem::take(&mut *self.lock()) {
             known.task.abort();
         }
     }
 
-    /// Runs a command in a container; an error when it does not end well.
+    /// Runs a command in a container; returns its output as the error if the exit code is not 0.
     pub(crate) async fn run_in(
         &self,
         prepared: &Prepared,
@@ -272,7 +272,7 @@ impl Kubelet {
         started.map_err(|error| error.to_string())
     }
 
-    /// Follows the pods of the node for ever.
+    /// Follows the pods of the node forever.
     pub(crate) async fn follow_pods(self: Arc<Self>) {
         let api: Api<Pod> = Api::all(self.client.clone());
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.name));
@@ -289,7 +289,7 @@ impl Kubelet {
                     None => break,
                     Some(Err(error)) => {
                         tracing::debug!(%error, node = self.name, "Pods are not followed for a moment");
-                        // The watcher asks anew at once.
+                        // The watcher retries at once, hence the pause.
                         tokio::time::sleep(Duration::from_millis(200)).await;
                     }
                     Some(Ok(watcher::Event::Init)) => listed.clear(),
@@ -309,7 +309,7 @@ impl Kubelet {
         }
     }
 
-    /// Follows the own node: its labels and taints decide about pods.
+    /// Follows the node's own object, because its labels and taints decide about pods.
     pub(crate) async fn follow_node(self: Arc<Self>) {
         let api: Api<Node> = Api::all(self.client.clone());
         let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
@@ -328,7 +328,7 @@ impl Kubelet {
         }
     }
 
-    /// Takes labels and taints over.
+    /// Applies the UID, the labels and the taints of the node.
     pub(crate) fn note_node(&self, node: Node) {
         let mut uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
         uid.clone_from(&node.metadata.uid);
@@ -341,7 +341,7 @@ impl Kubelet {
         });
     }
 
-    /// UID of the node, once it is registered.
+    /// Returns the UID of the node, once it is registered.
     pub(crate) fn uid(&self) -> Option<String> {
         let uid = self.uid.lock().unwrap_or_else(PoisonError::into_inner);
         uid.clone()
@@ -351,7 +351,7 @@ impl Kubelet {
         self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the worker of a static pod about its mirror; whether there is such a worker.
+    /// Sends the worker of a static pod its mirror pod; returns whether there is such a worker.
     fn tell_of_mirror(&self, name: &FullName, mirror: Option<Pod>) -> bool {
         let pods = self.lock();
         let mut owners = pods
@@ -359,13 +359,13 @@ impl Kubelet {
             .filter(|known| known.static_name.as_ref() == Some(name));
         let owner = owners.next();
         if let Some(known) = owner {
-            // A worker that has ended needs no news.
+            // A worker that has ended needs no signal.
             let _ = known.sender.send(Signal::Mirror(mirror.map(Box::new)));
         }
         owner.is_some()
     }
 
-    /// A mirror is there, or changed.
+    /// Handles a mirror pod that is new or changed.
     async fn take_mirror(&self, pod: Pod) {
         let name = full_name(&pod);
         let is_orphan = !self.tell_of_mirror(&name, Some(pod.clone()));
@@ -387,8 +387,8 @@ impl Kubelet {
         }
     }
 
-    /// Runs these static pods and no others. One whose name another has that still ends has to wait. Those that are refused are
-    /// noted, and not tried again.
+    /// Runs exactly these static pods. A pod waits while another with the same name still ends. Refused pods are recorded in `refused` and
+    /// not tried again.
     pub(crate) async fn set_static_pods(
         self: &Arc<Self>,
         pods: &[Pod],
@@ -400,7 +400,7 @@ impl Kubelet {
         };
         for (uid, known) in self.lock().iter() {
             if known.static_name.is_some() && !is_wanted(uid) {
-                // A worker that has ended needs no news.
+                // A worker that has ended needs no signal.
                 let _ = known.sender.send(Signal::Removed);
             }
         }
@@ -485,16 +485,17 @@ impl Kubelet {
         }
     }
 
-    /// The server has a pod no more: nothing is kept for it from now on, though its containers may take a while to end (`HandlePodRemoves`).
+    /// Handles the removal of a pod from the API server: its resources are free from now on, although its containers may take a while to
+    /// end (`HandlePodRemoves`).
     fn gone(&self, uid: &str) {
         if let Some(known) = self.lock().get(uid) {
-            // A worker that has ended needs no news.
+            // A worker that has ended needs no signal.
             let _ = known.sender.send(Signal::Gone);
         }
         self.managers.stopped(uid);
     }
 
-    /// A pod is there, or changed.
+    /// Handles a pod that is new or changed.
     async fn take(self: &Arc<Self>, pod: Pod) {
         if static_pods::is_mirror(&pod) {
             return self.take_mirror(pod).await;
@@ -515,14 +516,14 @@ impl Kubelet {
         self.start(pod);
     }
 
-    /// Gives an admitted pod its worker.
+    /// Starts the worker of an admitted pod.
     fn start(self: &Arc<Self>, pod: Pod) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let static_name = static_pods::is_static(&pod).then(|| full_name(&pod));
         let (sender, signals) = mpsc::unbounded_channel();
         let qos = qos(&pod);
         let (worker, shared) = Worker::new(Arc::clone(self), pod, qos, sender.clone(), signals);
-        // The worker may end before it is noted: it forgets itself only with the list in hand.
+        // The worker may end before it is inserted. It removes itself only under this lock, so the order is right.
         let mut pods = self.lock();
         let task = tokio::spawn(worker.run()).abort_handle();
         let known = Known {
@@ -534,7 +535,7 @@ impl Kubelet {
         pods.insert(uid, known);
     }
 
-    /// Admits all living pods anew, as a kubelet does that starts without the state of its managers.
+    /// Admits all living pods again, like a kubelet that starts without the state of its managers.
     pub(crate) async fn admit_again(&self) {
         let mut living: Vec<Pod> = self
             .snapshots()
@@ -562,28 +563,28 @@ impl Kubelet {
         outcome
     }
 
-    /// Ends a pod for a reason of the kubelet's own.
+    /// Ends a pod for a reason of the kubelet.
     fn end(&self, uid: &str, reason: &str, message: &str) {
         if let Some(known) = self.lock().get(uid) {
             let end = Signal::Evicted(reason.to_owned(), message.to_owned());
-            // A worker that has ended needs no news.
+            // A worker that has ended needs no signal.
             let _ = known.sender.send(end);
         }
     }
 
-    /// Finds the living pods again after a restart with the same settings.
+    /// Restores the living pods after a restart with the same settings.
     pub(crate) fn find_again(&self) {
         self.end_all(self.managers.restart());
     }
 
-    /// Ends pods that are refused after a restart.
+    /// Ends the pods that are refused after a restart.
     pub(crate) fn end_all(&self, refused: BTreeMap<String, Refusal>) {
         for (uid, refusal) in refused {
             self.end(&uid, &refusal.reason, &refusal.message);
         }
     }
 
-    /// Tells a refusal: an event, and the end of the pod.
+    /// Publishes a refusal: an event and the final status of the pod.
     fn refuse(self: &Arc<Self>, pod: Pod, refusal: Refusal) {
         let text = raw(&refusal);
         let events = &self.events;
@@ -606,13 +607,13 @@ impl Kubelet {
     }
 }
 
-/// The text of a refusal's event.
+/// Returns the text of a refusal's event.
 fn raw(refusal: &Refusal) -> String {
     let text = refusal.message.strip_prefix(REJECTED);
     text.unwrap_or(&refusal.message).to_owned()
 }
 
-/// Class of quality of service of a pod.
+/// Returns the quality-of-service class of a pod.
 fn qos(pod: &Pod) -> &'static str {
     match Workload::new(pod).map(|workload| workload.qos) {
         Ok(Qos::Guaranteed) => "Guaranteed",

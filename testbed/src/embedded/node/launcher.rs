@@ -1,7 +1,7 @@
 //! Processes of containers: plain children of this process, each the leader of a process group.
 //!
-//! A process dies with the thread that started it (see [`super::tied`]), so one thread that lives as long as the node starts all
-//! of them.
+//! A process dies with the thread that started it (see [`super::tied`]). Therefore one thread that lives as long as the node starts all of
+//! them.
 
 mod attach;
 
@@ -25,7 +25,7 @@ use self::attach::{Streams, Tee};
 use crate::node::logs::{LogFile, Stream};
 use crate::node::streaming::session::Attached;
 
-/// How long output is waited for after its process ended.
+/// How long to wait for remaining output after the process has ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Longest output of a command that is kept, in bytes.
 const OUTPUT_LIMIT: u64 = 1 << 20;
@@ -33,43 +33,43 @@ const OUTPUT_LIMIT: u64 = 1 << 20;
 /// A process to start.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
-    /// Program of this machine.
+    /// Path of the program on this machine.
     pub(crate) program: PathBuf,
-    /// Its arguments, its own name first.
+    /// Arguments; the first is the program's own name.
     pub(crate) argv: Vec<String>,
-    /// Its whole environment.
+    /// The complete environment.
     pub(crate) env: Vec<(String, String)>,
     /// Working directory.
     pub(crate) directory: PathBuf,
-    /// Where its input comes from.
+    /// Source of the standard input.
     pub(crate) input: Input,
 }
 
 /// The input of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// It has none.
+    /// None.
     #[default]
     None,
-    /// Whoever is attached.
+    /// Input of any number of attached clients.
     Open,
-    /// The first who is attached; it ends with him.
+    /// Input of the first attached client; it ends with that client.
     Once,
 }
 
 /// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
-    /// Exit code, 128 and the number of a signal.
+    /// Exit code; 128 plus the number of the signal that ended the process.
     pub(crate) code: i32,
-    /// When it was noticed.
+    /// When the end was noticed.
     pub(crate) at: Timestamp,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
-    /// Exit code, 128 and the number of a signal.
+    /// Exit code; 128 plus the number of the signal that ended the process.
     pub(crate) code: i32,
     /// Standard output.
     pub(crate) stdout: Vec<u8>,
@@ -77,7 +77,7 @@ pub(crate) struct Output {
     pub(crate) stderr: Vec<u8>,
 }
 
-/// A process that was started.
+/// A started process.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pid: Pid,
@@ -86,19 +86,19 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Its id.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
 
-    /// Sends a signal to the process alone; it may have ended.
+    /// Sends a signal to the process alone. Does nothing if the process has ended.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.exit.borrow().is_none() {
             let _ = kill(self.pid, signal);
         }
     }
 
-    /// Sends a signal to the process and those that it started.
+    /// Sends a signal to the process and its children.
     pub(crate) fn signal_all(&self, signal: Signal) -> Result<(), Errno> {
         if self.exit.borrow().is_some() {
             return Err(Errno::ESRCH);
@@ -106,14 +106,14 @@ impl Process {
         killpg(self.pid, signal)
     }
 
-    /// Attaches to it: what it writes from now on, and its input if it has any.
+    /// Attaches to the process: to its output from now on, and to its input if it is open.
     pub(crate) fn attach(&self) -> Attached {
         let process = self.clone();
         let end = async move { process.ended().await.code };
         self.streams.attach(Box::pin(end))
     }
 
-    /// Its end.
+    /// Waits until the process has ended.
     pub(crate) async fn ended(&self) -> Exit {
         let mut exit = self.exit.clone();
         let ended = exit
@@ -121,7 +121,7 @@ impl Process {
             .await
             .ok()
             .and_then(|end| *end);
-        // Nobody waits for it any more: it was killed with its node.
+        // Nobody reaps the process any more: it was killed with its node.
         ended.unwrap_or_else(|| Exit {
             code: 128 + Signal::SIGKILL as i32,
             at: Timestamp::now(),
@@ -129,13 +129,13 @@ impl Process {
     }
 }
 
-/// A request to the thread.
+/// A request to the launcher thread.
 struct Order {
     command: Command,
     done: oneshot::Sender<io::Result<Child>>,
 }
 
-/// Starts processes and knows all that live; clones are the same.
+/// Starts processes and keeps track of the living ones; clones share the state.
 #[derive(Clone, Debug)]
 pub(crate) struct Launcher {
     helper: PathBuf,
@@ -153,7 +153,7 @@ impl Launcher {
             .spawn(move || {
                 let _entered = runtime.enter();
                 for mut order in incoming {
-                    // Whoever asked may be gone; the process is then an orphan that ends with this thread.
+                    // If the requester is gone, the process runs on without an owner and ends with this thread.
                     let _ = order.done.send(order.command.spawn());
                 }
             })?;
@@ -222,14 +222,14 @@ impl Launcher {
         tokio::spawn(async move {
             let code = launcher.reap(&mut child, pid).await;
             let at = Timestamp::now();
-            // What it wrote last is in its log when its end is known, unless something else holds the pipe.
+            // The last output is in the log before the end is reported, unless another process holds the pipe open.
             let _ = tokio::time::timeout(LAST_WORDS, copying).await;
             sender.send_replace(Some(Exit { code, at }));
         });
         Ok(Process { pid, exit, streams })
     }
 
-    /// Starts a command with streams; it is killed when what is returned is dropped.
+    /// Starts a command with streams. It is killed when the returned value is dropped.
     pub(crate) async fn start_attached(&self, launch: &Launch) -> io::Result<Attached> {
         let mut child = self.spawn(launch).await?;
         let held = Held {
@@ -275,7 +275,7 @@ impl Launcher {
         Ok(Pid::from_raw(id))
     }
 
-    /// Waits for a process and ends those that it leaves.
+    /// Waits for a process and kills the children that it leaves behind.
     async fn reap(&self, child: &mut Child, pid: Pid) -> i32 {
         let status = child.wait().await;
         let _ = killpg(pid, Signal::SIGKILL);
@@ -299,7 +299,7 @@ impl Launcher {
     }
 }
 
-/// A command that ends when nobody waits for it any more.
+/// A command that is killed when nobody waits for it any more.
 struct Held {
     pid: Pid,
     launcher: Launcher,
@@ -307,7 +307,7 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Whoever is reaped is not among the living.
+        // A reaped process is no longer among the living.
         if self.launcher.lock().remove(&self.pid.as_raw()) {
             let _ = killpg(self.pid, Signal::SIGKILL);
         }
@@ -317,7 +317,7 @@ impl Drop for Held {
 async fn read_all(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        // A pipe that cannot be read has ended as well.
+        // A pipe that cannot be read counts as ended.
         let _ = pipe.take(OUTPUT_LIMIT).read_to_end(&mut bytes).await;
     }
     bytes

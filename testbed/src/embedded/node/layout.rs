@@ -1,4 +1,4 @@
-//! Where the files of a node are.
+//! The paths of a node's files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use fs_err::os::unix::fs::symlink;
 
 use crate::local::sysfs;
 
-/// Longest path of a unix socket in bytes.
+/// Longest path of a Unix socket, in bytes.
 const MAX_SOCKET: usize = 107;
-/// A socket in a node with a name as long as any that is to be expected.
+/// Path of a socket in a node with the longest name that is expected.
 const LONGEST_SOCKET: &str =
     "/var/lib/kubelet/device-plugins/a_resource_with_a_rather_long_name.sock";
 /// The kubelet's directory in a node.
@@ -19,23 +19,23 @@ pub(crate) const KUBELET: &str = "/var/lib/kubelet";
 /// The directories of one node.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    /// The directory by a path that is short enough for the sockets below it.
+    /// The directory, by a path that is short enough for the sockets below it.
     dir: PathBuf,
-    /// A link to it that goes with this value.
+    /// A symbolic link to the directory, which is removed with this value.
     link: Option<PathBuf>,
 }
 
 impl Drop for Layout {
     fn drop(&mut self) {
         if let Some(link) = &self.link {
-            // What is left is a dead link among temporary files.
+            // If this fails, only a dead link among the temporary files remains.
             let _ = std::fs::remove_file(link);
         }
     }
 }
 
 impl Layout {
-    /// Makes the directories of a node on a machine. `hardware` is written unless it is there; nodes share it.
+    /// Creates the directories of a node. `hardware` is written unless it exists; nodes share it.
     pub(crate) fn prepare(dir: &Path, machine: &Machine, hardware: &Path) -> io::Result<Self> {
         fs_err::create_dir_all(dir)?;
         let layout = Self::short(dir)?;
@@ -63,7 +63,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The directory, through a link among temporary files where its own path is too long for sockets.
+    /// Creates the layout, with a link among the temporary files if the directory's own path is too long for sockets.
     fn short(dir: &Path) -> io::Result<Self> {
         let mut layout = Self {
             dir: dir.to_owned(),
@@ -79,7 +79,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Where a path of the node lies.
+    /// Returns the path on this machine of a path of the node.
     pub(crate) fn host(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.dir
@@ -87,34 +87,34 @@ impl Layout {
             .join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// A file below the kubelet's directory.
+    /// Returns the path of a file below the kubelet's directory.
     pub(crate) fn kubelet(&self, name: &str) -> PathBuf {
         self.host(KUBELET).join(name)
     }
 
-    /// Directory of a pod.
+    /// Returns the directory of a pod.
     pub(crate) fn pod(&self, uid: &str) -> PathBuf {
         self.kubelet("pods").join(uid)
     }
 
-    /// What a container has for itself.
+    /// Returns the private directory of a container.
     pub(crate) fn container(&self, uid: &str, name: &str) -> PathBuf {
         self.dir.join("containers").join(uid).join(name)
     }
 
-    /// What all containers of a pod have for themselves.
+    /// Returns the directory with the private directories of all containers of a pod.
     pub(crate) fn containers(&self, uid: &str) -> PathBuf {
         self.dir.join("containers").join(uid)
     }
 
-    /// Directory of a pod's logs.
+    /// Returns the directory of a pod's logs.
     pub(crate) fn pod_logs(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
         self.host("/var/log/pods")
             .join(format!("{namespace}_{name}_{uid}"))
     }
 }
 
-/// Writes the pretend hardware for all nodes that share it; several may do so at once.
+/// Writes the simulated hardware for all nodes that share it. Concurrent calls are safe.
 fn write_hardware(machine: &Machine, dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The resource managers of a node: the model, its files, its sockets, and the plugins that it talks to.
+//! The resource managers of a node: the model, its state files, its sockets, and the device plugins.
 
 mod plugins;
 
@@ -29,34 +29,34 @@ use crate::kubelet::settings;
 use crate::kubelet::workload::Amounts;
 use crate::local::KubeletSettings;
 
-/// Reason of a refusal for what goes wrong in a manager.
+/// Reason of a refusal when a manager fails.
 const UNEXPECTED: &str = "UnexpectedAdmissionError";
-/// State of the managers below the kubelet's directory.
+/// State files of the managers, relative to the kubelet's directory.
 const CPU_STATE: &str = "cpu_manager_state";
 const MEMORY_STATE: &str = "memory_manager_state";
 const DEVICE_STATE: &str = "device-plugins/kubelet_internal_checkpoint";
 
-/// Why the managers do not start.
+/// Why the managers did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The settings.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] settings::Error),
-    /// The state that is there.
+    /// The managers refuse to start with the existing state.
     #[error("the kubelet ends")]
     Start(#[from] StartError),
-    /// A state file that the kubelet did not write.
+    /// The kubelet did not write this state file.
     #[error(
         "could not restore state from checkpoint: checkpoint is corrupted, please drain this node and delete the checkpoint file \"/var/lib/kubelet/{0}\" before restarting Kubelet"
     )]
     Corrupted(&'static str),
-    /// A path that no socket can have.
+    /// The path cannot be that of a socket.
     #[error("unusable socket path")]
     Socket(#[from] podresources::socket::Error),
-    /// A socket that cannot be served.
+    /// A socket could not be served.
     #[error("cannot serve a socket of the node")]
     Serve(#[from] podresources::server::Error),
-    /// A file.
+    /// A file could not be used.
     #[error("cannot use a file of the node")]
     File(#[from] io::Error),
 }
@@ -67,7 +67,7 @@ pub(crate) struct Managers {
     layout: Arc<Layout>,
     model: Mutex<Model>,
     plugins: Plugins,
-    /// Counts changes of what the node has.
+    /// Number of changes of capacity and allocatable.
     changes: watch::Sender<u64>,
 }
 
@@ -75,14 +75,14 @@ pub(crate) struct Managers {
 struct Model {
     node: Node,
     place: Place,
-    /// What plugins answered, by pod, container and resource.
+    /// Answers of plugins by pod, container and resource.
     answers: BTreeMap<(String, String, String), ContainerAllocateResponse>,
-    /// Files as they were written last.
+    /// The last written content of each state file.
     written: BTreeMap<&'static str, String>,
 }
 
 impl Managers {
-    /// Managers of an empty node.
+    /// Creates the managers of an empty node.
     pub(crate) fn new(
         layout: Arc<Layout>,
         machine: &Machine,
@@ -106,7 +106,7 @@ impl Managers {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts over with other settings: nothing is allocated, and no plugin has come yet.
+    /// Starts over with other settings: nothing is allocated, and no plugin is registered.
     pub(crate) fn reset(&self, machine: &Machine, settings: &KubeletSettings) -> Result<(), Error> {
         let mut node = Node::without_devices(machine, settings)?;
         let mut model = self.lock();
@@ -116,8 +116,8 @@ impl Managers {
         Ok(())
     }
 
-    /// The kubelet finds its pods and its state again, with other settings; those that are refused now, by UID. A file that is
-    /// not as it was written is corrupted.
+    /// Restores pods and state after a restart of the kubelet with other settings. Returns the pods that are refused now, by UID. A state
+    /// file whose content is not what was written last counts as corrupted.
     pub(crate) fn resume(
         &self,
         machine: &Machine,
@@ -145,34 +145,34 @@ impl Managers {
         Ok(refused)
     }
 
-    /// Changes of capacity and allocatable.
+    /// Returns a receiver for changes of capacity and allocatable.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Capacity and allocatable of the node: CPU in thousandths, all else in units.
+    /// Returns capacity and allocatable of the node: CPU in thousandths, all else in units.
     pub(crate) fn amounts(&self) -> (Amounts, Amounts) {
         let model = self.lock();
         (model.node.capacity(), model.node.allocatable())
     }
 
-    /// Name, labels and taints of the node, which decide about pods.
+    /// Sets name, labels and taints of the node, which decide about pods.
     pub(crate) fn set_place(&self, place: Place) {
         let mut model = self.lock();
         model.place = place.clone();
         model.node.set_place(place);
     }
 
-    /// UIDs of the pods that ended for critical ones since this was asked last.
+    /// Returns the UIDs of the pods that were ended in favour of critical pods since the last call.
     pub(crate) fn take_preempted(&self) -> Vec<String> {
         self.lock().node.take_preempted()
     }
 
-    /// The kubelet finds its pods and its state again; those that are refused now, by UID.
+    /// Restores pods and state after a restart of the kubelet. Returns the pods that are refused now, by UID.
     pub(crate) fn restart(&self) -> BTreeMap<String, Refusal> {
         let mut model = self.lock();
         let refused = model.node.restart().unwrap_or_else(|error| {
-            // A real one ends at its start until somebody removes the state; here the pods just stay.
+            // A real kubelet exits until somebody removes the state. Here the pods just stay.
             tracing::error!(%error, "A real kubelet would not start");
             BTreeMap::new()
         });
@@ -180,7 +180,7 @@ impl Managers {
         refused
     }
 
-    /// Admits a pod and gives its containers what they need.
+    /// Admits a pod and allocates what its containers need.
     pub(crate) async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let held = self.decide(pod, &uid).await?;
@@ -201,8 +201,8 @@ impl Managers {
         Ok(())
     }
 
-    /// Lets the model decide about a pod, and begins anew as long as plugins have to be asked which devices they prefer. The devices that
-    /// its containers hold then.
+    /// Lets the model decide about a pod, and repeats that as long as a plugin has to be asked for its preferred devices. Returns the
+    /// devices that the containers hold afterwards.
     async fn decide(
         &self,
         pod: &Pod,
@@ -240,7 +240,8 @@ impl Managers {
         }
     }
 
-    /// Tells plugins that want to know it that a container with devices of theirs is about to start; why it must not.
+    /// Calls `PreStartContainer` of the plugins that require it before a container with their devices starts. Returns why the container
+    /// must not start.
     pub(crate) async fn pre_start(&self, uid: &str, container: &str) -> Result<(), String> {
         for resource in self.plugins.preparing() {
             let ids = {
@@ -260,7 +261,7 @@ impl Managers {
         Ok(())
     }
 
-    /// What plugins want a container to have.
+    /// Returns what plugins want a container to have.
     pub(crate) fn answers(&self, uid: &str, container: &str) -> Vec<ContainerAllocateResponse> {
         let model = self.lock();
         let all = model.answers.iter();
@@ -269,14 +270,15 @@ impl Managers {
             .collect()
     }
 
-    /// A container has been started.
+    /// Records that a container has been started.
     pub(crate) fn started(&self, uid: &str, container: &str) {
         let mut model = self.lock();
         model.node.started(uid, container);
         self.write(&mut model);
     }
 
-    /// A pod is not active any more: its containers have stopped, or nobody knows it. What it held stays in the files until something else asks for it.
+    /// Records that a pod is no longer active: its containers have stopped, or the pod is unknown. The files keep its allocations until
+    /// something else needs them.
     pub(crate) fn stopped(&self, uid: &str) {
         let mut model = self.lock();
         model.node.stopped(uid);
@@ -284,14 +286,14 @@ impl Managers {
         self.write(&mut model);
     }
 
-    /// Forgets what pods held that are gone, as kubelets do from time to time.
+    /// Releases the allocations of pods that are gone, as kubelets do from time to time.
     pub(crate) fn reconcile(&self) {
         let mut model = self.lock();
         model.node.release();
         self.write(&mut model);
     }
 
-    /// CPU set and memory nodes of a container, empty when it shares them.
+    /// Returns the CPU set and the memory nodes of a container; empty if the container shares them.
     pub(crate) fn sets(&self, namespace: &str, pod: &str, container: &str) -> (Vec<i64>, Vec<i64>) {
         let model = self.lock();
         let found = model.node.get(namespace, pod).ok().and_then(|pod| {
@@ -346,7 +348,7 @@ impl Managers {
         }
     }
 
-    /// Removes the state that a kubelet refuses to start with after a change of its settings.
+    /// Removes the state files that a kubelet does not accept after a change of its settings.
     pub(crate) fn remove_state(&self) -> io::Result<()> {
         let mut model = self.lock();
         for name in [CPU_STATE, MEMORY_STATE] {
@@ -359,13 +361,13 @@ impl Managers {
         Ok(())
     }
 
-    /// Serves the sockets of the node until the tasks are aborted.
+    /// Serves the registration of device plugins until the task is aborted.
     pub(crate) async fn serve(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
         self.write(&mut self.lock());
         plugins::serve(self).await
     }
 
-    /// Serves PodResources; the connections end with the task.
+    /// Serves PodResources. The connections end with the task.
     pub(crate) async fn list(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
         let socket = Socket::new(self.layout.kubelet(super::PODRESOURCES))?;
         let listener = Listener::bind(&socket, 0o660).await?;
@@ -378,7 +380,7 @@ impl Managers {
         }))
     }
 
-    /// Hangs up on the plugins, as when a kubelet stops: they will come again.
+    /// Closes the connections to the plugins, as when a kubelet stops. The plugins register again.
     pub(crate) fn hang_up(&self) {
         self.plugins.clear();
     }
@@ -391,7 +393,7 @@ impl Managers {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// A plugin is gone: its devices are there and cannot be used.
+    /// Handles the loss of a plugin: its devices remain, but become unhealthy.
     fn lose(&self, resource: &str) {
         let mut devices = {
             let mut model = self.lock();
@@ -405,7 +407,7 @@ impl Managers {
     }
 }
 
-/// An error of a plugin, in the kubelet's words.
+/// Formats an error of a plugin in the kubelet's words.
 fn rpc_error(status: &Status) -> String {
     format!(
         "rpc error: code = {:?} desc = {}",
@@ -414,7 +416,7 @@ fn rpc_error(status: &Status) -> String {
     )
 }
 
-/// The refusal of a pod for an error of a plugin.
+/// Returns the refusal of a pod because of an error of a plugin.
 fn unanswered(status: &Status) -> Refusal {
     Refusal {
         reason: UNEXPECTED.to_owned(),
@@ -425,7 +427,7 @@ fn unanswered(status: &Status) -> Refusal {
     }
 }
 
-/// Container, resource and ids of everything that a pod holds.
+/// Returns container, resource and ids of all devices that a pod holds.
 fn held(node: &mut Node, pod: &Pod, uid: &str) -> Vec<(String, String, Vec<String>)> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
@@ -446,7 +448,7 @@ fn held(node: &mut Node, pod: &Pod, uid: &str) -> Vec<(String, String, Vec<Strin
     all
 }
 
-/// The checkpoint of the device manager.
+/// Returns the checkpoint of the device manager.
 fn device_state(model: &mut Model) -> Result<String, checkpoint::Error> {
     let devices = model.node.devices().plugins().iter();
     let registered: BTreeMap<String, Vec<String>> = devices
@@ -467,7 +469,7 @@ fn device_state(model: &mut Model) -> Result<String, checkpoint::Error> {
     checkpoint::device_checkpoint(entries, answer, &registered)
 }
 
-/// The PodResources API.
+/// The PodResources service.
 struct Lister(Arc<Managers>);
 
 #[tonic::async_trait]

@@ -1,4 +1,4 @@
-//! Probes: what asks a container whether it has started, lives, or is ready.
+//! Startup, liveness and readiness probes of containers.
 
 mod grpc;
 
@@ -18,19 +18,19 @@ use super::kubelet::Kubelet;
 use super::tls;
 use super::worker::Prepared;
 
-/// What a probe is for.
+/// Kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Whether the container has started.
     Startup,
-    /// Whether it lives.
+    /// Whether the container is alive.
     Liveness,
-    /// Whether it can serve.
+    /// Whether the container can serve.
     Readiness,
 }
 
 impl Kind {
-    /// Its name in events.
+    /// Returns the name of the kind in events.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -40,12 +40,12 @@ impl Kind {
     }
 }
 
-/// The outcome of one try.
+/// The outcome of one attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// What was wrong, in the kubelet's words.
+    /// The problem, in the kubelet's words.
     pub(crate) problem: Option<String>,
-    /// The result, when enough tries in a row agree.
+    /// The new result, once enough consecutive attempts agree.
     pub(crate) verdict: Option<bool>,
 }
 
@@ -61,11 +61,11 @@ pub(crate) struct Subject {
     pub(crate) began: Instant,
 }
 
-/// A kubelet hears of a new container late. Here it is probed at once, and what is not there yet within this time is not held
-/// against it, but asked again after a short one.
+/// Failures within this time after the first attempt do not count, and the attempt is repeated after `SHORT`. A kubelet learns of a new
+/// container late; here the container is probed at once.
 const LENIENT: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(100);
-/// Who asks.
+/// User agent of the requests.
 const AGENT: &str = "kube-probe/1.35";
 
 fn seconds(value: Option<i32>, default: u64) -> Duration {
@@ -78,7 +78,7 @@ fn count(value: Option<i32>, default: u32) -> u32 {
     given.filter(|count| *count > 0).unwrap_or(default)
 }
 
-/// Probes until the task is aborted, or the start is through.
+/// Probes until the task is aborted or the startup probe succeeds.
 pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(Outcome) + Send) {
     let probe = &subject.probe;
     let first = subject.began + seconds(probe.initial_delay_seconds, 0);
@@ -92,7 +92,7 @@ pub(crate) async fn run(kubelet: Arc<Kubelet>, subject: Subject, tell: impl Fn(O
     loop {
         kubelet.awake().await;
         let problem = if let Some(action) = &probe.grpc {
-            // it tells more of what took too long
+            // The gRPC check has its own time limit, because it reports which step took too long.
             grpc::check(subject.address, action, limit).await.err()
         } else {
             let tried = tokio::time::timeout(limit, attempt(&kubelet, &subject, limit)).await;
@@ -176,7 +176,7 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     })
 }
 
-/// Asks a server of a pod; the status of its answer.
+/// Sends a request to a server of a pod; returns the status code of the response.
 pub(crate) async fn request(
     address: Ipv4Addr,
     container: &Container,
@@ -224,7 +224,7 @@ where
     let conversation = async {
         let answer = sender.send_request(request).await.map_err(text)?;
         let status = answer.status().as_u16();
-        // What it says matters to nobody.
+        // The body does not matter.
         let _ = answer.into_body().collect().await;
         Ok(status)
     };

@@ -1,4 +1,4 @@
-//! Keeps the volumes of a running pod up to date with the objects that they are made of.
+//! Keeps the volumes of a running pod up to date with their objects.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 use super::kubelet::Kubelet;
 use super::volumes::{self, References, Tokens};
 
-/// Time between two looks when nothing has to be renewed.
+/// Interval between two checks when nothing has to be renewed.
 const IDLE: Duration = Duration::from_hours(1);
-/// Time until a renewal that failed is tried again.
+/// Time until a failed update is repeated.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Runs until it is aborted.
+/// Runs until the task is aborted.
 pub(crate) async fn run(
     kubelet: Arc<Kubelet>,
     pod: Pod,
@@ -60,13 +60,13 @@ pub(crate) async fn run(
     }
 }
 
-/// What happens to the object of a name, and whether it is news.
+/// Returns the events of the object with a name, as whether each changes it.
 fn news<K>(api: Api<K>, name: &str) -> BoxStream<'static, bool>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    // without a pause a watch whose client is gone fails again and again and never lets go of its thread: the runtime cannot end then
+    // Without a backoff, a watch whose client is gone would fail in a tight loop and never yield its thread, so the runtime could not end.
     watcher(api, only)
         .default_backoff()
         .map(|event| is_news(&event))

@@ -24,31 +24,31 @@ use super::kubelet::Kubelet;
 use crate::kubelet::workload::Amounts;
 use crate::local::kubelet::Taint as PlannedTaint;
 
-/// Version that the nodes say they have.
+/// The kubelet version that the nodes report.
 pub(crate) const VERSION: &str = "v1.35.4";
-/// Time between two status reports without news, and between two looks at what may have changed.
+/// Interval between two status reports without changes, and between two reconciliations of the managers.
 const REPORT: Duration = Duration::from_secs(10);
-/// Time between two renewals of the lease, and its life in seconds.
+/// Interval of lease renewals, and the duration of the lease in seconds.
 const RENEW: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i32 = 40;
 /// Namespace of the leases.
 const LEASES: &str = "kube-node-lease";
-/// First delay of a registration that failed, and the longest.
+/// First and longest delay after a failed registration.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(7);
-/// Disk of a node: nothing uses it.
+/// Reported disk size of a node. Nothing uses it.
 const DISK: &str = "100Gi";
 
-/// What a node says of itself beside its amounts.
+/// What a node reports in addition to its amounts.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) taints: Vec<PlannedTaint>,
     pub(crate) port: u16,
-    /// An id of this life of the node.
+    /// Boot id, which identifies this life of the node.
     pub(crate) boot: String,
 }
 
-/// Creates the Node, or takes over one that is there.
+/// Creates the Node, or takes over an existing one.
 pub(crate) async fn register(kubelet: &Kubelet, facts: &Facts) -> Node {
     let api: Api<Node> = Api::all(kubelet.client.clone());
     let node = node(kubelet, facts);
@@ -133,7 +133,7 @@ fn arch() -> &'static str {
     }
 }
 
-/// The status of the node. Times of conditions stay as they were.
+/// Returns the status of the node. Times of unchanged conditions stay.
 fn status(
     kubelet: &Kubelet,
     facts: &Facts,
@@ -274,7 +274,7 @@ fn conditions(before: Option<&NodeStatus>, now: Timestamp) -> Vec<NodeCondition>
         .collect()
 }
 
-/// Tells the events of a start.
+/// Records the events of a start.
 pub(crate) fn greet(kubelet: &Kubelet) {
     let name = kubelet.name.as_str();
     let events = &kubelet.events;
@@ -290,7 +290,7 @@ pub(crate) fn greet(kubelet: &Kubelet) {
     }
 }
 
-/// Reports the status for ever: changes at once, all else from time to time.
+/// Reports the status forever: changes at once, all else periodically.
 pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
     let api: Api<Node> = Api::all(kubelet.client.clone());
     let mut changes = kubelet.managers.changes();
@@ -298,7 +298,7 @@ pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
     loop {
         kubelet.awake().await;
         changes.mark_unchanged();
-        // The node lifecycle controller may have changed conditions meanwhile.
+        // The node lifecycle controller may have changed the conditions meanwhile.
         let before = api
             .get(&kubelet.name)
             .await
@@ -307,7 +307,7 @@ pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
         let before = before.or_else(|| told.clone());
         let status = status(&kubelet, &facts, before.as_ref(), Timestamp::now());
         let mut body = json!({ "status": status });
-        // A resource that is gone has to be taken back.
+        // A resource that is gone needs an explicit null in the patch.
         for (field, list) in [
             (
                 "capacity",
@@ -349,7 +349,7 @@ pub(crate) async fn report(kubelet: Arc<Kubelet>, facts: Facts) {
     }
 }
 
-/// Renews the lease for ever.
+/// Renews the lease forever.
 pub(crate) async fn renew(kubelet: Arc<Kubelet>, node: Node) {
     let api: Api<Lease> = Api::namespaced(kubelet.client.clone(), LEASES);
     let mut held: Option<Lease> = None;

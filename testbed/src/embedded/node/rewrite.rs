@@ -1,8 +1,8 @@
-//! Paths of a container as paths of this machine: what a mount namespace would do, done to the words that name paths.
+//! Translates paths of a container into paths of this machine. It replaces a mount namespace by rewriting words that contain paths.
 
 use std::path::{Path, PathBuf};
 
-/// Directories of a container and where they are, the most specific first.
+/// Paths of a container and their places on this machine, the most specific first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Paths {
     entries: Vec<(String, PathBuf)>,
@@ -21,14 +21,14 @@ impl Paths {
             .sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     }
 
-    /// Where a path of the container is; none when it is the machine's own.
+    /// Returns the place of a container's path, or `None` if the path is that of the machine itself.
     pub(crate) fn find(&self, path: &str) -> Option<PathBuf> {
         self.entries
             .iter()
             .find_map(|(inside, outside)| Some(join(outside, below(path, inside)?)))
     }
 
-    /// A word with its paths replaced: the word itself, what follows `=`, `:`, `,` or blanks, and the path of a `unix://` URL.
+    /// Replaces the paths in a word: the word itself, what follows `=`, `:`, `,`, blanks or quotes, and the path of a `unix://` URL.
     pub(crate) fn rewrite(&self, word: &str) -> String {
         let mut text = String::with_capacity(word.len());
         let mut rest = word;
@@ -36,7 +36,7 @@ impl Paths {
             let (before, from) = rest.split_at(at);
             text.push_str(before);
             if let Some(path) = from.strip_prefix("//").filter(|_| before.ends_with(':')) {
-                // A URL: only the socket of `unix:///path` is a path of ours.
+                // In a URL, only the socket of `unix:///path` is a path of the container.
                 text.push_str("//");
                 if path.starts_with('/') {
                     rest = self.path(path, &mut text);
@@ -61,7 +61,7 @@ impl Paths {
         text
     }
 
-    /// Writes the path that `from` starts with; what comes after it.
+    /// Appends the translation of the path that `from` starts with; returns the rest.
     fn path<'a>(&self, from: &'a str, text: &mut String) -> &'a str {
         let (path, rest) = from.split_at(end_of_path(from));
         match self.find(path) {

@@ -1,4 +1,4 @@
-//! Static pods: those of a directory of the node, each with a mirror in the API (kubelet-node.md 13).
+//! Static pods: pods from files in a directory of the node, each with a mirror pod in the API (kubelet-node.md 13).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use serde_json::Value;
 
 use super::kubelet::Kubelet;
 
-/// Annotations: where a pod comes from, when it was seen, its hash; and the hash again on its mirror.
+/// Annotations of a static pod: its source, when it was seen and its hash; and the hash on its mirror pod.
 const SOURCE: &str = "kubernetes.io/config.source";
 const SEEN: &str = "kubernetes.io/config.seen";
 const HASH: &str = "kubernetes.io/config.hash";
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Time between two looks at the directory. A kubelet is told of changes by the system; instances of what tells it are scarce.
+/// Interval of the checks of the directory. A real kubelet uses inotify, but inotify instances are scarce.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Whether a pod of the API stands for one of a file.
+/// Returns whether a pod of the API is a mirror pod.
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
     annotation(pod, MIRROR).is_some()
 }
 
-/// Whether a pod comes from a file.
+/// Returns whether a pod comes from a file.
 pub(crate) fn is_static(pod: &Pod) -> bool {
     annotation(pod, SOURCE).is_some_and(|source| source == "file") && !is_mirror(pod)
 }
@@ -36,27 +36,27 @@ fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     annotations.get(name).map(String::as_str)
 }
 
-/// Why a file is no static pod.
+/// Why a file is not a static pod.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the file")]
     Read(#[from] std::io::Error),
-    /// It is no YAML.
+    /// The file is not valid YAML.
     #[error("cannot understand the file")]
     Syntax(#[from] serde_yaml::Error),
-    /// It is something else.
+    /// The object has another kind.
     #[error("kind is {0:?} instead of Pod")]
     Kind(String),
-    /// It is no pod.
+    /// The object does not have the shape of a pod.
     #[error("it is not a pod")]
     Shape(#[from] serde_json::Error),
-    /// A pod needs a name.
+    /// The pod has no name.
     #[error("the pod has no name")]
     Nameless,
 }
 
-/// The pod of a file, as the kubelet of a node takes it.
+/// Reads the pod of a file, with the changes that a kubelet makes.
 fn read(path: &Path, shown: &Path, node: &str) -> Result<Pod, Error> {
     let mut object: Value = serde_yaml::from_str(&fs_err::read_to_string(path)?)?;
     let kind = object["kind"].as_str().unwrap_or_default();
@@ -96,7 +96,7 @@ fn read(path: &Path, shown: &Path, node: &str) -> Result<Pod, Error> {
     Ok(pod)
 }
 
-/// The hash FNV-1a of 128 bits.
+/// Computes the 128-bit FNV-1a hash.
 fn fnv_128a(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -105,13 +105,13 @@ fn fnv_128a(bytes: &[u8]) -> u128 {
     })
 }
 
-/// Files of a directory with what tells that they changed; hidden ones and directories do not count.
+/// Returns the files of a directory with modification time and size. Hidden files and directories are skipped.
 fn files(dir: &Path) -> BTreeSet<(PathBuf, Option<SystemTime>, u64)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries
         .filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
         .filter_map(|entry| {
-            // Through links.
+            // Follows symbolic links.
             let metadata = std::fs::metadata(entry.path()).ok()?;
             let found = (entry.path(), metadata.modified().ok(), metadata.len());
             metadata.is_file().then_some(found)
@@ -119,7 +119,7 @@ fn files(dir: &Path) -> BTreeSet<(PathBuf, Option<SystemTime>, u64)> {
         .collect()
 }
 
-/// Runs the pods of a directory, as the node names it; without one there are none.
+/// Runs the pods of a directory, given as a path of the node. Without a directory there are no static pods.
 pub(crate) async fn follow(kubelet: Arc<Kubelet>, dir: Option<PathBuf>) {
     let mut before = None;
     let mut pods: Vec<Pod> = Vec::new();
@@ -150,7 +150,7 @@ pub(crate) async fn follow(kubelet: Arc<Kubelet>, dir: Option<PathBuf>) {
     }
 }
 
-/// The mirror of a static pod, made or found.
+/// Returns the mirror pod of a static pod; creates it if it is missing.
 pub(crate) async fn mirror(kubelet: &Kubelet, pod: &Pod) -> kube::Result<Pod> {
     let mut copy = pod.clone();
     let hash = annotation(pod, HASH).unwrap_or_default().to_owned();
@@ -179,13 +179,13 @@ pub(crate) async fn mirror(kubelet: &Kubelet, pod: &Pod) -> kube::Result<Pod> {
     }
 }
 
-/// Whether a mirror shows this pod as it is, and stays.
+/// Returns whether a mirror pod matches the static pod and is not being deleted.
 pub(crate) fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
     mirror.metadata.deletion_timestamp.is_none()
         && annotation(mirror, MIRROR) == annotation(pod, HASH)
 }
 
-/// Removes a mirror; whether it is gone.
+/// Removes a mirror pod; returns whether it is gone.
 pub(crate) async fn remove(kubelet: &Kubelet, mirror: &Pod) -> bool {
     let metadata = &mirror.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn hash_is_that_of_its_definition() {
-        // Vectors of draft-eastlake-fnv: nothing, and "a".
+        // Test vectors of draft-eastlake-fnv: the empty input and "a".
         assert_eq!(fnv_128a(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         assert_eq!(fnv_128a(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
     }

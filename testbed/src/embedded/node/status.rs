@@ -1,4 +1,4 @@
-//! What a kubelet says of a pod: phase, conditions and container statuses, made of facts alone (kubelet-node.md 12).
+//! The status of a pod as a kubelet reports it: phase, conditions and container statuses, computed from facts alone (kubelet-node.md 12).
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-/// Conditions that belong to the kubelet, in its order.
+/// Conditions that the kubelet owns, in its order.
 pub(crate) const CONDITIONS: [&str; 5] = [
     "PodReadyToStartContainers",
     "Initialized",
@@ -19,34 +19,34 @@ pub(crate) const CONDITIONS: [&str; 5] = [
     "PodScheduled",
 ];
 
-/// Where a container is in its life.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Run {
-    /// Not running, and why.
+    /// Not running, with the reason.
     Waiting {
         reason: String,
         message: Option<String>,
     },
-    /// Running since.
+    /// Running since this time.
     Running { since: Timestamp },
-    /// Ended, and not yet waiting to be started again.
+    /// Ended, and not yet waiting for its next start.
     Exited(ContainerStateTerminated),
 }
 
-/// The part that a container plays in its pod.
+/// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It ends before the others start.
+    /// Runs to its end before the others start.
     Init,
-    /// It starts before the others and stays with them.
+    /// Starts before the others and keeps running beside them.
     Sidecar,
-    /// One of those that the pod is there for.
+    /// A main container of the pod.
     App,
-    /// Added while the pod was there, to look at the others: nothing of the pod depends on it.
+    /// Added to a running pod to inspect it; nothing of the pod depends on it.
     Ephemeral,
 }
 
-/// A container and what became of it.
+/// A container and its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) container: Container,
@@ -56,14 +56,14 @@ pub(crate) struct Facts {
     pub(crate) restarts: i32,
     pub(crate) ready: bool,
     pub(crate) started: bool,
-    /// Id in the runtime, once there is a container.
+    /// Id in the runtime, once the container exists.
     pub(crate) id: Option<String>,
-    /// Image that it was made from.
+    /// Id of the image that it was made from.
     pub(crate) image_id: Option<String>,
 }
 
 impl Facts {
-    /// A container that was not looked at yet.
+    /// Returns the facts of a container that was never started.
     pub(crate) fn new(container: &Container, role: Role, has_init: bool) -> Self {
         let reason = if has_init {
             "PodInitializing"
@@ -90,7 +90,7 @@ impl Facts {
         matches!(self.run, Run::Running { .. })
     }
 
-    /// Exit code of an ended container.
+    /// Returns the exit code of an ended container.
     pub(crate) fn exit_code(&self) -> Option<i32> {
         match &self.run {
             Run::Exited(end) => Some(end.exit_code),
@@ -98,7 +98,7 @@ impl Facts {
         }
     }
 
-    /// Whether it is ready in the sense of its status.
+    /// Returns whether its status shows it as ready.
     fn is_ready(&self) -> bool {
         match self.role {
             Role::Init => self.exit_code() == Some(0),
@@ -116,7 +116,7 @@ impl Facts {
     }
 }
 
-/// Whether a container is started again after it ended with this code.
+/// Returns whether a container is started again after it ended with this exit code.
 pub(crate) fn restarts(spec: &PodSpec, role: Role, code: i32) -> bool {
     match (role, spec.restart_policy.as_deref().unwrap_or("Always")) {
         (Role::Sidecar, _) => true,
@@ -126,31 +126,31 @@ pub(crate) fn restarts(spec: &PodSpec, role: Role, code: i32) -> bool {
     }
 }
 
-/// A pod with everything that its status is made of.
+/// A pod with everything that its status depends on.
 pub(crate) struct View<'a> {
-    /// The object, with the status that the API server has.
+    /// The object, with the status in the API server.
     pub(crate) pod: &'a Pod,
-    /// Its containers, init containers first.
+    /// The containers, init containers first.
     pub(crate) containers: &'a [Facts],
-    /// Whether its network is set up and not yet torn down.
+    /// Whether the network is set up and not yet torn down.
     pub(crate) has_sandbox: bool,
-    /// Its address, once it had one.
+    /// The address, once the pod had one.
     pub(crate) address: Option<Ipv4Addr>,
-    /// The node's address.
+    /// The address of the node.
     pub(crate) node: Ipv4Addr,
-    /// When the kubelet saw it first.
+    /// When the kubelet first saw the pod.
     pub(crate) since: Timestamp,
-    /// Why it was ended by the kubelet: reason and message.
+    /// Reason and message if the kubelet ended the pod.
     pub(crate) verdict: Option<(String, String)>,
-    /// Whether nothing of it runs and nothing will.
+    /// Whether nothing of the pod runs and nothing will run.
     pub(crate) is_over: bool,
-    /// Whether its init containers were all through once.
+    /// Whether all init containers once had completed.
     pub(crate) was_initialized: bool,
-    /// Class of quality of service.
+    /// Quality-of-service class.
     pub(crate) qos: &'static str,
 }
 
-/// The status of an admitted pod.
+/// Computes the status of an admitted pod.
 pub(crate) fn of(view: &View<'_>, now: Timestamp) -> PodStatus {
     let spec = view.pod.spec.clone().unwrap_or_default();
     let old = view.pod.status.clone().unwrap_or_default();
@@ -205,7 +205,7 @@ pub(crate) fn of(view: &View<'_>, now: Timestamp) -> PodStatus {
     }
 }
 
-/// The status of a pod that was refused; conditions of others stay.
+/// Computes the status of a refused pod; conditions of others stay.
 pub(crate) fn refused(
     pod: &Pod,
     reason: &str,
@@ -395,7 +395,7 @@ fn containers_ready(view: &View<'_>, phase: &str) -> Said {
     }
 }
 
-/// The condition `Ready`: the containers, and the gates that others set.
+/// Computes the condition `Ready` from the containers and the readiness gates that others set.
 fn all_ready(containers: &Said, spec: &PodSpec, old: &PodStatus) -> Said {
     if !containers.status {
         return Said {

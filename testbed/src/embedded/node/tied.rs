@@ -1,4 +1,4 @@
-//! The helper between a node and a container's process: ties the process to the life of the node, then becomes it.
+//! The helper between a node and a container's process: it ties the process to the life of the node and then becomes the program.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -26,14 +26,14 @@ pub struct TiedArgs {
     argv: Vec<OsString>,
 }
 
-/// Becomes the program; returns only if that failed.
+/// Becomes the program; returns only if that fails, or if the program is part of this one.
 pub fn run(args: &TiedArgs) -> anyhow::Result<ExitCode> {
     prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the owner")?;
     anyhow::ensure!(
         getppid() == Pid::from_raw(args.owner),
         "the owner is gone already"
     );
-    // the small programs are in this one: being loaded once more would take longer than all that most of them do
+    // Small programs are built into this one. Running them directly avoids a second load, which takes longer than most of them run.
     if is_this(&args.program)
         && let Some(outcome) = run_as_program(&args.argv)
     {
@@ -47,7 +47,7 @@ pub fn run(args: &TiedArgs) -> anyhow::Result<ExitCode> {
     Err(error).with_context(|| format!("cannot execute {}", args.program.display()))
 }
 
-/// Whether a file is the program that runs here.
+/// Returns whether a file is the program that runs now.
 fn is_this(program: &Path) -> bool {
     let own = std::env::current_exe();
     own.is_ok_and(|own| fs_err::canonicalize(program).is_ok_and(|program| program == own))

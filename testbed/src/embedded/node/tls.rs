@@ -1,4 +1,4 @@
-//! TLS between a node and those that trust it without looking.
+//! TLS of a node's endpoint and of probes.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
 };
 
-/// The name of a server that is known by its address.
+/// Returns the server name of an address.
 pub(crate) fn name_of(address: Ipv4Addr) -> ServerName<'static> {
     ServerName::IpAddress(address.into())
 }
 
-/// A client that takes any certificate, as probes do.
+/// Creates a client configuration that accepts any certificate, as probes do.
 pub(crate) fn unverified() -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Arc::new(Anybody(Arc::clone(&provider)));
@@ -70,21 +70,21 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// Why a node has no certificate.
+/// Why TLS of a node could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
-    /// The certificate could not be made.
+    /// The certificate could not be created.
     #[error("cannot make a certificate for the node")]
     Certificate(#[from] rcgen::Error),
     /// TLS could not be set up.
     #[error("cannot set up TLS for the node")]
     Tls(#[from] Error),
-    /// The authority of clients could not be used.
+    /// The authority of client certificates could not be used.
     #[error("cannot verify clients of the node")]
     Clients(#[from] VerifierBuilderError),
 }
 
-/// How certificates of clients are judged; a client without one is let in, to say by other means who it is.
+/// Returns the verifier of client certificates. A client without a certificate is accepted and can authenticate by other means.
 fn clients(
     provider: Arc<CryptoProvider>,
     authorities: &[Vec<u8>],
@@ -100,7 +100,7 @@ fn clients(
     Ok(builder.allow_unauthenticated().build()?)
 }
 
-/// A server with a certificate that it signed itself, as kubelets have. Clients may show certificates of these authorities.
+/// Creates a server configuration with a self-signed certificate, as kubelets have. It accepts client certificates of these authorities.
 pub(crate) fn serving(
     node: &str,
     address: Ipv4Addr,

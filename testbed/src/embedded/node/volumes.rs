@@ -1,6 +1,6 @@
-//! Volumes of pods as directories: configuration, secrets, tokens, facts about the pod, and directories of the node.
+//! Volumes of pods as directories: config maps, secrets, tokens, downward API files, and directories of the node.
 //!
-//! Files of objects are replaced as a whole and at once, through the link `..data`, as by a kubelet.
+//! The files of objects are replaced all at once through the link `..data`, as by a kubelet.
 
 mod payload;
 
@@ -19,18 +19,18 @@ use payload::{File, payload};
 
 use super::layout::Layout;
 
-/// Link to the directory with the present files.
+/// Link to the directory with the current files.
 const DATA: &str = "..data";
 
-/// What volumes are made with.
+/// The context in which volumes are made.
 pub(crate) struct Context<'a> {
     pub(crate) client: &'a kube::Client,
     pub(crate) layout: &'a Layout,
-    /// Directories of the node that are given out in place of others.
+    /// Replacements of host paths.
     pub(crate) overrides: &'a BTreeMap<PathBuf, PathBuf>,
 }
 
-/// Makes all volumes of a pod; directories by volume name. Those that are there already are brought up to date.
+/// Makes all volumes of a pod; returns the directories by volume name. Existing volumes are updated.
 pub(crate) async fn mount(
     context: &Context<'_>,
     pod: &Pod,
@@ -95,7 +95,7 @@ fn place(layout: &Layout, uid: &str, kind: &str, name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The directory of the node that a volume names, made when it says so.
+/// Returns the host directory of a volume, which is created if its type requests that.
 fn host_path(context: &Context<'_>, source: &HostPathVolumeSource) -> io::Result<PathBuf> {
     let named = Path::new(&source.path);
     let named = context.overrides.get(named).map_or(named, PathBuf::as_path);
@@ -113,14 +113,14 @@ fn host_path(context: &Context<'_>, source: &HostPathVolumeSource) -> io::Result
         }
         "Directory" if !path.is_dir() => return refuse("directory"),
         "File" if !path.is_file() => return refuse("file"),
-        // What is not there is made as a directory: a mount needs something to stand on.
+        // A missing path becomes a directory, because a mount needs a target.
         "" if !path.exists() => fs::create_dir_all(&path)?,
         _ => {}
     }
     Ok(path)
 }
 
-/// Replaces the files of a directory by others, all at once; nothing when they are the same.
+/// Replaces all files of a directory at once; does nothing if they are unchanged.
 fn write(directory: &Path, files: &BTreeMap<String, File>) -> io::Result<()> {
     let data = directory.join(DATA);
     if is_same(&data, files) {

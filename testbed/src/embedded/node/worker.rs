@@ -1,7 +1,7 @@
-//! One pod: from its admission to its end.
+//! The worker of one pod, from its admission to its end.
 //!
-//! A worker is one task. It takes what happens (the object changed, a process ended, a probe answered) from a queue, does what has to
-//! be done next, and tells the API server.
+//! A worker is one task. It takes signals (the object changed, a process ended, a probe answered) from a queue, does what is due next, and
+//! reports to the API server.
 
 pub(crate) mod publish;
 mod start;
@@ -26,27 +26,27 @@ use super::probes::{self, Outcome};
 use super::status::{Facts, Role, Run, restarts};
 use super::volumes::{self, References, Tokens};
 
-/// First delay of a container that ended again, and the longest.
+/// First and longest restart backoff of a container.
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LAST_BACKOFF: Duration = Duration::from_mins(5);
-/// A container that ran for this long starts over with its delays.
+/// A container that ran this long starts again with the first backoff.
 const FORGIVEN: Duration = Duration::from_mins(10);
-/// First delay of volumes that could not be made, and the longest.
+/// First and longest delay after volumes could not be made.
 const FIRST_MOUNT: Duration = Duration::from_millis(500);
 const LAST_MOUNT: Duration = Duration::from_mins(2);
 
-/// What happens to a pod.
+/// A signal to the worker of a pod.
 #[derive(Debug)]
 pub(crate) enum Signal {
-    /// Its object changed.
+    /// The pod's object changed.
     Changed(Box<Pod>),
-    /// Its object is gone.
+    /// The pod's object was removed.
     Gone,
-    /// The mirror of a static pod changed, or is gone.
+    /// The mirror pod of a static pod changed or was removed.
     Mirror(Option<Box<Pod>>),
-    /// The file of a static pod is gone.
+    /// The file of a static pod was removed.
     Removed,
-    /// The kubelet ends it: reason and message.
+    /// The kubelet ends the pod: reason and message.
     Evicted(String, String),
     /// A container's process ended.
     Exited {
@@ -54,31 +54,31 @@ pub(crate) enum Signal {
         attempt: i32,
         exit: Exit,
     },
-    /// A probe came to another result.
+    /// A probe has a new outcome.
     Probed {
         index: usize,
         attempt: i32,
         kind: probes::Kind,
         outcome: Outcome,
     },
-    /// The hook after a start failed.
+    /// The `postStart` hook failed.
     HookFailed { index: usize, attempt: i32 },
-    /// The hook before an end failed.
+    /// The `preStop` hook failed.
     PreStopFailed { index: usize },
 }
 
-/// A container with what only its worker knows.
+/// A container with the state that only its worker knows.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) facts: Facts,
     pub(super) process: Option<Process>,
     /// Tasks that watch the running container.
     pub(super) watchers: Vec<JoinHandle<()>>,
-    /// Delay of the next start, zero when there was none yet.
+    /// Backoff of the next start; zero before the first restart.
     delay: Duration,
-    /// When it may be started again.
+    /// Earliest time of the next start.
     not_before: Option<Instant>,
-    /// Delay after an image that is not there.
+    /// Backoff after a failed image pull.
     pull_delay: Duration,
     began: Option<Instant>,
 }
@@ -97,20 +97,20 @@ impl Slot {
     }
 }
 
-/// What others may see of a pod.
+/// The state of a pod that others may see.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     /// The object.
     pub(crate) pod: Pod,
-    /// Its address, once it has one.
+    /// The address, once the pod has one.
     pub(crate) address: Option<Ipv4Addr>,
-    /// Its containers.
+    /// The containers.
     pub(crate) containers: Vec<Seen>,
-    /// Whether nothing of it runs any more.
+    /// Whether nothing of the pod runs any more.
     pub(crate) is_over: bool,
 }
 
-/// A container as others may see it.
+/// The state of a container that others may see.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) name: String,
@@ -123,7 +123,7 @@ pub(crate) struct Seen {
 
 pub(crate) use start::Prepared;
 
-/// The task of one pod.
+/// The worker of one pod.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own: what was set up, what is over, what is gone"
@@ -151,14 +151,14 @@ pub(crate) struct Worker {
     is_over: bool,
     is_gone: bool,
     said: Option<PodStatus>,
-    /// What the API server has of a static pod.
+    /// The mirror pod of a static pod, as the API server has it.
     mirror: Option<Pod>,
-    /// Whether what was said has to be said again.
+    /// Whether the status must be written again although it has not changed.
     is_untold: bool,
 }
 
 impl Drop for Worker {
-    /// Nothing watches a pod whose worker is gone.
+    /// Aborts the tasks that watch the pod.
     fn drop(&mut self) {
         let watchers = self
             .slots
@@ -170,16 +170,16 @@ impl Drop for Worker {
     }
 }
 
-/// What to do after a round.
+/// What follows a round.
 enum Next {
-    /// Wait for something to happen, until then at most.
+    /// Wait for a signal, at most until this time.
     Wait(Option<Instant>),
     /// Nothing is left to do.
     Done,
 }
 
 impl Worker {
-    /// The worker of an admitted pod.
+    /// Creates the worker of an admitted pod.
     pub(crate) fn new(
         kubelet: Arc<Kubelet>,
         pod: Pod,
@@ -225,7 +225,7 @@ impl Worker {
         (worker, shared)
     }
 
-    /// Lives until the object is gone.
+    /// Runs until the object is gone.
     pub(crate) async fn run(mut self) {
         if !self.is_over {
             self.publish().await;
@@ -252,7 +252,7 @@ impl Worker {
         self.kubelet.forget(&self.uid);
     }
 
-    /// Notes what happened.
+    /// Applies a signal.
     fn take(&mut self, signal: Signal) {
         match signal {
             Signal::Changed(pod) => {
@@ -297,7 +297,7 @@ impl Worker {
             }
             Signal::HookFailed { index, attempt } => {
                 if self.is_current(index, attempt) {
-                    // What the hook says may be a secret.
+                    // The output of the hook may contain secrets.
                     let text = "PostStartHook failed";
                     self.tell(index, Kind::Warning, "FailedPostStartHook", text);
                     self.kill(index, "FailedPostStartHook");
@@ -306,7 +306,7 @@ impl Worker {
         }
     }
 
-    /// Takes in the containers that were added to the pod.
+    /// Adds the ephemeral containers that were added to the pod.
     fn take_in(&mut self) {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for slot in ephemeral(&spec) {
@@ -392,7 +392,7 @@ impl Worker {
         }
     }
 
-    /// One round: what has to be done now.
+    /// Does one round: everything that is due now.
     async fn sync(&mut self) -> Next {
         if self.is_over {
             return self.bury().await;
@@ -432,7 +432,7 @@ impl Worker {
         Next::Wait(wake)
     }
 
-    /// When the pod has run for as long as it may.
+    /// Returns when the active deadline of the pod expires.
     fn deadline(&self) -> Option<Instant> {
         let seconds = self.spec()?.active_deadline_seconds?;
         let ran = Timestamp::now().duration_since(self.since);
@@ -445,7 +445,7 @@ impl Worker {
         self.pod.spec.as_ref()
     }
 
-    /// Volumes and network; a time when something has to be tried again.
+    /// Makes volumes and network ready; returns a time if something has to be repeated.
     async fn make_ready(&mut self) -> Option<Instant> {
         if self.volumes.is_none() {
             if let Some(again) = self.mount_again
@@ -488,7 +488,7 @@ impl Worker {
         None
     }
 
-    /// Keeps the volumes up to date while the pod lives.
+    /// Starts the task that keeps the volumes up to date while the pod lives.
     fn refresh(&mut self) {
         let references = References::of(&self.pod);
         let tokens = std::mem::take(&mut self.tokens);
@@ -501,12 +501,12 @@ impl Worker {
         )));
     }
 
-    /// Starts what is due, in the order of the containers; a time when something else will be.
+    /// Starts the containers that are due, in order; returns when the next one is due.
     async fn start_due(&mut self) -> Option<Instant> {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let mut wake: Option<Instant> = None;
         let is_ephemeral = |index: &usize| self.slots[*index].facts.role == Role::Ephemeral;
-        // those that look at the others wait for none of them
+        // Ephemeral containers wait for no other container.
         let (first, then): (Vec<_>, Vec<_>) = (0..self.slots.len()).partition(is_ephemeral);
         for index in first.into_iter().chain(then) {
             let facts = &self.slots[index].facts;
@@ -542,7 +542,7 @@ impl Worker {
         wake
     }
 
-    /// Starts a container, unless it failed lately.
+    /// Starts a container, unless it is in backoff; returns when to try again.
     async fn start_or_wait(&mut self, index: usize) -> Option<Instant> {
         let slot = &mut self.slots[index];
         if let Some(at) = slot.not_before
@@ -576,7 +576,7 @@ impl Worker {
         self.start(index).await
     }
 
-    /// Whether no app container will run again.
+    /// Returns whether no app container will run again.
     fn has_ended(&self) -> bool {
         let Some(spec) = self.spec() else {
             return false;
@@ -599,7 +599,7 @@ impl Worker {
             })
     }
 
-    /// Tells about a container.
+    /// Records an event about a container.
     fn tell(&self, index: usize, kind: Kind, reason: &str, message: impl Into<String>) {
         let facts = &self.slots[index].facts;
         let list = match facts.role {
@@ -612,7 +612,7 @@ impl Worker {
         events.container(&self.pod, &field, kind, reason, message);
     }
 
-    /// Shows others what they may see.
+    /// Updates the snapshot that others see.
     fn show(&self) {
         let containers = self
             .slots
@@ -640,7 +640,7 @@ impl Worker {
     }
 }
 
-/// Whether the API server has the pod as finished.
+/// Returns whether the API server reports the pod as finished.
 pub(crate) fn is_finished(pod: &Pod) -> bool {
     let phase = pod
         .status
@@ -649,7 +649,7 @@ pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Resource version as a number, for the order of two states of one object.
+/// Returns the resource version as a number, which orders two states of one object.
 fn version(pod: &Pod) -> u64 {
     let version = pod.metadata.resource_version.as_deref();
     version
@@ -678,11 +678,11 @@ fn slots(spec: &PodSpec) -> Vec<Slot> {
         .collect()
 }
 
-/// The containers that were added to a pod.
+/// Returns the ephemeral containers of a pod.
 fn ephemeral(spec: &PodSpec) -> impl Iterator<Item = Slot> {
     let containers = spec.ephemeral_containers.iter().flatten();
     containers.filter_map(|container| {
-        // but for what it is added to, it is a container like others
+        // Apart from its target, an ephemeral container is a container like any other.
         let container = serde_json::to_value(container).and_then(serde_json::from_value);
         let container: Container = container
             .inspect_err(|error| tracing::warn!(%error, "An ephemeral container is left out"))

@@ -1,4 +1,4 @@
-//! Small clusters and waiting.
+//! Small clusters, and helpers that wait.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,10 @@ use testbed::local::{ClusterSpec, LocalCluster};
 
 /// The helper program that this package builds.
 pub(crate) const HELPER: &str = env!("CARGO_BIN_EXE_numaresources-testbed");
-/// Longest that a cluster may take for anything.
+/// Time limit for any operation of a cluster.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// A state root of this test, which must be run by root.
+/// Returns a state root for a test, which must run as root.
 pub(crate) fn place() -> tempfile::TempDir {
     assert!(
         nix::unistd::geteuid().is_root(),
@@ -22,7 +22,7 @@ pub(crate) fn place() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A cluster with this many workers on the default machine.
+/// Returns a cluster with this many workers on the default machine.
 pub(super) fn small(place: &tempfile::TempDir, name: &str, workers: usize) -> ClusterSpec {
     let assets = assets::locate(&Places::from_environment(None), &|_| {}).unwrap();
     let bin_dir = Path::new(HELPER).parent().unwrap();
@@ -36,7 +36,7 @@ pub(super) fn small(place: &tempfile::TempDir, name: &str, workers: usize) -> Cl
     )
 }
 
-/// Runs kubectl with the administrator's rights; its output.
+/// Runs kubectl with the administrator's rights; returns its output.
 #[track_caller]
 pub(super) fn kubectl(cluster: &LocalCluster, arguments: &[&str]) -> String {
     let output = Command::new(&cluster.spec().assets.kubectl)
@@ -48,7 +48,7 @@ pub(super) fn kubectl(cluster: &LocalCluster, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub(super) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;

@@ -1,4 +1,4 @@
-//! The machine around a cluster: what must not change, and what must vanish.
+//! The machine around a cluster: what must not change, and what must disappear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -18,11 +18,11 @@ const SYSCTLS: [&str; 8] = [
     "net/ipv4/ip_forward",
     "net/bridge/bridge-nf-call-iptables",
 ];
-/// Directories whose entries must stay as they are.
+/// Directories whose entries must not change.
 const QUIET: [&str; 4] = ["/etc", "/var/lib/kubelet", "/var/lib/cni", "/usr/libexec"];
-/// Directories that others change all the time: only what looks like ours counts there.
+/// Directories that other programs change all the time. Only entries that look like ours count there.
 const BUSY: [&str; 3] = ["/run", "/var/log", "/sys/fs/cgroup"];
-/// What names of ours, of a kubelet and of container runtimes begin with.
+/// Prefixes of names that we, a kubelet or a container runtime create.
 const OURS: [&str; 9] = [
     "cni",
     "containers",
@@ -35,7 +35,7 @@ const OURS: [&str; 9] = [
     "worker-",
 ];
 
-/// Everything outside that a careless cluster would change.
+/// Everything outside a cluster that it could change by mistake.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outside {
     mounts: String,
@@ -91,7 +91,7 @@ fn looks_like_ours(path: &Path) -> bool {
     OURS.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Entries four levels deep, links not followed.
+/// Lists entries four levels deep; symbolic links are not followed.
 fn list(dir: &Path, depth: usize, entries: &mut BTreeSet<PathBuf>) {
     let Ok(children) = std::fs::read_dir(dir) else {
         return;
@@ -105,17 +105,17 @@ fn list(dir: &Path, depth: usize, entries: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// What the kernel keeps of one cluster: its namespaces, the processes in them, its link.
+/// The traces of one cluster in the kernel: its namespaces, the processes in them, and its link.
 #[derive(Debug)]
 pub(super) struct Inside {
     namespaces: BTreeSet<PathBuf>,
-    /// The PID namespace. While it is open the kernel gives its number to no other.
+    /// The PID namespace. While it is open, the kernel does not reuse its number.
     pid_namespace: (PathBuf, File),
-    /// All processes of the machine at this look. Later ones may be in namespaces that have the numbers of these.
+    /// All processes of the machine at the time of the look. Later processes may be in other namespaces with reused numbers.
     known: BTreeSet<(String, String)>,
     processes: usize,
     control_groups: BTreeSet<String>,
-    /// The link and its index. Another cluster may have the same name for its own.
+    /// The link and its index. Another cluster may use the same name for its own link.
     link: (PathBuf, String),
 }
 
@@ -168,12 +168,12 @@ impl Inside {
         self.processes
     }
 
-    /// Control groups of its processes, one text for each combination.
+    /// Returns the control groups of its processes, one text for each combination.
     pub(super) fn control_groups(&self) -> &BTreeSet<String> {
         &self.control_groups
     }
 
-    /// Whether no process is in any of the namespaces, and the link is gone.
+    /// Returns whether no process is in any of the namespaces and the link is gone.
     pub(super) fn is_gone(&self) -> bool {
         let is_inside = |pid: &String| {
             let its = namespaces_of(pid);
@@ -185,7 +185,7 @@ impl Inside {
     }
 }
 
-/// The id of a process and when it was started, in clock ticks since the machine was.
+/// Returns the id of a process and its start time, in clock ticks since boot.
 fn identity(pid: &str) -> (String, String) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -193,7 +193,7 @@ fn identity(pid: &str) -> (String, String) {
     (pid.to_owned(), started.to_owned())
 }
 
-/// The number that the kernel gave to a link; it gives none twice.
+/// Returns the index of a link. The kernel never reuses an index.
 fn index_of(link: &Path) -> Option<String> {
     std::fs::read_to_string(link.join("ifindex")).ok()
 }
@@ -207,7 +207,7 @@ fn all_processes() -> Vec<String> {
         .collect()
 }
 
-/// Names such as `net:[4026532001]` of the namespaces of a process; none when it is gone.
+/// Returns the names of the namespaces of a process, such as `net:[4026532001]`; empty if the process is gone.
 fn namespaces_of(pid: &str) -> BTreeSet<PathBuf> {
     ["mnt", "net", "pid", "ipc", "uts"]
         .iter()

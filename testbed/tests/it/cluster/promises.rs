@@ -1,4 +1,4 @@
-//! What a cluster promises to the pods in it. Each claim leaves the cluster without pods.
+//! The guarantees of a cluster for its pods. Each check leaves the cluster without pods.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ pub(super) async fn daemon_sets_run_on_every_worker(cluster: &LocalCluster) {
         assert!(Instant::now() < deadline, "{status:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // The helper's words: one pod a worker, none on the control plane.
+    // One pod runs on each worker and none on the control plane.
     let nodes = kubectl(
         cluster,
         &[
@@ -227,7 +227,7 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
     set("caller", json!({"policyTypes": ["Egress"]})).await;
     connects(false, &api_server, "443").await;
     connects(false, &server, "8001").await;
-    // as policies name the API server's port
+    // Policies name the port of the API server, not that of its service.
     let egress = json!([{"ports": [{"port": 6443, "protocol": "TCP"}]}]);
     set(
         "caller",
@@ -236,7 +236,7 @@ pub(super) async fn network_policies_open_and_close_ways(cluster: &LocalCluster)
     .await;
     connects(true, &api_server, "443").await;
     connects(false, &server, "8001").await;
-    // nobody but the API server says anything on a connection that was open before there was a policy
+    // The policy closes no connection that was open before: the API server still sends on it.
     tells("later").await;
     policies
         .delete("caller", &DeleteParams::default())
@@ -303,7 +303,7 @@ pub(super) async fn restarted_kubelet_has_its_new_settings_and_its_containers_li
 
 pub(super) async fn device_pins_the_zone_of_the_cpus_right_after_a_restart(cluster: &LocalCluster) {
     let node = cluster.node("worker-0").unwrap();
-    // Ready again means with all devices.
+    // Ready after a restart includes all devices.
     node.restart_kubelet(&KubeletSettings::default())
         .await
         .unwrap();
@@ -313,7 +313,7 @@ pub(super) async fn device_pins_the_zone_of_the_cpus_right_after_a_restart(clust
         .as_mut()
         .unwrap();
     for list in [&mut resources.requests, &mut resources.limits] {
-        // Only the first zone has three of these.
+        // Only the first zone has three of these devices.
         list.as_mut()
             .unwrap()
             .insert(DEVICE_C.to_owned(), Quantity("3".to_owned()));
@@ -369,7 +369,7 @@ async fn delete(cluster: &LocalCluster, name: &str) {
     }
 }
 
-/// Waits until a pod is as wanted.
+/// Waits until a pod satisfies a condition.
 async fn until(
     cluster: &LocalCluster,
     name: &str,

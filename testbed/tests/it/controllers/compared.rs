@@ -1,5 +1,5 @@
-//! The embedded controllers against the real kube-controller-manager: the same objects on a cluster of each kind leave the same at rest.
-//! Needs root, for the cluster of real parts.
+//! Compares the embedded controllers with the real kube-controller-manager: the same objects on a cluster of each kind end in the same
+//! state. Needs root for the cluster of real parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,16 +24,16 @@ use testbed::local::{ClusterSpec, LocalCluster};
 use crate::cluster::harness::{HELPER, place};
 
 const NAMESPACE: &str = "compared";
-/// Annotation of endpoint slices, there or not as it happens.
+/// Annotation of endpoint slices, which is present or absent depending on timing.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// More than anything takes.
+/// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Time between two looks.
+/// Interval of the polls.
 const LOOK: Duration = Duration::from_millis(200);
-/// Looks in a row that have to see the same before it counts as rest.
+/// Number of equal polls in a row after which the state counts as stable.
 const LOOKS: u32 = 10;
 
-/// What was seen at rest after each step.
+/// The stable state after each step.
 type Seen = Vec<(&'static str, Vec<String>)>;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +76,7 @@ async fn the_same_objects_leave_the_same_as_with_the_real_controllers() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// A cluster, and what is done to it.
+/// A cluster and the steps that are played on it.
 struct Stage {
     client: Client,
     seen: Seen,
@@ -86,7 +86,7 @@ async fn play(kubeconfig: &Path) -> Seen {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.unwrap();
-    // refusals are part of what is compared
+    // Refusals are part of the comparison, so the client must not retry.
     config.default_retry = false;
     let mut stage = Stage {
         client: Client::try_from(config).unwrap(),
@@ -138,7 +138,7 @@ impl Stage {
         loop {
             match api.create(&PostParams::default(), &object).await {
                 Ok(made) => return made,
-                // the namespace's account is not there yet
+                // The service account of the namespace may not exist yet.
                 Err(error) => assert!(Instant::now() < deadline, "{kind}: {error}"),
             }
             tokio::time::sleep(LOOK).await;
@@ -163,7 +163,7 @@ impl Stage {
             .unwrap();
     }
 
-    /// Notes what is there once it changes no more.
+    /// Records the state once it is stable.
     async fn look(&mut self, step: &'static str) {
         let deadline = Instant::now() + PATIENCE;
         let mut last = Vec::new();
@@ -178,7 +178,7 @@ impl Stage {
         self.seen.push((step, last));
     }
 
-    /// What is in the namespace, in lines without what differs from run to run.
+    /// Returns the content of the namespace as lines, without values that differ from run to run.
     async fn everything(&self) -> Vec<String> {
         let mut all = Vec::new();
         for (api_version, kind) in [
@@ -358,7 +358,7 @@ impl Stage {
             let mut conditions = conditions.into_iter().flatten();
             conditions.any(|held| {
                 let message = held.message.unwrap_or_default();
-                // nothing but what is held is left
+                // Only the objects with a finalizer are left.
                 held.type_ == "NamespaceContentRemaining"
                     && message.ends_with("configmaps. has 1 resource instances")
             })
@@ -377,7 +377,7 @@ impl Stage {
         self.look("no namespace").await;
     }
 
-    /// Waits for the namespace.
+    /// Waits until the namespace satisfies a condition.
     async fn until(&self, what: &str, wanted: impl Fn(Option<&Namespace>) -> bool) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let deadline = Instant::now() + PATIENCE;
@@ -392,12 +392,12 @@ impl Stage {
     }
 }
 
-/// Names that were made up, and what they are called here.
+/// Generated names, and their replacements in the comparison.
 #[derive(Default)]
 struct Names(BTreeMap<String, String>);
 
 impl Names {
-    /// A name with a random or computed end stands for its beginning.
+    /// Records that a name with a random or computed suffix is replaced by its prefix.
     fn learn(&mut self, kind: &str, object: &DynamicObject) {
         let name = object.name_any();
         let owner = object.owner_references().first();
@@ -421,7 +421,7 @@ impl Names {
     }
 
     fn replace(&self, text: &str) -> String {
-        // the longest first: a pod's name begins with that of its set
+        // The longest names come first, because the name of a pod begins with that of its ReplicaSet.
         let mut names: Vec<_> = self.0.iter().collect();
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         let mut text = text.to_owned();
@@ -455,7 +455,7 @@ impl Names {
             }
         }
         let status = match kind {
-            // kubelets say that
+            // The rest of a pod's status comes from kubelets.
             "Pod" => json!(object.data["status"]["phase"]),
             "EndpointSlice" => {
                 let endpoints = object.data["endpoints"].as_array().into_iter().flatten();
@@ -468,7 +468,7 @@ impl Names {
             "ControllerRevision" => object.data["revision"].clone(),
             _ => object.data["status"].clone(),
         };
-        // a slice that is written a second time for the same change of a pod loses it with the real controller
+        // The real controller drops this annotation when it writes a slice a second time for the same change of a pod.
         let annotations = object.annotations().keys();
         let annotations: Vec<_> = annotations.filter(|key| *key != TRIGGER).collect();
         let text = format!(
@@ -476,7 +476,7 @@ impl Names {
             object.name_any(),
             object.finalizers(),
             object.metadata.deletion_timestamp.is_some(),
-            // how often a slice was written depends on how fast pods came and went
+            // How often a slice is written depends on how fast pods come and go.
             object
                 .metadata
                 .generation
@@ -486,14 +486,14 @@ impl Names {
         Some(self.replace(&text))
     }
 
-    /// Events of the controllers; schedulers and kubelets have their own tests.
+    /// Returns the line of an event of a controller. Schedulers and kubelets have their own tests.
     fn event(&self, object: &DynamicObject) -> Option<String> {
         let data = &object.data;
         let component = data["source"]["component"].as_str()?;
         if !component.ends_with("controller") {
             return None;
         }
-        // two writers of one object met, and one of them tried again
+        // Such an event depends on timing: two writers changed one object, and one of them tried again.
         if data["message"]
             .as_str()?
             .contains("the object has been modified")
@@ -510,13 +510,13 @@ impl Names {
             data["message"].as_str()?,
         );
         let replaced = self.replace(&text);
-        // what it was about may be gone, and its name with it
+        // The object of the event may be gone, so its name is not known.
         let words = replaced.split(' ').map(without_random_end);
         Some(words.collect::<Vec<_>>().join(" "))
     }
 }
 
-/// A word without the ends that generated names have: a hash of a template and five letters, or one of them.
+/// Removes the suffixes of a generated name from a word: a template hash and five letters, or one of them.
 fn without_random_end(word: &str) -> String {
     const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
     let trimmed = word.trim_end_matches([',', '.']);
@@ -535,7 +535,7 @@ fn without_random_end(word: &str) -> String {
     format!("{rest}-*{}", &word[trimmed.len()..])
 }
 
-/// JSON without times and without what is made up.
+/// Returns JSON without times.
 fn without_times(value: &Value) -> Value {
     match value {
         Value::Object(map) => map

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::harness::{Cluster, deployment, make, until, until_all};
 
-/// Allowed disruptions, healthy pods, wanted ones and all.
+/// Returns the allowed disruptions and the numbers of current healthy, desired healthy and expected pods.
 fn counts(budget: Option<&PodDisruptionBudget>) -> Option<[i32; 4]> {
     let status = budget?.status.as_ref()?;
     Some([
@@ -28,10 +28,10 @@ async fn a_budget_allows_one_eviction_and_the_next_when_the_pod_is_replaced() {
     make(&budgets, json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}})).await;
     until(&budgets, "web", |found| counts(found) == Some([1, 2, 1, 2])).await;
 
-    // the replacement has nowhere to go as yet
+    // With the node cordoned, the replacement cannot be scheduled yet.
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     nodes.cordon("a").await.unwrap();
-    // a client that answers 429 itself would wait for the replacement
+    // A client that retries after 429 would wait for the replacement.
     let pods: Api<Pod> = Api::namespaced(cluster.impatient().await, "default");
     let there = until_all(&pods, "app=web", |pods| pods.len() == 2).await;
     let [first, second] = [0, 1].map(|index| there[index].name_any());

@@ -1,4 +1,4 @@
-//! An embedded API server with controllers, scheduler, and a kubelet that the test plays.
+//! An embedded API server with controllers and scheduler, and a kubelet that the test simulates.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use testbed::embedded::{controllers, default_scheduler};
 use tokio::task::JoinSet;
 
-/// Longest that anything awaited may take.
+/// Time limit for anything that a test awaits.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The cluster.
@@ -30,7 +30,7 @@ pub(super) struct Cluster {
     _kubelet: JoinSet<()>,
 }
 
-/// A client of a server for its administrator.
+/// Returns a client of a server with the administrator's rights.
 pub(super) async fn client_of(server: &Running) -> Client {
     Client::try_from(config_of(server).await).unwrap()
 }
@@ -43,12 +43,12 @@ async fn config_of(server: &Running) -> Config {
 }
 
 impl Cluster {
-    /// A cluster with nodes of 4 CPUs and 8 GiB.
+    /// Starts a cluster with nodes of 4 CPUs and 8 GiB.
     pub(super) async fn start(nodes: &[&str]) -> Self {
         Self::with(nodes, controllers::Options::default()).await
     }
 
-    /// A cluster whose controllers have other options.
+    /// Starts a cluster whose controllers have other options.
     pub(super) async fn with(nodes: &[&str], options: controllers::Options) -> Self {
         let server = Server::start(apiserver::Options::default()).await.unwrap();
         let client = client_of(&server).await;
@@ -60,7 +60,7 @@ impl Cluster {
         for name in nodes {
             add_node(&client, name).await;
         }
-        // afterwards, so that the scheduler's first look has all nodes
+        // The scheduler starts after the nodes exist, so that its first list has all of them.
         let scheduler =
             default_scheduler::start(client.clone(), default_scheduler::Options::default());
         let cluster = Self {
@@ -76,19 +76,19 @@ impl Cluster {
         cluster
     }
 
-    /// A client that hands every refusal on and tries nothing again by itself.
+    /// Returns a client that returns every refusal and never retries.
     pub(super) async fn impatient(&self) -> Client {
         let mut config = config_of(&self.server).await;
         config.default_retry = false;
         Client::try_from(config).unwrap()
     }
 
-    /// Adds a Ready node.
+    /// Adds a node that is ready.
     pub(super) async fn add_node(&self, name: &str) {
         add_node(&self.client, name).await;
     }
 
-    /// Objects of a kind in the namespace of the tests.
+    /// Returns an API handle for objects of a kind in the namespace of the tests.
     pub(super) fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
@@ -96,7 +96,8 @@ impl Cluster {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Messages of the events about an object with a reason, once there is one: events are written after what they tell of.
+    /// Returns the messages of the events about an object with a reason. Waits for the first one, because events are written after what
+    /// they report.
     pub(super) async fn told(&self, name: &str, reason: &str) -> Vec<String> {
         let ours = |event: &&Event| {
             event.involved_object.name.as_deref() == Some(name)
@@ -125,7 +126,7 @@ async fn add_node(client: &Client, name: &str) {
     api.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
         .await
         .unwrap();
-    // the real taint of new nodes is taken off by the node lifecycle controller, or was never there
+    // A new node may have a taint, which the node lifecycle controller removes.
     until(&api, name, |node| {
         let spec = node.and_then(|node| node.spec.as_ref());
         spec.and_then(|spec| spec.taints.as_ref())
@@ -143,7 +144,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap()
 }
 
-/// Waits for an object to be as wanted; `None` stands for its absence.
+/// Waits until an object satisfies a condition; `None` means that the object does not exist.
 pub(super) async fn until<K>(
     api: &Api<K>,
     name: &str,
@@ -165,7 +166,7 @@ where
     found
 }
 
-/// Waits for the selected objects to be as wanted.
+/// Waits until the selected objects satisfy a condition.
 pub(super) async fn until_all<K>(
     api: &Api<K>,
     labels: &str,
@@ -204,13 +205,14 @@ where
     objects.into_values().collect()
 }
 
-/// Runs pods that have a node: Ready at once, Failed or Succeeded where the annotation `play` says so, gone when deleted.
+/// Simulates the kubelet of pods that have a node: they are Ready at once, Failed or Succeeded if the annotation `play` says so, and gone
+/// when they are deleted.
 fn kubelet(client: &Client) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let client = client.clone();
     tasks.spawn(async move {
         let all: Api<Pod> = Api::all(client.clone());
-        // without a pause it would not let the runtime of a test end whose server is gone
+        // Without a backoff the watch would spin after its server is gone, and the test's runtime could not end.
         let mut pods = watcher(all, WatchConfig::default())
             .default_backoff()
             .applied_objects()
@@ -228,7 +230,7 @@ fn kubelet(client: &Client) -> JoinSet<()> {
                     grace_period_seconds: Some(0),
                     ..DeleteParams::default()
                 };
-                // it may be gone already
+                // The pod may be gone already.
                 let _ = api.delete(&pod.name_any(), &now).await;
                 continue;
             }
@@ -252,7 +254,7 @@ fn kubelet(client: &Client) -> JoinSet<()> {
                 "phase": play, "conditions": conditions, "podIP": "127.0.0.9", "podIPs": [{"ip": "127.0.0.9"}],
                 "startTime": "2026-01-01T00:00:00Z",
             }});
-            // it may be gone already
+            // The pod may be gone already.
             let _ = api
                 .patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status))
                 .await;
@@ -261,7 +263,7 @@ fn kubelet(client: &Client) -> JoinSet<()> {
     tasks
 }
 
-/// A pod template with a label.
+/// Returns a pod template with a label.
 pub(super) fn template(app: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": app}},
@@ -269,7 +271,6 @@ pub(super) fn template(app: &str) -> Value {
     })
 }
 
-/// A deployment.
 pub(super) fn deployment(name: &str, replicas: i32) -> Value {
     json!({
         "metadata": {"name": name},

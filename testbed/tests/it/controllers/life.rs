@@ -1,4 +1,4 @@
-//! Nodes that fall silent or go, jobs, endpoints.
+//! Nodes that fall silent or are deleted, jobs, and endpoints.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn a_silent_node_becomes_unknown_and_loses_the_pods_that_do_not_stay() {
     let stays = json!([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}]);
     let leaves = json!([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}]);
     for (name, tolerations) in [("stays", stays), ("leaves", leaves)] {
-        // bound from the start: the node may fall silent before a scheduler comes to it
+        // The pods are bound at creation, because the node may fall silent before a scheduler handles them.
         make(&pods, json!({"metadata": {"name": name}, "spec": {"nodeName": "a", "containers": container, "tolerations": tolerations}})).await;
     }
     let nodes: Api<Node> = Api::all(cluster.client.clone());
@@ -78,7 +78,7 @@ async fn a_silent_node_becomes_unknown_and_loses_the_pods_that_do_not_stay() {
     );
     let kept = pods.get("stays").await.unwrap();
     assert!(kept.metadata.deletion_timestamp.is_none());
-    // and back
+    // The node becomes ready again.
     let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
         "lastHeartbeatTime": "2026-01-01T00:01:00Z", "lastTransitionTime": "2026-01-01T00:01:00Z"}]}});
     nodes

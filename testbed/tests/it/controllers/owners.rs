@@ -1,4 +1,4 @@
-//! What is owned follows its owners; what every namespace gets.
+//! Dependents follow their owners, and every namespace gets its default objects.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};

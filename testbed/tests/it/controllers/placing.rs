@@ -112,7 +112,7 @@ async fn a_waiting_pod_is_tried_again_when_something_changes() {
     );
     pods.delete("one", &DeleteParams::default()).await.unwrap();
     until(&pods, "two", |pod| node_of(pod).is_some()).await;
-    // a cordoned node takes nobody until it is free again
+    // A cordoned node takes no pods until it is uncordoned.
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let cordon = |value: bool| Patch::Merge(json!({"spec": {"unschedulable": value}}));
     nodes
@@ -145,7 +145,7 @@ async fn pods_keep_their_distance_and_the_emptier_node_is_taken() {
         ));
     }
     assert_ne!(on[0], on[1]);
-    // those that are there do not want it, although it would not mind
+    // The anti-affinity of the existing pods rejects the new one, although it has none itself.
     make(&pods, pod("three", json!({}))).await;
     let refused = until(&pods, "three", |pod| refusal(pod).is_some()).await;
     assert!(refusal(refused.as_ref()).unwrap().starts_with(

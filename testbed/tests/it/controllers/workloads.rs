@@ -1,4 +1,4 @@
-//! Deployments, ReplicaSets, DaemonSets.
+//! Deployments, ReplicaSets and DaemonSets.
 
 use std::time::Instant;
 
@@ -126,7 +126,7 @@ async fn a_new_template_replaces_the_old_pods_and_keeps_the_way_back() {
         .find(|set| size(set) == Some(0))
         .unwrap()
         .name_any();
-    // going back takes the first ReplicaSet again, under a new number
+    // A rollback uses the first ReplicaSet again, with a new revision.
     patch(&deployments, "web", image("pause")).await;
     until(&deployments, "web", |found| {
         found.is_some_and(|found| {
@@ -214,7 +214,7 @@ async fn many_pods_come_and_go() {
         found.is_some_and(|found| complete(found, 200))
     })
     .await;
-    // not judged: how fast a machine is says nothing about what is right
+    // The duration is only printed, because it depends on the machine.
     eprintln!("200 pods available after {:?}", begin.elapsed());
     patch(&deployments, "web", json!({"spec": {"replicas": 3}})).await;
     until(&deployments, "web", |found| {
@@ -270,7 +270,7 @@ async fn a_daemon_set_is_on_every_node_that_fits_and_follows_the_nodes() {
             "unschedulable"
         ]
     );
-    // a selector that leaves one node
+    // This selector leaves one node.
     patch(
         &sets,
         "agent",

@@ -1,4 +1,4 @@
-//! Who may ask a node's endpoint.
+//! Access to the endpoint of a node.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -17,7 +17,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// Lets somebody get a subresource of nodes.
+/// Grants a subject the verb `get` on a subresource of nodes.
 async fn allow(place: &Place, subresource: &str, subject: Value) {
     let roles: Api<ClusterRole> = Api::all(place.client());
     let rules = json!([{"apiGroups": [""], "resources": [format!("nodes/{subresource}")], "verbs": ["get"]}]);
@@ -51,7 +51,7 @@ async fn nobody_unknown_is_answered() {
     }
     let of_nobody = place.ask("configz", None, Some("a-token-of-nobody")).await;
     assert_eq!(of_nobody.unwrap(), unauthorized);
-    // an authority with the same name, but not the cluster's
+    // The authority of another server has the same name, but the node does not trust it.
     let other = apiserver::Server::start(apiserver::Options::default())
         .await
         .unwrap();

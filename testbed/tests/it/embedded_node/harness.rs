@@ -1,4 +1,4 @@
-//! One node on an API server of its own.
+//! A node on an API server of its own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -19,17 +19,17 @@ use testbed::local::{KubeletSettings, NodePlan};
 use tokio::io::AsyncWriteExt as _;
 
 const TOKEN: &str = "token-of-the-node";
-/// More than anything takes.
+/// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Time between two looks.
+/// Interval of the polls.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The outcome of something that has to end in time.
+/// Awaits work that has to end in time.
 pub(super) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.expect(what)
 }
 
-/// An API server with a node, and where it keeps its files.
+/// An API server with a node, and the directory of its files.
 pub(super) struct Place {
     client: kube::Client,
     pub(super) node: SimulatedNode,
@@ -51,12 +51,12 @@ fn bin_dir() -> PathBuf {
 }
 
 impl Place {
-    /// A ready worker with the default machine.
+    /// Starts a ready worker with the default machine.
     pub(super) async fn up() -> Self {
         Self::up_with(KubeletSettings::with_scope(TopologyScope::Container)).await
     }
 
-    /// A ready worker with the default machine and a kubelet with these settings.
+    /// Starts a ready worker with the default machine and these kubelet settings.
     pub(super) async fn up_with(settings: KubeletSettings) -> Self {
         let user = User {
             name: "system:node:worker-0".into(),
@@ -94,7 +94,7 @@ impl Place {
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
             Api::default_namespaced(client.clone());
         let account = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
-        // It may be there already.
+        // The account may exist already.
         let _ = accounts.create(&PostParams::default(), &account).await;
         Self {
             client,
@@ -109,7 +109,7 @@ impl Place {
         self.client.clone()
     }
 
-    /// Runs kubectl with the administrator's rights: output, errors, and whether it succeeded.
+    /// Runs kubectl with the administrator's rights; returns standard output, standard error, and whether it succeeded.
     pub(super) async fn kubectl(&self, arguments: &[&str], input: &str) -> (String, String, bool) {
         let kubeconfig = self.dir.path().join("kubeconfig");
         let text = self.server.kubeconfig(&self.server.admin_token);
@@ -141,7 +141,7 @@ impl Place {
         Api::default_namespaced(self.client())
     }
 
-    /// Creates a pod on the node; its containers have the stack's image unless they say otherwise.
+    /// Creates a pod on the node; containers without an image get that of the stack.
     pub(super) async fn create(&self, mut pod: Value) {
         pod["spec"]["nodeName"] = json!("worker-0");
         if pod["spec"].get("automountServiceAccountToken").is_none() {
@@ -161,7 +161,7 @@ impl Place {
             .unwrap();
     }
 
-    /// Waits for a pod.
+    /// Waits until a pod satisfies a condition.
     pub(super) async fn until(&self, name: &str, what: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -175,7 +175,7 @@ impl Place {
         }
     }
 
-    /// Waits for the end of a pod's object.
+    /// Waits until a pod's object is gone.
     pub(super) async fn gone(&self, name: &str) {
         let deadline = Instant::now() + PATIENCE;
         while let Some(pod) = self.pods().get_opt(name).await.unwrap() {
@@ -205,7 +205,7 @@ impl Place {
         }
     }
 
-    /// Asks the node's own endpoint, as the API server does.
+    /// Sends a GET request to the node's endpoint, as the API server does.
     pub(super) async fn get(&self, path: &str) -> String {
         let groups = ["system:masters"];
         let (certificate, key) = self
@@ -218,7 +218,7 @@ impl Place {
         text
     }
 
-    /// Asks the node's own endpoint, with a certificate and its key, or a token, or neither: status and text of the answer.
+    /// Sends a GET request to the node's endpoint with a certificate and its key, a token, or neither; returns status code and body.
     pub(super) async fn ask(
         &self,
         path: &str,
@@ -254,7 +254,7 @@ impl Place {
     }
 }
 
-/// Waits for a pod that may not be there yet, or not all the time.
+/// Waits for a pod that may be missing at times.
 pub(super) async fn appears(place: &Place, name: &str, is_so: impl Fn(&Pod) -> bool) -> Pod {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -267,7 +267,7 @@ pub(super) async fn appears(place: &Place, name: &str, is_so: impl Fn(&Pod) -> b
     }
 }
 
-/// Waits for something else.
+/// Waits until a condition holds.
 pub(super) async fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -296,7 +296,7 @@ pub(super) fn phase(pod: &Pod) -> String {
     status.phase.unwrap_or_default()
 }
 
-/// Why the first container waits.
+/// Returns the reason why the first container waits.
 pub(super) fn waiting(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
     let first = status

@@ -1,4 +1,4 @@
-//! Device plugins with wishes: a say in which devices are taken, and word before a container starts.
+//! Device plugins with options: preferred allocation and `PreStartContainer`.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ use super::harness::{self, Place};
 const RESOURCE: &str = "example.com/picky";
 const DEVICES: [&str; 4] = ["d0", "d1", "d2", "d3"];
 
-/// What a plugin wants, and what it was told.
+/// The behaviour of a plugin, and the calls that it received.
 #[derive(Debug, Default)]
 struct Log {
     preferred: Vec<String>,
@@ -138,7 +138,7 @@ impl DevicePlugin for Picky {
     }
 }
 
-/// A pod whose container asks for some of the devices.
+/// Returns a pod whose container requests a number of the devices.
 fn pod(name: &str, count: usize) -> Value {
     json!({
         "metadata": {"name": name},
@@ -176,7 +176,7 @@ async fn plugin_has_a_say_in_which_devices_are_taken() {
     assert_eq!(asked.must_include_device_i_ds, Vec::<String>::new());
     assert_eq!(asked.allocation_size, 1);
     assert_eq!(picky.log(|log| log.allocated.pop()), Some(words(&["d2"])));
-    // what it names and is not free is passed over, what is missing is taken as without it
+    // Preferred devices that are not free are ignored, and missing ones are chosen as without a preference.
     picky.log(|log| log.preferred = words(&["d2", "d3"]));
     place.create(pod("two", 2)).await;
     ready(&place, "two").await;
@@ -184,7 +184,7 @@ async fn plugin_has_a_say_in_which_devices_are_taken() {
     assert_eq!(asked.available_device_i_ds, ["d0", "d1", "d3"]);
     let given = picky.log(|log| log.allocated.pop());
     assert_eq!(given, Some(words(&["d0", "d3"])));
-    // a plugin that cannot say keeps the pod out, and the devices free
+    // If the plugin fails to answer, the pod is refused and the devices stay free.
     picky.log(|log| log.preferred.clear());
     place.create(pod("three", 1)).await;
     let refused = place

@@ -1,4 +1,4 @@
-//! Probes by gRPC. The test plays the server in the pod.
+//! Probes over gRPC. The test takes the part of the server in the pod.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ struct Answer {
     status: i32,
 }
 
-/// Answers for the service `db`, and knows no other.
+/// A health service that knows only the service `db`.
 #[derive(Clone)]
 struct Health(Arc<AtomicI32>);
 

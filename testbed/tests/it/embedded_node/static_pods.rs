@@ -1,4 +1,4 @@
-//! Static pods: those of a directory of the node, with mirrors in the API.
+//! Static pods: pods from files in a directory of the node, with mirror pods in the API.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn annotation(pod: &Pod, name: &str) -> Option<String> {
     pod.metadata.annotations.as_ref()?.get(name).cloned()
 }
 
-/// Waits for the mirror, ready, of another object than `not`.
+/// Waits until the mirror pod is ready and is another object than `not`.
 async fn mirror(place: &Place, not: Option<&Pod>) -> Pod {
     let name = "web-worker-0";
     harness::appears(place, name, |pod| {

@@ -1,4 +1,4 @@
-//! Commands in containers, and what else streams: by way of the API server, as clients use it.
+//! Commands in containers and other streams, through the API server as clients use them.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{AttachParams, LogParams};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::harness::{self, Place, within};
 
-/// A place with a running pod `p` whose container `c` sleeps and has a volume.
+/// Returns a place with a running pod `p` whose container `c` sleeps and has a volume.
 async fn place_with_pod() -> Place {
     let place = Place::up().await;
     place
@@ -35,7 +35,7 @@ async fn ready(place: &Place) {
         .await;
 }
 
-/// Output, errors and exit code of a command, with an input if there is one.
+/// Runs a command with optional input; returns standard output, standard error and exit code.
 async fn exec(place: &Place, command: &[&str], input: Option<&str>) -> (String, String, i32) {
     let params = AttachParams::default()
         .stdin(input.is_some())

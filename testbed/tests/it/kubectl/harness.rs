@@ -1,4 +1,4 @@
-//! A whole embedded cluster, and kubectl beside it.
+//! A whole embedded cluster, and kubectl to use it.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,12 +15,12 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::cluster::harness::HELPER;
 
-/// More than anything takes.
+/// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Time between two looks.
+/// Interval of the polls.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a command said.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) out: String,
@@ -28,7 +28,7 @@ pub(super) struct Said {
     pub(super) succeeded: bool,
 }
 
-/// A cluster with workers.
+/// A cluster, and the kubectl for it.
 pub(super) struct Place {
     cluster: EmbeddedCluster,
     kubectl: PathBuf,
@@ -60,7 +60,7 @@ impl Place {
         command
             .args(arguments)
             .env("KUBECONFIG", self.cluster.kubeconfig())
-            // what it remembers of other clusters is not for this one
+            // kubectl must not use its caches of other clusters.
             .env("HOME", self.dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -72,7 +72,7 @@ impl Place {
     async fn finish(mut command: Command, input: &str) -> Said {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // who does not read it does not want it
+        // A command that does not read its input may end before the write.
         let _ = stdin.write_all(input.as_bytes()).await;
         drop(stdin);
         let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
@@ -84,30 +84,30 @@ impl Place {
         }
     }
 
-    /// Runs a command, whatever becomes of it.
+    /// Runs a command that may succeed or fail.
     pub(super) async fn run(&self, arguments: &[&str]) -> Said {
         Self::finish(self.command(arguments), "").await
     }
 
-    /// Runs a command that must succeed; what it printed.
+    /// Runs a command that must succeed; returns its standard output.
     pub(super) async fn ok(&self, arguments: &[&str]) -> String {
         let said = self.run(arguments).await;
         assert!(said.succeeded, "kubectl {arguments:?}: {said:#?}");
         said.out
     }
 
-    /// Runs a command that must fail; what it complained about.
+    /// Runs a command that must fail; returns its standard error.
     pub(super) async fn refused(&self, arguments: &[&str]) -> String {
         let said = self.run(arguments).await;
         assert!(!said.succeeded, "kubectl {arguments:?}: {said:#?}");
         said.err
     }
 
-    /// Runs `edit` with a stream editor's command as the editor.
+    /// Runs `edit` with sed and a script as the editor.
     pub(super) async fn edit(&self, object: &str, script: &str) -> Said {
         let mut command = self.command(&["edit", object]);
         command.env("KUBE_EDITOR", format!("sed -i '{script}'"));
-        // a change that is refused is kept here
+        // kubectl stores a refused change in this directory.
         command.env("TMPDIR", self.dir.path());
         Self::finish(command, "").await
     }
@@ -119,7 +119,7 @@ impl Place {
         assert!(said.succeeded, "{object}: {said:#?}");
     }
 
-    /// A command that goes on printing.
+    /// Starts a command that keeps printing.
     pub(super) fn follow(&self, arguments: &[&str]) -> Followed {
         let mut child = self.command(arguments).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
@@ -130,7 +130,7 @@ impl Place {
         }
     }
 
-    /// Repeats a command until it succeeds and prints what is wanted; the last output.
+    /// Repeats a command until it succeeds and its output satisfies a condition; returns the last output.
     pub(super) async fn eventually(
         &self,
         arguments: &[&str],
@@ -151,7 +151,7 @@ impl Place {
     }
 }
 
-/// The lines of a command that goes on printing.
+/// The lines of a command that keeps printing.
 pub(super) struct Followed {
     lines: Lines<BufReader<ChildStdout>>,
     pub(super) seen: Vec<String>,
@@ -159,7 +159,7 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// Waits for a line.
+    /// Waits for a line that satisfies a condition.
     pub(super) async fn line(&mut self, wanted: impl Fn(&str) -> bool) {
         let seen = &mut self.seen;
         let lines = &mut self.lines;
@@ -177,7 +177,7 @@ impl Followed {
     }
 }
 
-/// What is in a pod: a container that sleeps, from an image with this tag.
+/// Returns a pod spec with a sleeping container from the stack's image with this tag.
 pub(super) fn sleeper(tag: &str) -> Value {
     json!({
         "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
@@ -185,13 +185,12 @@ pub(super) fn sleeper(tag: &str) -> Value {
     })
 }
 
-/// The stack's image with a tag of its own.
+/// Returns the stack's image with another tag.
 pub(super) fn image(tag: &str) -> String {
     let (repository, _) = api::names::STACK_IMAGE.rsplit_once(':').unwrap();
     format!("{repository}:{tag}")
 }
 
-/// A Deployment.
 pub(super) fn deployment(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
@@ -202,7 +201,6 @@ pub(super) fn deployment(name: &str, replicas: i32) -> Value {
     })
 }
 
-/// A DaemonSet.
 pub(super) fn daemon_set(name: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},

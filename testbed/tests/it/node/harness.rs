@@ -1,4 +1,4 @@
-//! A node in namespaces of its own, and a CRI client to it.
+//! A node in namespaces of its own, and a CRI client for it.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -18,14 +18,14 @@ use tonic::transport::Channel;
 
 /// The image that the node knows.
 pub(super) const IMAGE: &str = "localhost/numaresources/stack:dev";
-/// The node's own address.
+/// The address of the node.
 pub(super) const NODE_ADDRESS: &str = "198.18.0.10";
-/// Longest that anything may take.
+/// Time limit for any operation.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A running node; everything of it ends when this is dropped.
+/// A running node; it ends completely when this is dropped.
 pub(super) struct Node {
-    /// Root of everything that the node writes.
+    /// Root directory of everything that the node writes.
     pub(super) directory: tempfile::TempDir,
     pub(super) runtime: RuntimeServiceClient<Channel>,
     pub(super) images: ImageServiceClient<Channel>,
@@ -39,7 +39,7 @@ impl Node {
         Self::start_with(|_| {}).await
     }
 
-    /// The same with a changed specification.
+    /// Starts a node like [`Self::start`], with a changed specification.
     pub(super) async fn start_with(change: impl FnOnce(&mut NodeSpec)) -> Self {
         assert!(
             nix::unistd::geteuid().is_root(),
@@ -106,22 +106,22 @@ impl Node {
         node
     }
 
-    /// What the node logged.
+    /// Returns the log of the node.
     pub(super) fn log(&self) -> String {
         fs_err::read_to_string(self.directory.path().join("node.log")).unwrap()
     }
 
-    /// The node's process as the test sees it.
+    /// Returns the id of the node's process as the test sees it.
     pub(super) fn pid(&self) -> i32 {
         children_of(self.child.id() as i32)[0]
     }
 
-    /// Kills the node's process, and nothing else, at once.
+    /// Kills only the node's process, at once.
     pub(super) fn kill(&self) {
         kill(Pid::from_raw(self.pid()), Signal::SIGKILL).unwrap();
     }
 
-    /// Makes a sandbox.
+    /// Creates a sandbox.
     pub(super) async fn sandbox(&mut self, config: cri::PodSandboxConfig) -> String {
         let request = cri::RunPodSandboxRequest {
             config: Some(config),
@@ -131,7 +131,7 @@ impl Node {
         answer.unwrap().into_inner().pod_sandbox_id
     }
 
-    /// Makes a container.
+    /// Creates a container.
     pub(super) async fn create(&mut self, sandbox: &str, config: cri::ContainerConfig) -> String {
         let request = cri::CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
@@ -150,14 +150,14 @@ impl Node {
         self.runtime.start_container(request).await.map(|_| ())
     }
 
-    /// Makes and starts a container that runs `command`.
+    /// Creates and starts a container that runs `command`.
     pub(super) async fn run(&mut self, sandbox: &str, command: &[&str]) -> String {
         let id = self.create(sandbox, mk_container("main", command)).await;
         self.start_container(&id).await.unwrap();
         id
     }
 
-    /// Status of a container.
+    /// Returns the status of a container.
     pub(super) async fn status(&mut self, id: &str) -> cri::ContainerStatus {
         let request = cri::ContainerStatusRequest {
             container_id: id.to_owned(),
@@ -167,7 +167,7 @@ impl Node {
         answer.unwrap().into_inner().status.unwrap()
     }
 
-    /// Status of a container once it ended.
+    /// Waits until a container has ended; returns its status.
     pub(super) async fn ended(&mut self, id: &str) -> cri::ContainerStatus {
         let start = Instant::now();
         loop {
@@ -180,7 +180,7 @@ impl Node {
         }
     }
 
-    /// Status of a sandbox.
+    /// Returns the status of a sandbox.
     pub(super) async fn sandbox_status(&mut self, id: &str) -> cri::PodSandboxStatus {
         let request = cri::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
@@ -203,12 +203,12 @@ impl Node {
         (answer.exit_code, text)
     }
 
-    /// Log file of container `main`.
+    /// Returns the log file of container `main`.
     pub(super) fn container_log(&self) -> String {
         fs_err::read_to_string(self.directory.path().join("logs/main.log")).unwrap()
     }
 
-    /// Sandbox for pod `ns/pod`.
+    /// Returns the configuration of a sandbox for pod `ns/pod`.
     pub(super) fn mk_sandbox(&self, pod: &str) -> cri::PodSandboxConfig {
         cri::PodSandboxConfig {
             metadata: Some(cri::PodSandboxMetadata {
@@ -226,13 +226,13 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Gone already in some tests.
+        // Some tests have ended the process already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Container `main` or another, of the image that the node knows.
+/// Returns the configuration of a container from the image that the node knows.
 pub(super) fn mk_container(name: &str, command: &[&str]) -> cri::ContainerConfig {
     cri::ContainerConfig {
         metadata: Some(cri::ContainerMetadata {
@@ -257,7 +257,7 @@ pub(super) fn mk_words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Direct children of a process.
+/// Returns the direct children of a process.
 pub(super) fn children_of(pid: i32) -> Vec<i32> {
     let mut children = Vec::new();
     for task in fs_err::read_dir(format!("/proc/{pid}/task")).unwrap() {

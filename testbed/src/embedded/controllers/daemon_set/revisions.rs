@@ -12,7 +12,7 @@ use super::{Controller, HASH};
 use crate::embedded::controllers::mirror::ObjectKey;
 use crate::embedded::controllers::{objects, pods};
 
-/// What a revision keeps: a patch that brings the template back.
+/// Returns the data of a revision: a patch that restores the template.
 fn patch(set: &DaemonSet) -> Value {
     let template = set.spec.as_ref().map(|spec| &spec.template);
     let mut template = json!(template);
@@ -21,7 +21,7 @@ fn patch(set: &DaemonSet) -> Value {
 }
 
 impl Controller {
-    /// The revision of the current template, made where missing, and all others.
+    /// Returns the revision of the current template, which is created if it is missing, and all older revisions.
     pub(super) async fn revisions(
         &self,
         set: &DaemonSet,
@@ -112,7 +112,7 @@ impl Controller {
         Err(error)
     }
 
-    /// Removes revisions beyond those that are kept, but none that pods still have.
+    /// Deletes revisions beyond the history limit, except those that pods still use.
     pub(super) async fn forget_revisions(
         &self,
         set: &DaemonSet,

@@ -1,4 +1,4 @@
-//! Replacing the pods of an older template.
+//! Replacement of the pods of an older template.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn rolling(set: &DaemonSet) -> Option<&RollingUpdateDaemonSet> {
         .as_ref()
 }
 
-/// Whether pods are replaced only when somebody deletes them.
+/// Returns whether pods are replaced only when somebody deletes them.
 pub(super) fn on_delete(set: &DaemonSet) -> bool {
     set.spec
         .as_ref()
@@ -33,7 +33,7 @@ fn surge(set: &DaemonSet, total: i32) -> i32 {
         .map_or(0, |surge| objects::scaled(surge, total, true))
 }
 
-/// Whether a new pod may be on a node beside the one that it replaces.
+/// Returns whether a new pod may run on a node beside the old pod that it replaces.
 pub(super) fn surges(set: &DaemonSet) -> bool {
     surge(set, 1) > 0
 }
@@ -44,7 +44,7 @@ fn unavailable(set: &DaemonSet, total: i32) -> i32 {
         .map_or(1, |limit: &IntOrString| objects::scaled(limit, total, true))
 }
 
-/// The number of the template, as the API server keeps it in an annotation.
+/// Returns the generation of the template, which the API server keeps in an annotation.
 pub(super) fn template_generation(set: &DaemonSet) -> Option<i64> {
     let annotations = set.metadata.annotations.as_ref()?;
     annotations
@@ -53,7 +53,7 @@ pub(super) fn template_generation(set: &DaemonSet) -> Option<i64> {
         .ok()
 }
 
-/// Whether a pod is of the current template.
+/// Returns whether a pod has the current template.
 pub(super) fn is_updated(set: &DaemonSet, pod: &Pod, hash: &str) -> bool {
     let labels = objects::labels(pod);
     let generation = template_generation(set).map(|generation| generation.to_string());
@@ -68,8 +68,8 @@ fn min_ready(set: &DaemonSet) -> i32 {
         .unwrap_or(0)
 }
 
-/// Of several running pods on a node those that are neither the oldest new nor the oldest old one, and the old one once the new one
-/// can do without it.
+/// Returns the superfluous ones of several running pods on a node: all but one new and one old pod, and that old pod too once it is not
+/// ready or the new one is available.
 pub(super) fn beyond_a_pair(set: &DaemonSet, running: &[Arc<Pod>], hash: &str) -> Vec<Arc<Pod>> {
     let (new, old): (Vec<_>, Vec<_>) = running.iter().partition(|pod| {
         objects::labels(&***pod)
@@ -92,7 +92,7 @@ pub(super) fn beyond_a_pair(set: &DaemonSet, running: &[Arc<Pod>], hash: &str) -
 
 type Pair<'a> = (Option<&'a Arc<Pod>>, Option<&'a Arc<Pod>>);
 
-/// The new and the old pod of a node; none if there are more than two of them.
+/// Returns the new and the old pod of a node, or `None` if there is more than one of either.
 fn pair(pods: &[Arc<Pod>], updated: impl Fn(&Pod) -> bool) -> Option<Pair<'_>> {
     let (mut new, mut old) = (None, None);
     for pod in pods {
@@ -105,7 +105,7 @@ fn pair(pods: &[Arc<Pod>], updated: impl Fn(&Pod) -> bool) -> Option<Pair<'_>> {
 }
 
 impl Controller {
-    /// One step of a rolling update.
+    /// Takes one step of a rolling update.
     pub(super) async fn roll(
         &self,
         set: &DaemonSet,

@@ -1,4 +1,4 @@
-//! Annotations that tie a deployment to its ReplicaSets.
+//! Annotations that connect a deployment and its ReplicaSets.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{desired, limits, replicas};
 
-/// Number of a template in the order in which they were rolled out.
+/// Number of a template in the order of rollouts.
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX: &str = "deployment.kubernetes.io/max-replicas";
-/// Annotations of a deployment that its ReplicaSets do not get.
+/// Annotations of a deployment that are not copied to its ReplicaSets.
 const OWN: &[&str] = &[
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -21,22 +21,22 @@ const OWN: &[&str] = &[
     MAX,
     "deprecated.deployment.rollback.to",
 ];
-/// Longest history of revisions, in characters.
+/// Longest revision history, in bytes.
 const LONGEST_HISTORY: usize = 2000;
 
-/// An annotation.
+/// Returns the value of an annotation.
 pub(super) fn of(meta: &ObjectMeta, name: &str) -> Option<String> {
     meta.annotations.as_ref()?.get(name).cloned()
 }
 
-/// The revision of a ReplicaSet, 0 if it has none.
+/// Returns the revision of a ReplicaSet; 0 if it has none.
 pub(super) fn revision(meta: &ObjectMeta) -> i64 {
     of(meta, REVISION)
         .and_then(|revision| revision.parse().ok())
         .unwrap_or(0)
 }
 
-/// Carries the deployment's annotations and the revision to a ReplicaSet; tells whether something changed.
+/// Copies the deployment's annotations and the revision to a ReplicaSet; returns whether something changed.
 pub(super) fn carry(deployment: &Deployment, meta: &mut ObjectMeta, new: i64) -> bool {
     let mut changed = false;
     let annotations = meta.annotations.get_or_insert_default();
@@ -70,7 +70,7 @@ pub(super) fn carry(deployment: &Deployment, meta: &mut ObjectMeta, new: i64) ->
     true
 }
 
-/// Notes on a ReplicaSet how large the deployment is and may become; tells whether that was new.
+/// Records the desired and the largest allowed size of the deployment on a ReplicaSet; returns whether something changed.
 pub(super) fn note_size(deployment: &Deployment, meta: &mut ObjectMeta) -> bool {
     let annotations = meta.annotations.get_or_insert_default();
     let total = desired(deployment);
@@ -85,12 +85,12 @@ pub(super) fn note_size(deployment: &Deployment, meta: &mut ObjectMeta) -> bool 
     changed
 }
 
-/// The largest size that was noted.
+/// Returns the largest allowed size that [`note_size`] recorded.
 pub(super) fn noted_max(meta: &ObjectMeta) -> Option<i32> {
     of(meta, MAX)?.parse().ok().filter(|max| *max > 0)
 }
 
-/// Whether the deployment was scaled since its ReplicaSets were.
+/// Returns whether the deployment was scaled after its active ReplicaSets were.
 pub(super) fn scaled(deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> bool {
     sets.iter().filter(|set| replicas(set) > 0).any(|set| {
         of(&set.metadata, DESIRED)
@@ -99,7 +99,7 @@ pub(super) fn scaled(deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> bool 
     })
 }
 
-/// Puts the revision on the deployment; tells whether it was another.
+/// Sets the revision of the deployment; returns whether it changed.
 pub(super) fn set_revision(deployment: &mut Deployment, revision: &str) -> bool {
     let annotations = deployment.metadata.annotations.get_or_insert_default();
     if annotations.get(REVISION).map(String::as_str) == Some(revision) {

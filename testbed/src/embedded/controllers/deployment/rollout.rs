@@ -1,4 +1,4 @@
-//! The two ways from an old template to a new one.
+//! The two strategies of a rollout: `RollingUpdate` and `Recreate`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn available(set: &ReplicaSet) -> i32 {
 }
 
 impl Controller {
-    /// Replaces pods few at a time.
+    /// Takes one step of a rolling update.
     pub(super) async fn roll(
         &self,
         deployment: &mut Deployment,
@@ -31,7 +31,7 @@ impl Controller {
         self.store_rollout(deployment, &sets).await
     }
 
-    /// Gives the new ReplicaSet what the surge allows.
+    /// Scales the new ReplicaSet up as far as the surge allows.
     async fn grow(&self, deployment: &Deployment, sets: &mut Sets) -> Result<bool, kube::Error> {
         let Some(new) = sets.new.clone() else {
             return Ok(false);
@@ -51,7 +51,7 @@ impl Controller {
         self.resize(deployment, sets, &new, size).await
     }
 
-    /// Takes from the old ReplicaSets what availability allows, unhealthy pods first.
+    /// Scales the old ReplicaSets down as far as availability allows, unhealthy pods first.
     async fn shrink(&self, deployment: &Deployment, sets: &mut Sets) -> Result<bool, kube::Error> {
         let old: i32 = sets.old.iter().map(|set| replicas(set)).sum();
         let Some(new) = sets.new.clone() else {
@@ -99,7 +99,7 @@ impl Controller {
         Ok(shrunk)
     }
 
-    /// Removes all old pods, waits for their end, then makes the new ones.
+    /// Removes all old pods, waits until they are gone, then creates the new ones.
     pub(super) async fn recreate(
         &self,
         deployment: &mut Deployment,

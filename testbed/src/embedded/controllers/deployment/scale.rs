@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use super::{Controller, Sets, annotations, desired, limits, replicas, rolling};
 use crate::embedded::controllers::objects;
 
-/// How large the ReplicaSet of the current template is to be now.
+/// Returns the size that the ReplicaSet of the current template should have now.
 pub(super) fn of_new(deployment: &Deployment, sets: &Sets, now: i32) -> i32 {
     let wanted = desired(deployment);
     if !rolling(deployment) {
@@ -22,7 +22,7 @@ pub(super) fn of_new(deployment: &Deployment, sets: &Sets, now: i32) -> i32 {
 }
 
 impl Controller {
-    /// Changes the size of a ReplicaSet; tells whether it was another.
+    /// Changes the size of a ReplicaSet; returns whether the size differs from before.
     pub(super) async fn resize(
         &self,
         deployment: &Deployment,
@@ -51,7 +51,7 @@ impl Controller {
         Ok(before != size)
     }
 
-    /// Follows a change of the deployment's size: all to the only active one, in proportion during a rollout.
+    /// Applies a change of the deployment's size: the only active ReplicaSet takes all of it; during a rollout it is shared in proportion.
     pub(super) async fn scale(
         &self,
         deployment: &Deployment,
@@ -91,7 +91,7 @@ impl Controller {
     }
 }
 
-/// Whether the new ReplicaSet carries the deployment alone.
+/// Returns whether the new ReplicaSet provides all desired pods and all of them are available.
 fn saturated(deployment: &Deployment, new: &ReplicaSet) -> bool {
     let wanted = desired(deployment);
     let status = new.status.as_ref();
@@ -101,7 +101,7 @@ fn saturated(deployment: &Deployment, new: &ReplicaSet) -> bool {
             .is_some_and(|noted| noted == wanted.to_string())
 }
 
-/// Shares what is to be added or removed among the active ReplicaSets, the largest first.
+/// Distributes the pods to add or remove over the active ReplicaSets in proportion, the largest first.
 fn proportions(
     deployment: &Deployment,
     mut active: Vec<Arc<ReplicaSet>>,
@@ -148,7 +148,7 @@ fn proportions(
     sizes
 }
 
-/// By how much a ReplicaSet would change to keep its share.
+/// Returns by how many pods a ReplicaSet changes to keep its share.
 fn fraction(deployment: &Deployment, set: &ReplicaSet) -> i32 {
     let wanted = desired(deployment);
     let size = replicas(set);

@@ -13,11 +13,11 @@ use crate::embedded::controllers::objects;
 const AVAILABLE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 
-/// Reading and setting conditions.
+/// Reads and sets conditions.
 pub(super) trait Conditions {
-    /// The condition that tells how a rollout goes.
+    /// Returns the condition that describes the progress of a rollout.
     fn progressing(&self) -> Option<&DeploymentCondition>;
-    /// Sets a condition; one with the same status and reason stays as it is.
+    /// Sets a condition; one with the same status and reason stays unchanged.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str);
     /// Removes a condition.
     fn unset(&mut self, kind: &str);
@@ -60,7 +60,7 @@ impl Conditions for DeploymentStatus {
     }
 }
 
-/// Whether everything is rolled out and available.
+/// Returns whether everything is rolled out and available.
 pub(super) fn complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
     let wanted = desired(deployment);
     status.updated_replicas.unwrap_or(0) == wanted
@@ -69,7 +69,7 @@ pub(super) fn complete(deployment: &Deployment, status: &DeploymentStatus) -> bo
         && status.observed_generation.unwrap_or(0) >= deployment.metadata.generation.unwrap_or(0)
 }
 
-/// Whether a rollout has come further.
+/// Returns whether a rollout has progressed.
 fn progressed(before: &DeploymentStatus, after: &DeploymentStatus) -> bool {
     let number = |value: Option<i32>| value.unwrap_or(0);
     let old = |status: &DeploymentStatus| number(status.replicas) - number(status.updated_replicas);
@@ -79,7 +79,7 @@ fn progressed(before: &DeploymentStatus, after: &DeploymentStatus) -> bool {
         || number(after.available_replicas) > number(before.available_replicas)
 }
 
-/// Time that is left until a rollout counts as stuck; none if it cannot.
+/// Returns the time left until a rollout counts as stuck, or `None` if the deployment has no deadline or no progress condition.
 fn time_left(deployment: &Deployment, status: &DeploymentStatus) -> Option<Duration> {
     let limit = Duration::from_secs(deadline(deployment)?.unsigned_abs().into());
     let condition = status.progressing()?;
@@ -99,7 +99,7 @@ fn calculate(deployment: &Deployment, sets: &Sets) -> DeploymentStatus {
     let total: i32 = sets.all().map(|set| replicas(set)).sum();
     let before = deployment.status.clone().unwrap_or_default();
     let of_new = |set: &ReplicaSet| set.status.as_ref().map_or(0, |status| status.replicas);
-    // known only once every ReplicaSet has said it
+    // The sum is known only if every ReplicaSet reports its number.
     let terminating: Option<i32> = sets
         .all()
         .map(|set| set.status.as_ref()?.terminating_replicas)
@@ -134,7 +134,7 @@ fn calculate(deployment: &Deployment, sets: &Sets) -> DeploymentStatus {
 }
 
 impl Controller {
-    /// Writes the status, where it changed, without judging progress.
+    /// Writes the status if it changed, without judging progress.
     pub(super) async fn store_status(
         &self,
         deployment: &mut Deployment,
@@ -148,7 +148,7 @@ impl Controller {
         self.write_status(deployment).await
     }
 
-    /// Writes the status, where it changed, with how the rollout goes.
+    /// Writes the status if it changed, together with the progress of the rollout.
     pub(super) async fn store_rollout(
         &self,
         deployment: &mut Deployment,
@@ -173,7 +173,7 @@ impl Controller {
                 let message = what("has successfully progressed.");
                 status.set("Progressing", "True", AVAILABLE, &message);
             } else if progressed(&before, &status) {
-                // told again each time, so that the deadline starts anew
+                // The condition is set again each time, so that the deadline restarts.
                 status.unset("Progressing");
                 status.set(
                     "Progressing",

@@ -1,4 +1,4 @@
-//! Who owns whom, by UID.
+//! The graph of owners and dependents, by UID.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use super::{FOREGROUND, Known, ORPHAN};
 use crate::embedded::controllers::mirror::ObjectKey;
 
-/// An object.
+/// An object with its owners and the state of its deletion.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) known: Arc<Known>,
     pub(super) key: ObjectKey,
     pub(super) owners: Vec<OwnerReference>,
     pub(super) deleting: bool,
-    /// It is being deleted and waits for what it owns.
+    /// It is being deleted and waits for its dependents.
     pub(super) foreground: bool,
-    /// It is being deleted and sets what it owns free.
+    /// It is being deleted and orphans its dependents.
     pub(super) orphaning: bool,
 }
 
-/// All objects that were seen. Each change answers with the UIDs that are to be looked at because of it.
+/// All objects that were seen. Each change returns the UIDs that have to be processed because of it.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     entries: HashMap<String, Entry>,
@@ -29,12 +29,12 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// An object.
+    /// Returns the object with a UID.
     pub(super) fn get(&self, uid: &str) -> Option<&Entry> {
         self.entries.get(uid)
     }
 
-    /// Takes over what an object is like now.
+    /// Stores the current state of an object.
     pub(super) fn observe(&mut self, known: &Arc<Known>, meta: &ObjectMeta) -> Vec<String> {
         let Some(uid) = meta.uid.clone() else {
             return Vec::new();
@@ -61,7 +61,7 @@ impl Graph {
                 if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
                     dependents.remove(&uid);
                 }
-                // an owner that waits may have waited for this one
+                // An owner in foreground deletion may have waited for this dependent.
                 if self
                     .entries
                     .get(&owner.uid)
@@ -96,7 +96,7 @@ impl Graph {
         work
     }
 
-    /// An object is gone.
+    /// Removes an object that is gone.
     pub(super) fn forget(&mut self, uid: &str) -> Vec<String> {
         let mut work: Vec<String> = self
             .dependents
@@ -126,13 +126,13 @@ impl Graph {
         work
     }
 
-    /// Forgets what a new list of a kind does not have.
+    /// Removes the objects of a kind that a new list does not contain.
     pub(super) fn keep_only(&mut self, known: &Known, listed: &HashSet<String>) -> Vec<String> {
         let word = known.word();
         self.forget_where(|uid, entry| !listed.contains(uid) && entry.known.word() == word)
     }
 
-    /// Forgets a kind that is served no more.
+    /// Removes all objects of a kind that is no longer served.
     pub(super) fn forget_kind(&mut self, word: &str) -> Vec<String> {
         self.forget_where(|_, entry| entry.known.word() == word)
     }
@@ -147,7 +147,7 @@ impl Graph {
         gone.iter().flat_map(|uid| self.forget(uid)).collect()
     }
 
-    /// Dependents that hold up the deletion of an owner.
+    /// Returns the dependents that block the deletion of an owner.
     pub(super) fn blocking(&self, uid: &str) -> Vec<String> {
         self.dependents_of(uid)
             .into_iter()
@@ -161,7 +161,7 @@ impl Graph {
             .collect()
     }
 
-    /// Whether an object owns others, and whether one of these waits for its own dependents.
+    /// Returns whether an object has dependents, and whether one of these waits for its own dependents.
     pub(super) fn dependents(&self, uid: &str) -> (bool, bool) {
         let all = self.dependents_of(uid);
         (
@@ -170,7 +170,7 @@ impl Graph {
         )
     }
 
-    /// What an object owns.
+    /// Returns the dependents of an object.
     pub(super) fn dependents_of(&self, uid: &str) -> Vec<(String, Entry)> {
         self.dependents
             .get(uid)
@@ -181,7 +181,7 @@ impl Graph {
     }
 }
 
-/// Whether the object with an owner's UID is where its dependent says it is.
+/// Returns whether the object with an owner's UID matches the owner reference of its dependent.
 fn is_meant(held: &Entry, owner: &OwnerReference, dependent: &Entry) -> bool {
     held.key.name == owner.name
         && (!held.known.namespaced || held.key.namespace == dependent.key.namespace)

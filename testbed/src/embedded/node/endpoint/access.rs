@@ -1,5 +1,5 @@
-//! Who may ask a node what: a client certificate of the cluster's authority or a bearer token says who asks, the API server says whether
-//! that one may (kubelet-node.md 3, "webhook").
+//! Access to a node's endpoint. A client certificate of the cluster's authority or a bearer token authenticates a request, and the API
+//! server authorizes it (kubelet-node.md 3, "webhook").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -15,9 +15,9 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// How long it is remembered that somebody may do something.
+/// How long a granted permission is remembered.
 const REMEMBERED: Duration = Duration::from_mins(5);
-/// Paths with a subresource of their own, which is asked about first. What has none but this one may be allowed by `proxy`, too.
+/// Paths with a subresource of their own, which is checked first. If it is denied, the subresource `proxy` may still allow the path.
 const FINE: [(&str, &str); 4] = [
     ("/pods", "pods"),
     ("/healthz", "healthz"),
@@ -32,7 +32,7 @@ const APART: [(&str, &str); 4] = [
     ("/checkpoint", "checkpoint"),
 ];
 
-/// Somebody known.
+/// An authenticated user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct User {
     name: String,
@@ -40,7 +40,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The user of a client certificate: its common name, with its organizations as groups.
+    /// Returns the user of a client certificate: the common name, with the organizations as groups.
     pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
         let subject = certificate.subject();
@@ -56,32 +56,32 @@ impl User {
     }
 }
 
-/// A request that is not answered, in the kubelet's words.
+/// Why a request is refused, in the kubelet's words.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// Nobody knows who asks.
+    /// The request is not authenticated.
     #[error("Unauthorized")]
     Unauthorized,
-    /// The one who asks may not.
+    /// The user lacks the permission.
     #[error("Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{}])\n", subresources.join(" "))]
     Forbidden {
-        /// Who.
+        /// Name of the user.
         user: String,
-        /// What.
+        /// The verb.
         verb: &'static str,
-        /// Of what.
+        /// The subresources that were checked.
         subresources: Vec<&'static str>,
     },
-    /// The API server did not say.
+    /// The API server did not decide.
     #[error(
         "Authorization error (user={user}, verb={verb}, resource=nodes, subresource={subresource})"
     )]
     Unknown {
-        /// Who.
+        /// Name of the user.
         user: String,
-        /// What.
+        /// The verb.
         verb: &'static str,
-        /// Of what.
+        /// The subresource.
         subresource: &'static str,
     },
 }
@@ -96,14 +96,14 @@ impl Refusal {
     }
 }
 
-/// Who, verb and subresource.
+/// User, verb and subresource.
 type Question = (User, &'static str, &'static str);
 
-/// The judge at a node's door.
+/// Authenticates and authorizes the requests to a node.
 pub(crate) struct Access {
     client: Client,
     node: String,
-    /// What was allowed, and until when that counts.
+    /// Granted permissions and when they expire.
     allowed: Mutex<BTreeMap<Question, Instant>>,
 }
 
@@ -116,7 +116,7 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// The judge of a node, which asks the API server with this client.
+    /// Creates the access control of a node, which asks the API server with this client.
     pub(crate) fn new(client: Client, node: &str) -> Self {
         Self {
             client,
@@ -125,7 +125,7 @@ impl Access {
         }
     }
 
-    /// Whether a request may be answered; `certified` is who the connection's certificate names.
+    /// Checks whether a request may be answered; `certified` is the user of the connection's certificate.
     pub(super) async fn check<B>(
         &self,
         certified: Option<&User>,
@@ -159,7 +159,7 @@ impl Access {
         })
     }
 
-    /// Whose token it is.
+    /// Returns the user of a token.
     async fn user_of(&self, token: &str) -> Option<User> {
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -235,7 +235,7 @@ fn verb(method: &Method) -> &'static str {
     }
 }
 
-/// Which subresources of the node allow a path, any of them.
+/// Returns the subresources of the node of which any allows a path.
 fn subresources(path: &str) -> Vec<&'static str> {
     let of = |table: &[(&str, &'static str)]| {
         let mut found = table.iter().filter(|(root, _)| is_below(path, root));

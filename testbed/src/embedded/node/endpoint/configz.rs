@@ -8,7 +8,7 @@ use super::Facts;
 use crate::embedded::node::kubelet::Kubelet;
 use crate::local::kubelet as local;
 
-/// The configuration of a node.
+/// Returns the configuration of a node.
 pub(super) fn configz(kubelet: &Kubelet, facts: &Facts) -> Value {
     let rendered = local::Kubelet {
         cluster_dir: PathBuf::from("/"),
@@ -52,7 +52,7 @@ fn merge(fields: &mut Map<String, Value>, name: String, value: Value) {
     }
 }
 
-/// With CPUs reserved by name their number takes the place of what `systemReserved` and `kubeReserved` said of CPUs.
+/// Applies `reservedSystemCPUs`: the number of these CPUs replaces the CPUs in `systemReserved` and `kubeReserved`.
 fn name_reservation(fields: &mut Map<String, Value>) {
     let named = fields.get("reservedSystemCPUs").and_then(Value::as_str);
     let Some(named) = named.filter(|list| !list.is_empty()) else {
@@ -76,9 +76,9 @@ fn name_reservation(fields: &mut Map<String, Value>) {
     }
 }
 
-/// The defaults of kubelet 1.35.
+/// Returns the defaults of kubelet 1.35.
 fn defaults() -> Map<String, Value> {
-    // A test sees to it that the file can be read.
+    // A test ensures that the file can be parsed.
     serde_json::from_str(include_str!("configz.json")).unwrap_or_default()
 }
 

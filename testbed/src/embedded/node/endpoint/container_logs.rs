@@ -1,4 +1,4 @@
-//! Logs of containers, as `kubectl logs` asks for them.
+//! Logs of containers, as `kubectl logs` requests them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use crate::embedded::node::kubelet::Kubelet;
 use crate::embedded::node::status::Run;
 use crate::embedded::node::worker::Seen;
 
-/// Time between two looks at a log that is followed.
+/// Interval between two reads of a log that is followed.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What is wanted of a log.
+/// The options of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wish {
     follow: bool,
@@ -55,7 +55,7 @@ impl Wish {
         wish
     }
 
-    /// The lines of a log that are wanted.
+    /// Returns the requested lines of a log.
     fn select(&self, log: &[u8]) -> Vec<u8> {
         let mut records: Vec<Record<'_>> = log
             .split_inclusive(|byte| *byte == b'\n')
@@ -68,7 +68,7 @@ impl Wish {
         if let Some(tail) = self.tail {
             let mut from = records.len();
             let mut lines = 0;
-            // A line may be in several parts, of which only the last is full.
+            // A line may consist of several records, of which only the last is full.
             while from > 0 {
                 if records[from - 1].full {
                     if lines == tail {
@@ -103,7 +103,7 @@ impl Wish {
     }
 }
 
-/// A record of a log file: time, stream, mark, text.
+/// A record of a log file: time, stream, tag, text.
 struct Record<'a> {
     stamp: &'a [u8],
     full: bool,
@@ -164,7 +164,7 @@ pub(super) async fn answer(
         .join(container)
         .join(format!("{attempt}.log"));
     let log = tokio::fs::read(&file).await.unwrap_or_default();
-    // What is not a whole record yet is left for later.
+    // An incomplete record at the end is left for later.
     let whole = log
         .iter()
         .rposition(|byte| *byte == b'\n')
@@ -197,14 +197,14 @@ pub(super) async fn answer(
     body(stream::iter([first]).chain(rest).boxed())
 }
 
-/// What is said of a container that has not ended before.
+/// Problem text for a container without a previous run.
 const NOT_FOUND: &str = "not found";
 
-/// Which attempt of a container's has the log; in the kubelet's words why there is none.
+/// Returns the attempt of a container that has the requested log, or why there is none, in the kubelet's words.
 fn attempt(seen: &Seen, previous: bool) -> Result<i32, String> {
     let is_waiting = matches!(seen.run, Run::Waiting { .. });
     match &seen.run {
-        // A container that waits for its next start has the log of its last end, whichever is asked for.
+        // A container that waits for its next start has the log of its last run, also for `previous`.
         _ if is_waiting && seen.id.is_some() => Ok(seen.attempt),
         _ if previous && (is_waiting || seen.attempt == 0) => Err(NOT_FOUND.to_owned()),
         _ if previous => Ok(seen.attempt - 1),
@@ -230,7 +230,7 @@ fn body(chunks: stream::BoxStream<'static, Vec<u8>>) -> Response<Body> {
     answer
 }
 
-/// A log that grows.
+/// A log that is followed.
 struct Following {
     file: PathBuf,
     at: u64,
@@ -261,7 +261,7 @@ impl Following {
             if self.is_last {
                 return None;
             }
-            // After the end there is one more look: the last words are written by then.
+            // After the container has ended, the file is read once more, because its last output is written by then.
             self.is_last = tokio::time::timeout(LOOK, &mut self.ended).await.is_ok();
         }
     }

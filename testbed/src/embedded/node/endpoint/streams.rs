@@ -1,7 +1,7 @@
 //! Streams into running containers: `exec` and `attach` over SPDY or websockets, `portForward` over SPDY (kubelet-node.md 3).
 //!
-//! A real API server translates the websockets of version 5 for its kubelets; the embedded one passes connections through, so
-//! that version is spoken here. It has one consequence: what keeps a container from being attached to is told after the upgrade.
+//! A real API server translates websocket version 5 for its kubelets. The embedded one passes connections through, so the node itself
+//! speaks that version. One consequence: an error that prevents an attach is reported after the upgrade.
 
 use std::sync::Arc;
 
@@ -25,27 +25,27 @@ use crate::node::streaming::session::{Attached, Wants};
 use crate::node::streaming::spdy_client;
 use crate::node::streaming::websocket_client::{self, Version};
 
-/// Protocols of a SPDY client.
+/// Header with the protocols of a SPDY client.
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
-/// The one version of remote commands that is spoken over SPDY.
+/// The only version of remote commands that is supported over SPDY.
 const SPDY_COMMANDS: &str = "v4.channel.k8s.io";
 
-/// What is asked for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A new process.
+    /// Starts a new process.
     Exec,
-    /// The container's own process.
+    /// Attaches to the container's own process.
     Attach,
 }
 
-/// How a client wants to talk.
+/// The transport of a client.
 enum Speech {
     Spdy,
     Websocket(Version),
 }
 
-/// The parameters of a request.
+/// Parses the parameters of a request.
 fn parameters(query: &str) -> (Wants, Vec<String>) {
     let pairs: Vec<(String, String)> = parse(query.as_bytes()).into_owned().collect();
     let is_set = |name: &str| {
@@ -58,7 +58,7 @@ fn parameters(query: &str) -> (Wants, Vec<String>) {
     let wants = Wants {
         stdin: is_set("input"),
         stdout: is_set("output"),
-        // A terminal has one output.
+        // A terminal has only one output.
         stderr: is_set("error") && !tty,
         tty,
     };
@@ -66,7 +66,7 @@ fn parameters(query: &str) -> (Wants, Vec<String>) {
     (wants, commands.map(|(_, word)| word.clone()).collect())
 }
 
-/// Values of a header, whether in one line or in many.
+/// Returns the values of a header, in one line or several.
 fn list(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
     let lines = headers.get_all(name).iter();
     lines
@@ -81,10 +81,10 @@ fn upgrade(headers: &HeaderMap) -> String {
     word.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// A refusal: status and reason.
+/// A refusal: status code and reason.
 type Refusal = (StatusCode, String);
 
-/// Agrees on a protocol; the answer that says so.
+/// Agrees on a protocol; returns the response that confirms it.
 fn negotiate(headers: &HeaderMap, spdy: &'static str) -> Result<(Speech, Response<Body>), Refusal> {
     let mut accepted = text(StatusCode::SWITCHING_PROTOCOLS, "");
     accepted.headers_mut().clear();
@@ -136,7 +136,7 @@ fn negotiate(headers: &HeaderMap, spdy: &'static str) -> Result<(Speech, Respons
     }
 }
 
-/// The pod of a request.
+/// Returns the pod of a request.
 pub(super) fn pod(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<Snapshot> {
     let mut all = kubelet.snapshots().into_iter();
     all.find(|snapshot| {
@@ -145,7 +145,7 @@ pub(super) fn pod(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<Snap
     })
 }
 
-/// Answers a request for streams; the conversation goes on beside the answer.
+/// Answers a request for streams; the streams run in a task of their own.
 pub(super) fn answer(
     kubelet: &Arc<Kubelet>,
     purpose: Purpose,
@@ -189,7 +189,7 @@ pub(super) fn answer(
     accepted
 }
 
-/// Starts or finds the process that is to be attached to.
+/// Starts or finds the process to attach to.
 async fn begin(
     kubelet: Arc<Kubelet>,
     purpose: Purpose,

@@ -1,4 +1,4 @@
-//! Attaching to a process that runs already: its output goes to the log and to whoever listens.
+//! Attaching to a running process: its output goes to the log and to all listeners.
 
 use std::io;
 use std::pin::Pin;
@@ -14,15 +14,15 @@ use super::Input;
 use crate::node::logs::Stream;
 use crate::node::streaming::session::Attached;
 
-/// Pieces of output that a listener may be behind; one that is slower misses some, as with a real runtime.
+/// Number of pieces of output that a listener may lag behind. A slower one loses some, as with a real runtime.
 const BEHIND: usize = 1024;
-/// Bytes on their way to or from a listener.
+/// Size of the buffers to and from a listener, in bytes.
 const BUFFER: usize = 64 * 1024;
 
 /// A piece of output.
 type Piece = (Stream, Arc<[u8]>);
 
-/// Copies what is read from an output for those who listen.
+/// Copies everything that is read from an output to the listeners.
 pub(super) struct Tee<R> {
     source: R,
     stream: Stream,
@@ -49,24 +49,24 @@ impl<R: AsyncRead + Unpin> AsyncRead for Tee<R> {
         ready!(Pin::new(&mut self.source).poll_read(context, buffer))?;
         let fresh = &buffer.filled()[before..];
         if !fresh.is_empty() && self.listeners.receiver_count() > 0 {
-            // Those who listened may have left this moment.
+            // The last listener may have left at this moment.
             let _ = self.listeners.send((self.stream, fresh.into()));
         }
         Poll::Ready(Ok(()))
     }
 }
 
-/// The streams of a process; clones are the same.
+/// The streams of a process; clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Streams {
     stdin: Arc<Mutex<Option<ChildStdin>>>,
     once: bool,
-    /// Closed when the outputs are.
+    /// Closed when the outputs are closed.
     output: broadcast::WeakSender<Piece>,
 }
 
 impl Streams {
-    /// The streams, and what tees are made with.
+    /// Returns the streams, and the sender that each [`Tee`] needs.
     pub(super) fn new(stdin: Option<ChildStdin>, input: Input) -> (Self, broadcast::Sender<Piece>) {
         let (listeners, _) = broadcast::channel(BEHIND);
         let streams = Self {
@@ -77,7 +77,7 @@ impl Streams {
         (streams, listeners)
     }
 
-    /// Attaches to them until `end`.
+    /// Attaches to the streams until `end`.
     pub(super) fn attach(&self, end: BoxFuture<'static, i32>) -> Attached {
         let (stdin, fed) = tokio::io::duplex(BUFFER);
         tokio::spawn(feed(fed, Arc::clone(&self.stdin), self.once));
@@ -95,7 +95,7 @@ impl Streams {
     }
 }
 
-/// Carries input to the process.
+/// Copies input to the process.
 async fn feed(mut from: DuplexStream, to: Arc<Mutex<Option<ChildStdin>>>, once: bool) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
@@ -111,7 +111,7 @@ async fn feed(mut from: DuplexStream, to: Arc<Mutex<Option<ChildStdin>>>, once: 
     }
 }
 
-/// Carries output to a listener.
+/// Copies output to a listener.
 async fn listen(
     mut output: broadcast::Receiver<Piece>,
     mut out: DuplexStream,

@@ -1,4 +1,4 @@
-//! Device plugins: they register on the node's socket and tell their devices for as long as they live.
+//! Device plugins: they register on the node's socket and report their devices as long as they live.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt as _;
@@ -24,12 +24,12 @@ use crate::kubelet::device::{Device, Question};
 /// Devices of one resource by id.
 pub(super) type Devices = BTreeMap<String, Device>;
 
-/// How long a plugin may take to answer.
+/// Time limit for most requests to a plugin.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it may take to get devices ready for a container.
+/// Time limit for a plugin to prepare devices for a container.
 const PRE_START: Duration = Duration::from_secs(30);
 
-/// The plugins that are there.
+/// The registered plugins.
 #[derive(Debug, Default)]
 pub(super) struct Plugins {
     by_resource: Mutex<BTreeMap<String, Plugin>>,
@@ -49,7 +49,7 @@ impl Plugins {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hangs up on all.
+    /// Closes the connections to all plugins.
     pub(super) fn clear(&self) {
         for (_, plugin) in std::mem::take(&mut *self.lock()) {
             plugin.watching.abort();
@@ -70,24 +70,24 @@ impl Plugins {
         client.ok_or_else(|| Status::unavailable("the device plugin is gone"))
     }
 
-    /// Resources whose plugins have an option.
+    /// Returns the resources whose plugins have an option.
     fn with(&self, option: impl Fn(&api::DevicePluginOptions) -> bool) -> BTreeSet<String> {
         let plugins = self.lock();
         let having = plugins.iter().filter(|(_, plugin)| option(&plugin.options));
         having.map(|(resource, _)| resource.clone()).collect()
     }
 
-    /// Resources whose plugins want a say in which devices are taken.
+    /// Returns the resources whose plugins offer preferred allocations.
     pub(super) fn choosy(&self) -> BTreeSet<String> {
         self.with(|options| options.get_preferred_allocation_available)
     }
 
-    /// Resources whose plugins want to know when a container is about to start.
+    /// Returns the resources whose plugins require `PreStartContainer`.
     pub(super) fn preparing(&self) -> BTreeSet<String> {
         self.with(|options| options.pre_start_required)
     }
 
-    /// Asks a plugin which of its devices it would take.
+    /// Asks a plugin which of its devices it prefers.
     pub(super) async fn prefer(&self, question: &Question) -> Result<BTreeSet<String>, Status> {
         let list = |ids: &BTreeSet<String>| ids.iter().cloned().collect();
         let mut client = self.client(&question.resource)?;
@@ -106,7 +106,7 @@ impl Plugins {
         Ok(first.device_i_ds.into_iter().collect())
     }
 
-    /// Tells a plugin that a container with these devices is about to start.
+    /// Notifies a plugin that a container with these devices is about to start.
     pub(super) async fn pre_start(&self, resource: &str, ids: Vec<String>) -> Result<(), Status> {
         let mut client = self.client(resource)?;
         let request = api::PreStartContainerRequest { devices_ids: ids };
@@ -133,14 +133,14 @@ impl Plugins {
     }
 }
 
-/// Removes the sockets of former plugins, which tells them to come again, and serves the registration.
+/// Removes the sockets of former plugins, which makes them register again, and serves the registration.
 pub(super) async fn serve(managers: &Arc<Managers>) -> Result<JoinHandle<()>, Error> {
     let dir = managers.layout.kubelet("device-plugins");
     for entry in fs_err::read_dir(&dir)? {
         let entry = entry?;
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
         if is_socket && let Err(error) = fs_err::remove_file(entry.path()) {
-            // A plugin that ends removes its own.
+            // A plugin that ends removes its own socket.
             if error.kind() != std::io::ErrorKind::NotFound {
                 return Err(error.into());
             }

@@ -1,4 +1,4 @@
-//! Probes by gRPC: the health protocol `grpc.health.v1`.
+//! Probes over gRPC: the health protocol `grpc.health.v1`.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ enum Health {
     ServiceUnknown = 3,
 }
 
-/// Asks a pod's server for its health, within a time; what is wrong, in the kubelet's words.
+/// Asks a pod's server for its health within `limit`; returns the problem in the kubelet's words.
 pub(super) async fn check(
     address: Ipv4Addr,
     action: &GRPCAction,
@@ -44,7 +44,7 @@ pub(super) async fn check(
     let server = format!("{address}:{}", action.port);
     let end = Instant::now() + limit;
     let within = format!("{}s", limit.as_secs());
-    // Kubelets go on trying a server that is not there until the time is over, and then say the same.
+    // Kubelets keep trying an unreachable server until the time limit and then report the same text.
     let missing = || {
         format!(
             "timeout: failed to connect service {server:?} within {within}: context deadline exceeded"

@@ -1,4 +1,4 @@
-//! The files of volumes that are made of objects.
+//! The files of volumes that are made from objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,19 +14,19 @@ use kube::api::{Api, PostParams};
 use super::super::environment::{field, resource};
 use super::Context;
 
-/// Mode of files when nothing is said.
+/// Default mode of files.
 const MODE: i32 = 0o644;
-/// Audience of tokens when nothing is said.
+/// Default lifetime of tokens, in seconds.
 const LIFETIME: i64 = 3600;
 
-/// A file to be.
+/// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) content: Vec<u8>,
     pub(crate) mode: u32,
 }
 
-/// Why a volume cannot be had; the text is the kubelet's.
+/// Why a volume cannot be made; the text is that of the kubelet.
 #[derive(Debug, thiserror::Error)]
 #[error("MountVolume.SetUp failed for volume {volume:?} : {problem}")]
 pub(crate) struct Error {
@@ -47,7 +47,7 @@ impl Error {
     }
 }
 
-/// Tokens of a pod by account, audience and path, so that they are asked for once in their life.
+/// Tokens of a pod by audience and path, so that each is requested once per lifetime.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     known: BTreeMap<(String, String), Token>,
@@ -59,17 +59,17 @@ struct Token {
     renew: Timestamp,
 }
 
-/// Objects that the files of a pod are made of.
+/// The objects that the files of a pod depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct References {
-    /// Names of config maps.
+    /// Names of ConfigMaps.
     pub(crate) config_maps: BTreeSet<String>,
-    /// Names of secrets.
+    /// Names of Secrets.
     pub(crate) secrets: BTreeSet<String>,
 }
 
 impl References {
-    /// The objects of a pod's volumes. The certificate of the cluster's authority is not among them: it never changes.
+    /// Collects the objects of a pod's volumes. The certificate of the cluster's authority is left out, because it never changes.
     pub(crate) fn of(pod: &Pod) -> Self {
         let mut found = Self::default();
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
@@ -102,7 +102,7 @@ impl References {
     }
 }
 
-/// The files of a volume by path.
+/// Returns the files of a volume by path.
 pub(super) async fn payload(
     context: &Context<'_>,
     pod: &Pod,
@@ -233,7 +233,7 @@ impl Maker<'_> {
         }
     }
 
-    /// All keys, or those that are named.
+    /// Adds all keys, or the named ones.
     fn select(
         &self,
         files: &mut BTreeMap<String, File>,
@@ -334,7 +334,7 @@ impl Maker<'_> {
             .await
             .map_err(|error| self.error(&format!("failed to fetch token: {error}")))?;
         let text = answer.status.map(|status| status.token).unwrap_or_default();
-        // A kubelet asks anew when a fifth of the life is left.
+        // A kubelet requests a new token when a fifth of the lifetime is left.
         let renew = std::time::Duration::from_secs(lifetime.unsigned_abs() * 4 / 5);
         let token = Token {
             text: text.clone(),
@@ -346,7 +346,7 @@ impl Maker<'_> {
 }
 
 impl Tokens {
-    /// When the first of them has to be renewed.
+    /// Returns when the first token has to be renewed.
     pub(crate) fn renewal(&self) -> Option<Timestamp> {
         self.known.values().map(|token| token.renew).min()
     }

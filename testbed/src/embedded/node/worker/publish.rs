@@ -1,4 +1,4 @@
-//! Telling the API server about a pod.
+//! Reports the status of a pod to the API server.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::embedded::node::static_pods;
 use crate::embedded::node::status::{self, CONDITIONS, Facts, View};
 
 impl Worker {
-    /// Writes the status if there is anything new in it; whether the API server has it now.
+    /// Writes the status if it changed; returns whether the API server has it now.
     pub(super) async fn publish(&mut self) -> bool {
-        // Whoever hears of it from the API server finds it here as well.
+        // The snapshot is updated first, so that a reader who sees the new status in the API also sees it here.
         self.show();
         if self.said.is_none() && is_finished(&self.pod) {
-            // It was over before we saw it: nothing is known but that.
+            // The pod had finished before this kubelet saw it; nothing else is known.
             return true;
         }
         let is_static = static_pods::is_static(&self.pod);
@@ -45,7 +45,7 @@ impl Worker {
             return true;
         }
         if is_static && matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
-            // Nothing is final of a pod whose file is there.
+            // While the file of a static pod exists, no final phase is written.
             return true;
         }
         match write(&self.kubelet.client, self.object(), &status).await {
@@ -74,12 +74,12 @@ impl Worker {
         }
     }
 
-    /// The object of the pod in the API.
+    /// Returns the API object of the pod.
     fn object(&self) -> &Pod {
         self.mirror.as_ref().unwrap_or(&self.pod)
     }
 
-    /// Sees to it that a static pod has its mirror; whether it has.
+    /// Ensures that a static pod has its mirror pod; returns whether it has.
     async fn has_mirror(&mut self) -> bool {
         let is_ending = self.pod.metadata.deletion_timestamp.is_some();
         if let Some(mirror) = &self.mirror {
@@ -108,8 +108,8 @@ impl Worker {
         }
     }
 
-    /// Whether somebody else changed what is the kubelet's to say, as the node lifecycle controller does while it hears nothing of the
-    /// node. Kubelets put it right once they see it.
+    /// Returns whether somebody else changed conditions of the kubelet, as the node lifecycle controller does for a silent node. Kubelets
+    /// correct that once they see it.
     fn is_contradicted(&self) -> bool {
         let own = |status: Option<&PodStatus>| -> BTreeMap<String, String> {
             let conditions = status.and_then(|status| status.conditions.as_ref());
@@ -122,7 +122,7 @@ impl Worker {
         own(self.said.as_ref()) != own(self.object().status.as_ref())
     }
 
-    /// The status as it was told last, with what others have added since.
+    /// Returns the last written status, with what others have added since.
     fn known(&self) -> PodStatus {
         let theirs = self.object().status.clone().unwrap_or_default();
         let Some(said) = &self.said else {
@@ -139,7 +139,7 @@ impl Worker {
     }
 }
 
-/// Writes a status as a kubelet does: a patch of its own fields, for this very pod.
+/// Writes a status as a kubelet does: a patch of the kubelet's own fields, with the UID of the pod.
 pub(crate) async fn write(
     client: &kube::Client,
     pod: &Pod,
@@ -164,7 +164,7 @@ fn patch(pod: &Pod, status: &PodStatus) -> serde_json::Result<Value> {
     for condition in listed.clone() {
         if CONDITIONS.contains(&condition.type_.as_str()) {
             let mut value = serde_json::to_value(condition)?;
-            // What is not said any more has to be taken back.
+            // A field that is no longer set needs an explicit null in the patch.
             for field in ["reason", "message"] {
                 if value.get(field).is_none() {
                     value[field] = Value::Null;

@@ -1,4 +1,4 @@
-//! Starting a container.
+//! Start of a container.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,20 +22,20 @@ use crate::node::images::Resolved;
 use crate::node::logs::LogFile;
 use crate::node::programs::sleep;
 
-/// Where programs are looked up.
+/// Default search path of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Where pods have the credentials of their account.
+/// Where a pod finds the credentials of its service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// File for a container's last message.
+/// Default file of the termination message.
 const TERMINATION_LOG: &str = "/dev/termination-log";
-/// Most that is taken of a last message: bytes, and lines of a log.
+/// Limits of the termination message: bytes of the file, and bytes and lines of the log.
 const MESSAGE_LIMIT: usize = 4096;
 const LOG_LIMIT: usize = 2048;
 const LOG_LINES: usize = 80;
-/// Directories that a container has for itself unless a volume is there.
+/// Directories that are private to a container unless a volume is mounted there.
 const PRIVATE: [&str; 5] = ["/run", "/var/run", "/var/lib", "/tmp", "/dev/shm"];
 
-/// A container ready to run programs in: what a command in it is started with.
+/// The prepared environment in which programs of a container start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared {
     paths: Paths,
@@ -46,13 +46,13 @@ pub(crate) struct Prepared {
     log: PathBuf,
 }
 
-/// A program that is not there; the text is that of a container runtime.
+/// A program does not exist; the text is that of a container runtime.
 #[derive(Debug, thiserror::Error)]
 #[error("OCI runtime create failed: unable to start container process: {0}")]
 pub(crate) struct NoProgram(String);
 
 impl Prepared {
-    /// How a command is started in the container.
+    /// Returns how to start a command in the container.
     pub(crate) fn launch(&self, argv: &[String]) -> Result<Launch, NoProgram> {
         let name = argv
             .first()
@@ -77,7 +77,7 @@ impl Prepared {
         })
     }
 
-    /// How a command that is given from outside is started in the container: its words name paths of the container.
+    /// Returns how to start a command that comes from outside; paths in its words are paths of the container.
     pub(crate) fn command(&self, argv: &[String]) -> Result<Launch, NoProgram> {
         let mut words = argv.iter();
         let program = words.next().cloned();
@@ -114,7 +114,7 @@ impl Prepared {
 }
 
 impl Worker {
-    /// Starts a container now; a time when it has to be tried again.
+    /// Starts a container now; returns when to try again if that fails.
     pub(super) async fn start(&mut self, index: usize) -> Option<Instant> {
         let container = self.slots[index].facts.container.clone();
         let image = match self.pull(index, &container) {
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// The image, or when to look for it again.
+    /// Returns the image, or when to try again.
     fn pull(&mut self, index: usize, container: &Container) -> Result<Resolved, Instant> {
         let name = container.image.clone().unwrap_or_default();
         let is_latest = !name.contains('@')
@@ -244,7 +244,7 @@ impl Worker {
         };
     }
 
-    /// Directories, environment and command line of a container.
+    /// Prepares directories, environment and command line of a container.
     async fn prepare(
         &mut self,
         index: usize,
@@ -296,7 +296,7 @@ impl Worker {
         for (_, value) in &mut env {
             *value = paths.rewrite(value);
         }
-        // Paths of this machine are not replaced.
+        // These are paths of this machine, so they are added after the rewriting.
         let mut own_paths = Vec::new();
         if !env.iter().any(|(name, _)| name == "HOME") {
             own_paths.push(("HOME", home.clone()));
@@ -350,7 +350,7 @@ impl Worker {
         Ok(argv)
     }
 
-    /// Where the directories of a container are.
+    /// Returns the paths of a container and their places on this machine.
     fn paths(
         &self,
         container: &Container,
@@ -378,7 +378,7 @@ impl Worker {
                 _ => volume.clone(),
             };
             paths.add(&mount.mount_path, outside.clone());
-            // The same directory by its other name.
+            // `/run` is another name of `/var/run`.
             if let Some(rest) = mount.mount_path.strip_prefix("/var/run/") {
                 paths.add(&format!("/run/{rest}"), outside);
             }
@@ -404,7 +404,7 @@ impl Worker {
             (Some(true), _) => Input::Open,
             _ => Input::None,
         };
-        // What an earlier attempt left is not ours.
+        // An earlier attempt may have left a message.
         let _ = std::fs::remove_file(&prepared.messages);
         let log = prepared.log.join(format!("{attempt}.log"));
         let log = LogFile::open(&log).map_err(|error| error.to_string())?;
@@ -436,7 +436,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Notes that a container could not be started; when to try again.
+    /// Records that a container could not be started; returns when to try again.
     fn fail(&mut self, index: usize, problem: &str) -> Instant {
         self.tell(index, Kind::Warning, "Failed", format!("Error: {problem}"));
         let slot = &mut self.slots[index];
@@ -455,7 +455,7 @@ impl Worker {
         again
     }
 
-    /// Runs the hook after a start.
+    /// Runs the `postStart` hook.
     fn hook(&mut self, index: usize, attempt: i32) {
         let container = self.slots[index].facts.container.clone();
         let hooks = container.lifecycle.as_ref();
@@ -475,7 +475,7 @@ impl Worker {
         });
     }
 
-    /// Starts the probes of a running container: that of its start alone, until it is through.
+    /// Starts the probes of a running container. With a startup probe only that one starts first, until it succeeds.
     pub(super) fn watch(&mut self, index: usize, begins: bool) {
         let slot = &self.slots[index];
         let container = &slot.facts.container;
@@ -516,7 +516,7 @@ impl Worker {
         self.slots[index].watchers.extend(tasks);
     }
 
-    /// What a container left as its last message.
+    /// Returns the termination message of a container.
     pub(super) fn last_words(&self, index: usize, code: i32) -> Option<String> {
         let prepared = &self.prepared[index];
         let written = std::fs::read(&prepared.messages).unwrap_or_default();
@@ -535,7 +535,7 @@ impl Worker {
             .join(format!("{}.log", self.slots[index].facts.restarts));
         let text = std::fs::read(log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        // Time, stream and mark come before the text of each line.
+        // Time, stream and tag precede the text of each line.
         let lines: Vec<&str> = text
             .lines()
             .filter_map(|line| line.splitn(4, ' ').nth(3))
@@ -549,7 +549,7 @@ impl Worker {
     }
 }
 
-/// A kubeconfig for a pod's account, whose token is read anew when it changes.
+/// Returns a kubeconfig for a pod's service account; clients read the token file again when it changes.
 fn kubeconfig(url: &str, account: &Path) -> String {
     let file = |name: &str| account.join(name).to_string_lossy().into_owned();
     let namespace = std::fs::read_to_string(account.join("namespace")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Stopping a pod: hooks, a polite signal, and the end of patience.
+//! Stop of a pod: hooks, `SIGTERM`, and `SIGKILL` after the grace period.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::embedded::node::hooks;
 use crate::embedded::node::static_pods;
 use crate::embedded::node::status::Role;
 
-/// Least time that a container has to end by itself.
+/// Minimum grace period.
 const LEAST: Duration = Duration::from_secs(2);
-/// Time for a killed process to be gone.
+/// Time limit for a killed process to be gone.
 const KILLED: Duration = Duration::from_secs(5);
-/// Time until a request is repeated that the API server did not answer well.
+/// Time until a failed request to the API server is repeated.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// Grace of pods that say nothing.
+/// Grace period of pods without one, in seconds.
 const DEFAULT_GRACE: i64 = 30;
 
 impl Worker {
-    /// Stops every container: the app containers together, then the sidecars from the last to the first.
+    /// Stops every container: first all but the sidecars together, then the sidecars from the last to the first.
     pub(super) async fn stop(&mut self) {
         let apps: Vec<usize> = self.indices(|role| role != Role::Sidecar);
         self.stop_all(&apps).await;
@@ -47,7 +47,7 @@ impl Worker {
                         ..ContainerStateTerminated::default()
                     });
                 }
-                // A container that waited for its next start has ended for good.
+                // A container that waited for its next start counts as ended.
                 Run::Waiting { .. } if !never_ran => {
                     if let Some(last) = slot.facts.last.take() {
                         slot.facts.run = Run::Exited(last);
@@ -69,7 +69,7 @@ impl Worker {
         }
         let layout = &self.kubelet.layout;
         let directories = [layout.containers(&self.uid), layout.pod(&self.uid)];
-        // a disk may take long for it, and the threads of the runtime have other pods to serve
+        // The removal may take long on a slow disk, and it must not block the threads of the runtime.
         let removed = tokio::task::spawn_blocking(move || remove(&directories)).await;
         if let Err(error) = removed {
             tracing::debug!(%error, "Files of a pod stay");
@@ -84,7 +84,7 @@ impl Worker {
             .collect()
     }
 
-    /// Time that containers have to end by themselves, as of now: a second deletion may have made it shorter.
+    /// Returns the current grace period; a second deletion may have shortened it.
     fn grace(&self) -> Duration {
         let own = self
             .spec()
@@ -122,7 +122,7 @@ impl Worker {
             if end <= Instant::now() && killed.is_none() {
                 for &index in &running {
                     if let Some(process) = &self.slots[index].process {
-                        // It may have ended this moment.
+                        // The process may have ended at this moment.
                         let _ = process.signal_all(Number::SIGKILL);
                     }
                 }
@@ -142,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Runs the hook before the end, then sends the signal.
+    /// Runs the `preStop` hook, then sends the signal.
     fn ask_to_end(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let Some(process) = slot.process.clone() else {
@@ -167,12 +167,12 @@ impl Worker {
                 let _ = sender.send(Signal::PreStopFailed { index });
             }
             process.signal(Number::SIGTERM);
-            // A frozen process hears of it when it goes on.
+            // A stopped process receives the signal only when it continues.
             let _ = process.signal_all(Number::SIGCONT);
         });
     }
 
-    /// Ends one container that will be started again. `reason` has a place for its name.
+    /// Ends a container that will be started again. `{}` in `reason` is replaced by the name of the container.
     pub(super) fn kill(&mut self, index: usize, reason: &str) {
         let name = self.slots[index].facts.container.name.clone();
         self.tell(index, Kind::Normal, "Killing", reason.replace("{}", &name));
@@ -188,7 +188,7 @@ impl Worker {
         }
     }
 
-    /// Tells the end of a pod, and removes its object when that was asked for.
+    /// Publishes the end of a pod, and removes its object if its deletion was requested.
     pub(super) async fn bury(&mut self) -> Next {
         if self.is_gone {
             let metadata = &self.pod.metadata;
@@ -197,7 +197,7 @@ impl Worker {
                 metadata.name.as_deref().unwrap_or_default(),
                 &self.uid,
             );
-            // Logs go with the object.
+            // The logs are removed together with the object.
             let _ = std::fs::remove_dir_all(logs);
             return Next::Done;
         }
