@@ -22,10 +22,10 @@ pub enum Lane {
     Local,
 }
 
-/// The variable that chooses the lane of tests.
+/// Environment variable that chooses the lane of tests.
 pub const VARIABLE: &str = "NUMARESOURCES_LANE";
 
-/// The variable names no lane.
+/// The value of the variable is not a lane.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE} is embedded or local, not {0:?}")]
 pub struct UnknownLane(String);
@@ -50,7 +50,7 @@ impl Lane {
     }
 }
 
-/// What to bring up.
+/// The spec of a cluster to bring up.
 #[derive(Clone, Debug)]
 pub enum Spec {
     /// An embedded cluster.

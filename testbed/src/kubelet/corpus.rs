@@ -87,8 +87,8 @@ pub enum Operation {
         /// Name.
         name: String,
     },
-    /// The kubelet was restarted with its state. Then a BestEffort pod without requests was created and deleted: by the time that it runs,
-    /// the kubelet has admitted again what it found at its start.
+    /// The kubelet was restarted with its state. Then a BestEffort pod without requests was created and deleted, because the kubelet has
+    /// by then admitted again what it found at its start.
     Restart {
         /// Name of the BestEffort pod.
         probe: String,
@@ -229,7 +229,7 @@ pub enum Error {
     /// The file does not decompress.
     #[error("the corpus file is damaged: {0}")]
     Damaged(String),
-    /// A line is not the JSON that [`write`] produces.
+    /// A line is not the JSON that [`write()`] produces.
     #[error("a line of the corpus file is damaged")]
     Line(#[from] serde_json::Error),
 }

@@ -65,7 +65,7 @@ pub enum Error {
     Shortage(#[from] Shortage),
 }
 
-/// Why a kubelet does not start with the CPU state that it finds, in its words.
+/// Why a kubelet does not start with the CPU state that it finds, in the kubelet's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// It was written under another policy.

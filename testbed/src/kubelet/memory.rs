@@ -31,7 +31,7 @@ pub struct Table {
 pub struct Zone {
     /// Number of blocks that use it.
     pub assignments: usize,
-    /// The zones of those blocks.
+    /// The group of zones that those blocks use.
     pub cells: NumaMask,
     /// Amounts by type.
     pub tables: BTreeMap<String, Table>,
@@ -56,7 +56,7 @@ pub enum Error {
         "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
     )]
     NoDefault,
-    /// No placement is as good as the preferred hint.
+    /// The default placement is not preferred, although the hint is.
     #[error("[memorymanager] failed to find the default preferred hint")]
     NoPreferredDefault,
     /// The placement is too small, and no wider one fits.

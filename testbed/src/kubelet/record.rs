@@ -23,12 +23,12 @@ use crate::local::{ClusterSpec, LocalCluster, NodePlan, Progress, node_handle};
 
 /// Namespace of the pods.
 pub const NAMESPACE: &str = "default";
-/// Machines, configurations of each, and sequences of each configuration, of a [fresh](Plan::fresh) run.
+/// Numbers of machines, of configurations per machine, and of sequences per configuration, in a [fresh](Plan::fresh) run.
 const FRESH: (usize, usize, u64) = (5, 2, 5);
-/// Longest that a kubelet may take for a pod.
+/// Longest time that a kubelet may take for an operation on a pod.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// What to record.
+/// The plan of a recording.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The state root of clusters.

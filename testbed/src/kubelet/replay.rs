@@ -66,7 +66,7 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// What differs, the recorded value, and the value of the model.
+/// Name of what differs, the recorded value, and the value of the model.
 type Found = (&'static str, String, String);
 
 /// Replays the sequences of one kubelet one after another; returns the first difference of each sequence that has one.

@@ -1,4 +1,4 @@
-//! Addresses and links of a cluster: everything lives in network namespaces of its own and vanishes with them.
+//! Addresses and links of a cluster: all of them live in network namespaces of their own and disappear with them.
 //!
 //! ```text
 //!  host netns            cluster netns                         node netns

@@ -135,7 +135,7 @@ impl Images {
         Self { by_repository }
     }
 
-    /// Finds an image by id, or by reference with any tag and digest.
+    /// Finds an image by ID, or by reference with any tag and digest.
     pub fn resolve(&self, name: &str) -> Result<Resolved, NotFound> {
         if let Some((repository, image)) = self
             .by_repository

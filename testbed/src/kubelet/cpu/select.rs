@@ -48,7 +48,7 @@ pub fn take(
     }
 }
 
-/// Takes CPUs from as few groups as possible, and whole groups first.
+/// Takes CPUs from as few groups as possible: whole groups first, then those with the fewest free CPUs.
 pub fn packed(
     topology: &Topology,
     options: &Options,
