@@ -1,7 +1,7 @@
-//! An API server alone, without nodes and controllers: for tests of programs that are nothing but its clients.
+//! An API server alone, without nodes and controllers: for tests of programs that are only its clients.
 //!
-//! It is the embedded one, or, where the local lane is asked for, a real kube-apiserver with its etcd: what a test claims of our programs
-//! has to hold on both, and where it does not the embedded one is wrong.
+//! It is the embedded one, or, where the local lane is chosen, a real kube-apiserver with its etcd. What a test claims about our programs
+//! has to hold on both; where they differ, the embedded one is wrong.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -25,32 +25,32 @@ use crate::local::assets::{self, Assets, Places};
 
 /// Token of a member of `system:masters` at the real server.
 const TOKEN: &str = "tests-only";
-/// Times to choose other ports when somebody else took one of ours meanwhile.
+/// Number of attempts, each with new ports, because another process may take a chosen port first.
 const STARTS: usize = 3;
-/// Longest that the real server may take to become ready.
+/// Longest time for the real server to become ready.
 const READY_WITHIN: Duration = Duration::from_mins(2);
-/// Lines of each log that an error shows.
+/// Number of lines of each log that an error shows.
 const LOG_LINES: usize = 10;
 
 /// Why there is no API server, or why it could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The embedded one does not start.
+    /// The embedded server does not start.
     #[error("the embedded API server does not start")]
     Embedded(#[from] apiserver::Error),
-    /// There are no programs for the real one.
+    /// The programs of the real server were not found.
     #[error("there are no Kubernetes programs")]
     Programs(#[from] assets::Error),
-    /// A key of the real one could not be made.
+    /// A key for the real server could not be made.
     #[error("cannot make a key")]
     Key(#[from] rcgen::Error),
-    /// A file, a port or a process of the real one.
+    /// A file, a port or a process of the real server could not be used.
     #[error("cannot start the programs of the API server")]
     Io(#[from] std::io::Error),
-    /// The real one started and did not become ready.
+    /// The real server started but did not become ready.
     #[error("etcd and kube-apiserver do not become ready\n{logs}")]
     NotReady {
-        /// The end of their logs.
+        /// The last lines of their logs.
         logs: String,
     },
     /// A kubeconfig could not be used.
@@ -62,7 +62,7 @@ pub enum Error {
     /// A request failed.
     #[error("cannot use the API server")]
     Request(#[from] Box<kube::Error>),
-    /// A token was asked for and none came.
+    /// The answer to a token request contains no token.
     #[error("no token was given for account {0}")]
     NoToken(String),
 }
@@ -80,13 +80,14 @@ enum Kind {
 }
 
 impl ApiServer {
-    /// Starts the server of a lane; it is ready when this returns. Service accounts are not put into pods, because nobody makes them.
+    /// Starts the server of a lane and returns when it is ready. The `ServiceAccount` admission plugin is off, because no controller
+    /// creates the accounts that it puts into pods.
     pub async fn start(lane: Lane) -> Result<Self, Error> {
         let kind = match lane {
             Lane::Embedded => {
                 let options = apiserver::Options {
                     disabled_admission: vec!["ServiceAccount".to_owned()],
-                    // where the kubelets of nodes are that tests make up (`configz`)
+                    // the made-up kubelets of tests listen there (`configz`)
                     proxies_to_loopback: true,
                     ..apiserver::Options::default()
                 };
@@ -97,12 +98,12 @@ impl ApiServer {
         Ok(Self { kind })
     }
 
-    /// A client with all permissions.
+    /// Returns a client with all permissions.
     pub async fn client(&self) -> Result<Client, Error> {
         client(self.admin_kubeconfig()?).await
     }
 
-    /// What was made to disturb it; the real server can only lose leases.
+    /// Returns the faults that can be injected; the real server supports only the loss of leases.
     pub async fn faults(&self) -> Result<Faults, Error> {
         let api = match &self.kind {
             Kind::Embedded(server) => Some(server.faults()),
@@ -111,14 +112,14 @@ impl ApiServer {
         Ok(Faults::new(self.client().await?, api, None))
     }
 
-    /// Records from now on what the embedded one's authorizers decide; the real one has no such record.
+    /// Starts to record the decisions of the embedded server's authorizers; for the real server it does nothing.
     pub fn record_decisions(&self) {
         if let Kind::Embedded(server) = &self.kind {
             server.record_decisions();
         }
     }
 
-    /// What the embedded one decided about an account's requests since then.
+    /// Returns what the embedded server has decided about an account's requests since then; empty for the real server.
     pub fn decisions(&self, namespace: &str, account: &str) -> Vec<Decision> {
         match &self.kind {
             Kind::Embedded(server) => {
@@ -128,7 +129,7 @@ impl ApiServer {
         }
     }
 
-    /// A kubeconfig for a service account, which may do what its roles say and no more.
+    /// Returns a kubeconfig for a service account, which has exactly the permissions of its roles.
     pub async fn account_kubeconfig(
         &self,
         namespace: &str,
@@ -146,7 +147,7 @@ impl ApiServer {
         self.kubeconfig(&token)
     }
 
-    /// A kubeconfig with all permissions.
+    /// Returns a kubeconfig with all permissions.
     pub fn admin_kubeconfig(&self) -> Result<Kubeconfig, Error> {
         self.kubeconfig(self.admin_token())
     }
@@ -168,7 +169,7 @@ impl ApiServer {
 
 /// Writes a kubeconfig where a program can read it.
 pub fn write(kubeconfig: &Kubeconfig, path: &Path) -> Result<(), Error> {
-    // JSON is YAML too
+    // JSON is valid YAML
     fs::write(path, serde_json::to_string(kubeconfig)?)?;
     Ok(())
 }
@@ -189,7 +190,7 @@ struct Processes {
 impl Drop for Processes {
     fn drop(&mut self) {
         while let Some(mut process) = self.running.pop() {
-            // both fail only when it is gone already
+            // both calls fail only when the process has already ended
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -288,7 +289,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Waits until the server is ready; false when a process ended or it takes too long.
+    /// Waits until the server is ready; returns false when a process ended or the time is over.
     async fn become_ready(&mut self) -> Result<bool, Error> {
         let client = client(self.kubeconfig(TOKEN)?).await?;
         let deadline = Instant::now() + READY_WITHIN;
@@ -312,7 +313,7 @@ impl Processes {
     fn ends_of_logs(&self) -> String {
         let ends = ["etcd", "kube-apiserver"].map(|name| {
             let path = self.directory.path().join(format!("{name}.log"));
-            // it is read to explain another failure
+            // the log only explains another failure, so an unreadable one counts as empty
             let text = fs::read_to_string(path).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             let end = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
@@ -323,7 +324,7 @@ impl Processes {
 }
 
 fn free_ports() -> std::io::Result<[u16; 3]> {
-    // all are held until all are chosen, so that they differ
+    // all ports are held until the last is chosen, so that they differ
     let listeners = [
         TcpListener::bind("127.0.0.1:0")?,
         TcpListener::bind("127.0.0.1:0")?,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What cargo tells a program that it runs about the program's package. A cargo that is started by that program must not see it: build
-/// scripts that look at it (ring's does) would run again, and all that depends on them would be compiled again.
+/// Prefixes of the variables by which cargo describes a package to the program that it runs. A cargo that this program starts must not see
+/// them: build scripts that read them (ring's does) would run again, and everything that depends on those packages would be compiled again.
 const OF_A_PACKAGE: [&str; 4] = [
     "CARGO_BIN_",
     "CARGO_CRATE_",
@@ -12,19 +12,19 @@ const OF_A_PACKAGE: [&str; 4] = [
     "CARGO_PKG_",
 ];
 
-/// The cargo that runs this program, or the one on the `PATH`.
+/// Returns the cargo that runs this program, or the one on the `PATH`.
 pub fn program() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
 
-/// A command of cargo, as if somebody typed it.
+/// Returns a cargo command with the environment of one typed in a shell.
 pub fn command() -> Command {
     let mut command = Command::new(program());
     without_package(&mut command);
     command
 }
 
-/// Takes from a command's environment what cargo told this program about its own package.
+/// Removes from a command's environment what cargo says about this program's own package.
 pub fn without_package(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         let is_of_package = name

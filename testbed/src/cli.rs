@@ -43,7 +43,7 @@ pub struct RootArgs {
 }
 
 impl RootArgs {
-    /// The directory, or the usual one.
+    /// Returns the directory, or the default one.
     pub fn resolve(&self) -> PathBuf {
         self.state_root.clone().unwrap_or_else(state::default_root)
     }
@@ -119,7 +119,7 @@ pub struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// The machine that the arguments name.
+    /// Returns the machine profile that the arguments name.
     pub fn machine(&self) -> anyhow::Result<Machine> {
         if let Some(machine) = Machine::named(&self.machine) {
             return Ok(machine);
@@ -133,7 +133,7 @@ impl PlanArgs {
         profile::from_yaml(&text).with_context(|| format!("machine profile file {}", self.machine))
     }
 
-    /// All nodes of the cluster: one for the control plane, and the workers that the arguments describe.
+    /// Returns all nodes of the cluster: one for the control plane, and the workers that the arguments describe.
     pub fn node_plans(&self) -> anyhow::Result<Vec<NodePlan>> {
         let machine = self.machine()?;
         let mut nodes = match &self.nodes {
@@ -156,7 +156,7 @@ impl PlanArgs {
         Ok(nodes)
     }
 
-    /// The same as arguments of a command line; what the embedded lane does not need is left out.
+    /// Returns the same as arguments of a command line, without those that the embedded lane does not need.
     pub(crate) fn to_arguments(&self) -> Vec<std::ffi::OsString> {
         let mut arguments: Vec<std::ffi::OsString> = vec![
             "--workers".into(),
@@ -194,7 +194,7 @@ impl PlanArgs {
         }
     }
 
-    /// The whole plan; finds, and if need be builds, the Kubernetes programs where it needs them.
+    /// Returns the whole plan. Where the lane needs the Kubernetes programs, it locates them and, if necessary, builds them.
     pub fn spec(
         &self,
         lane: Lane,
@@ -242,12 +242,12 @@ fn own_dir() -> anyhow::Result<PathBuf> {
 }
 
 impl ClusterCommand {
-    /// Carries the command out. Facts go to standard output, progress to standard error.
+    /// Runs the command. Results go to standard output, progress to standard error.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Up(args) => {
                 let interrupts = Interrupts::listen()?;
-                // Dropped at an interrupt, the half of a cluster removes itself.
+                // When an interrupt drops this future, the partly started cluster removes itself.
                 let kubeconfig = tokio::select! {
                     kubeconfig = args.up_detached(&print_progress, async |_| Ok(())) => kubeconfig?,
                     () = interrupts.first() => return Ok(ExitCode::from(INTERRUPTED)),
@@ -280,10 +280,10 @@ impl ClusterCommand {
 }
 
 impl UpArgs {
-    /// Brings the cluster up; it ends with the returned value unless that is detached.
+    /// Brings the cluster up; it ends when the returned value is dropped, unless that is detached.
     pub async fn up(&self, report: Report<'_>) -> anyhow::Result<Cluster> {
         if self.cluster == Lane::Local {
-            // Before the programs are looked for, which may mean building them for minutes.
+            // Checked before the programs are located, because locating them may mean building them for minutes.
             check_privileges(usize::from(self.plan.workers) + 1)?;
         }
         let root = self.name.root.resolve();
@@ -335,7 +335,7 @@ impl RunArgs {
     }
 }
 
-/// Interrupts from the terminal and requests to end. Listening begins at once, before anything is there to clean up.
+/// Interrupts from the terminal and requests to terminate. Listening begins at once, before anything exists that needs cleanup.
 struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
@@ -350,7 +350,7 @@ impl Interrupts {
         })
     }
 
-    /// Returns at the first one.
+    /// Returns when the first signal arrives.
     async fn first(mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -359,7 +359,7 @@ impl Interrupts {
     }
 }
 
-/// One line a cluster; below that of a running one, what `about` knows of it by its directory.
+/// Returns one line for each cluster; below that of a running one, what `about` returns for its directory.
 pub async fn status(
     root: &Path,
     about: impl AsyncFn(PathBuf) -> String,
@@ -392,12 +392,12 @@ fn print(text: &str) -> anyhow::Result<()> {
         .context("cannot write to standard output")
 }
 
-/// Writes progress to standard error, a line each.
+/// Writes progress to standard error, one line each.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "receivers of progress take it"
 )]
 pub fn print_progress(progress: Progress) {
-    // Nobody can be told that telling failed.
+    // Standard error is the only place to report to, so an error of it is dropped.
     drop(writeln!(std::io::stderr(), "{progress}"));
 }

@@ -1,4 +1,4 @@
-//! Kubelets that tell their configuration and do nothing else, for nodes that are mere objects.
+//! Kubelets that only serve their configuration, for nodes that exist only as objects.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// Why nobody answers.
+/// Why the kubelet could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A certificate could not be made.
@@ -32,7 +32,7 @@ pub enum Error {
     Listen(#[from] std::io::Error),
 }
 
-/// Answers `/configz` for any number of nodes, with the same for all of them; it ends when this is dropped.
+/// Serves `/configz` for any number of nodes, with the same answer for all of them, until it is dropped.
 #[derive(Debug)]
 pub struct ConfigzKubelet {
     port: u16,
@@ -66,12 +66,12 @@ impl ConfigzKubelet {
         })
     }
 
-    /// Says something else from now on.
+    /// Changes the configuration that is served from now on.
     pub fn set(&self, settings: Value) {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
-    /// What the status of a node says that has this kubelet.
+    /// Returns the fields of a node's status that point to this kubelet.
     pub fn node_status(&self) -> Value {
         json!({
             "addresses": [{"type": "InternalIP", "address": Ipv4Addr::LOCALHOST}],
@@ -87,7 +87,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, settings: Arc<Mutex
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
         };
-        // what cannot be accepted is not served: the client sees it
+        // a connection that cannot be accepted is not served: the client notices
         let Ok((stream, _peer)) = accepted else {
             continue;
         };
@@ -101,7 +101,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, settings: Arc<Mutex
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service);
-            // a client that hangs up is no news
+            // a client that hangs up is not an error
             let _ = connection.await;
         });
     }

@@ -1,17 +1,16 @@
 //! The kubelet model: what kubelet 1.35's resource managers decide, as a plain value without time, files or processes.
 //!
-//! In reading order: [`workload`] (a pod as the managers see it), [`cpu`], [`memory`] and [`device`] (the managers),
-//! [`settings`] (what a start makes of the configuration), [`predicates`] and [`preemption`] (what comes after the managers),
-//! [`node`] (all of it together: what callers use), [`checkpoint`] (its state files).
+//! In reading order: [`workload`] (a pod as the managers see it), [`cpu`], [`memory`] and [`device`] (the managers), [`settings`] (the
+//! values that a kubelet derives from its configuration at start), [`predicates`] and [`preemption`] (the steps after the managers),
+//! [`node`] (all of it together, for callers), [`checkpoint`] (its state files).
 //!
-//! The model is judged by real kubelets: [`random`] makes seeded pod sequences of [`recipe`]s for [`configurations`],
-//! [`record`] runs them on the kubelets of a local cluster, [`corpus`] keeps what they did, [`composition`] counts what is in
-//! it, and [`replay`] demands the same of the model.
+//! Real kubelets are the reference for the model: [`random`] generates seeded pod sequences of [`recipe`]s for [`configurations`],
+//! [`record`] runs them on the kubelets of a local cluster, [`corpus`] stores what the kubelets did, [`composition`] counts what the corpus
+//! contains, and [`replay`] checks that the model does the same.
 //!
-//! Where the kubelet's own order is unspecified (it walks hash tables there), the model sorts: the pods of `List`, the blocks
-//! of a container's memory, and the choice among devices that are equally good. A replay compares the first two sorted, and
-//! tells the model which devices the kubelet chose ([`device::Manager::favour`]), which it follows only where its own rules
-//! leave the choice open.
+//! Where the kubelet's own order is unspecified (it iterates over hash tables there), the model sorts: the pods of `List`, the blocks of a
+//! container's memory, and the choice among devices that are equally good. A replay compares the first two sorted. It passes the model the
+//! devices that the kubelet chose ([`device::Manager::favour`]); the model follows that choice only where its own rules leave it open.
 
 pub mod checkpoint;
 pub mod composition;

@@ -22,16 +22,16 @@ pub enum Lane {
     Local,
 }
 
-/// The variable that chooses the lane of tests.
+/// Environment variable that chooses the lane of tests.
 pub const VARIABLE: &str = "NUMARESOURCES_LANE";
 
-/// The variable names no lane.
+/// The value of the variable is not a lane.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE} is embedded or local, not {0:?}")]
 pub struct UnknownLane(String);
 
 impl Lane {
-    /// The lane that the environment asks for ([`VARIABLE`]); the embedded one when it asks for none.
+    /// Returns the lane that [`VARIABLE`] names; the embedded one when it is not set.
     pub fn from_environment() -> Result<Self, UnknownLane> {
         let Some(name) = std::env::var_os(VARIABLE) else {
             return Ok(Self::Embedded);
@@ -41,7 +41,7 @@ impl Lane {
             .map_err(|_| UnknownLane(name.into_owned()))
     }
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -50,7 +50,7 @@ impl Lane {
     }
 }
 
-/// What to bring up.
+/// The spec of a cluster to bring up.
 #[derive(Clone, Debug)]
 pub enum Spec {
     /// An embedded cluster.
@@ -59,7 +59,7 @@ pub enum Spec {
     Local(ClusterSpec),
 }
 
-/// A cluster that was brought up by its user. Dropping it ends it.
+/// A cluster that this process brought up. Dropping it ends it.
 #[derive(Debug)]
 pub enum Cluster {
     /// An embedded cluster.
@@ -71,16 +71,16 @@ pub enum Cluster {
 /// Why a cluster did not come up or does not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The embedded one did not come up.
+    /// The embedded cluster did not come up.
     #[error(transparent)]
     Embedded(#[from] cluster::Error),
-    /// The local one did not come up.
+    /// The local cluster did not come up.
     #[error(transparent)]
     Up(#[from] crate::local::cluster::up::Error),
-    /// The local one does not end.
+    /// The local cluster does not end.
     #[error(transparent)]
     Local(#[from] crate::local::cluster::Error),
-    /// What it kept cannot be removed.
+    /// The cluster's state cannot be removed.
     #[error(transparent)]
     State(#[from] state::Error),
 }
@@ -98,7 +98,7 @@ impl Cluster {
         })
     }
 
-    /// The cluster of real Kubernetes parts, if it is one.
+    /// Returns the cluster of real Kubernetes parts, if it is one.
     pub fn local(&self) -> Option<&LocalCluster> {
         match self {
             Self::Embedded(_) => None,
@@ -106,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// The embedded cluster, if it is one.
+    /// Returns the embedded cluster, if it is one.
     pub fn embedded(&self) -> Option<&EmbeddedCluster> {
         match self {
             Self::Embedded(cluster) => Some(cluster),
@@ -114,7 +114,7 @@ impl Cluster {
         }
     }
 
-    /// A client with the administrator's rights.
+    /// Returns a client with the administrator's permissions.
     pub fn client(&self) -> kube::Client {
         match self {
             Self::Embedded(cluster) => cluster.client(),
@@ -122,7 +122,7 @@ impl Cluster {
         }
     }
 
-    /// Kubeconfig of the administrator.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         match self {
             Self::Embedded(cluster) => cluster.kubeconfig(),
@@ -130,7 +130,7 @@ impl Cluster {
         }
     }
 
-    /// What can go wrong in it on demand. It stays usable after the cluster, and then disturbs nothing.
+    /// Returns the faults that can be injected into it. The value may outlive the cluster and then does nothing.
     pub fn faults(&self) -> Faults {
         match self {
             Self::Embedded(cluster) => cluster.faults(),
@@ -138,7 +138,7 @@ impl Cluster {
         }
     }
 
-    /// Its nodes as machines that can be configured. They stay usable as long as the cluster lives.
+    /// Returns its nodes as machines that can be configured. They stay usable as long as the cluster lives.
     pub fn machines(&self) -> Arc<dyn Machines> {
         match self {
             Self::Embedded(cluster) => cluster.machines(),

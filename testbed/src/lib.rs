@@ -1,10 +1,10 @@
-//! Clusters to test on: lanes, pretend hardware, process runtime, faults.
+//! Test clusters: lanes, simulated hardware, process runtime, faults.
 //!
-//! Products are started as processes and never linked, so that a testbed can judge another implementation as well.
+//! The programs under test are started as processes and never linked, so that a testbed can judge another implementation as well.
 //!
-//! Reading order: [`local`] brings a cluster of real Kubernetes parts up and down; [`node`] is what runs inside one node
-//! of it: the CRI server and the process runtime. [`embedded`] is a cluster within one process, [`api_server`] as much of one as clients need.
-//! [`openshift`] makes a cluster one of that kind. [`state`] knows which clusters there are, [`cli`] is `cluster up`.
+//! Reading order: [`local`] brings a cluster of real Kubernetes parts up and down; [`node`] is what runs inside one node of it: the CRI
+//! server and the process runtime. [`embedded`] is a cluster within one process, [`api_server`] is only the API server, for programs that
+//! need no more. [`openshift`] makes a cluster an OpenShift. [`state`] knows which clusters exist, [`cli`] is `cluster up`.
 
 pub mod api_server;
 pub mod cargo;

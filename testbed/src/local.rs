@@ -1,11 +1,10 @@
 //! The `local` lane: real etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubelets without containers.
 //!
-//! Everything of a cluster lives below one [holder](supervise) process with a PID, a mount and a network namespace of its
-//! own: when it dies, the kernel removes all of it. What stays is one directory, which the next start removes.
+//! All processes of a cluster live below one [holder](supervise) process with a PID, a mount and a network namespace of its own: when it
+//! dies, the kernel removes all of them. Only one directory stays, which the next start removes.
 //!
-//! Reading order: [`cluster`] (what callers use), [`cluster::up`] (the order of things), [`supervise`], [`net`], [`root`]
-//! and [`sysfs`] (what a node sees), [`control_plane`], [`kubelet`], [`node_handle`]; before any of it
-//! [`privileges`] and [`assets`].
+//! Reading order: [`cluster`] (the interface for callers), [`cluster::up`] (the steps of a start), [`supervise`], [`net`], [`root`] and
+//! [`sysfs`] (what a node sees), [`control_plane`], [`kubelet`], [`node_handle`]; the preconditions are [`privileges`] and [`assets`].
 
 pub mod assets;
 pub mod cluster;

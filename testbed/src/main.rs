@@ -1,4 +1,4 @@
-//! The helper of the testbed as a program of its own.
+//! The testbed's helper as a standalone program.
 
 use std::process::ExitCode;
 

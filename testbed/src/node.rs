@@ -1,11 +1,11 @@
 //! What runs inside one node of the local lane: the CRI server and the process runtime behind it.
 //!
-//! A node's process is started inside the mount and network namespaces that the cluster prepared, and needs `/proc` there to
-//! show its own PID namespace.
+//! A node's process is started inside the mount and network namespaces that the cluster prepared. `/proc` must show the process's own PID
+//! namespace there.
 //!
-//! Reading order: [`spec`] (what a node is given), [`server`] (what it serves), [`runtime`] (sandboxes and containers), [`cri`]
-//! and [`control`] (the two interfaces to it); [`helper`] and [`rootfs`] (how a process becomes a container); [`programs`] (the
-//! small programs of the stack image); [`cli`] (all command lines).
+//! Reading order: [`spec`] (the input of a node), [`server`] (what it serves), [`runtime`] (sandboxes and containers), [`cri`] and
+//! [`control`] (the two interfaces to it); [`helper`] and [`rootfs`] (how a process becomes a container); [`programs`] (the small programs
+//! of the stack image); [`cli`] (all command lines).
 
 pub mod addresses;
 pub mod cgroup;

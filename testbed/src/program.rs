@@ -1,4 +1,4 @@
-//! The multi-call helper of the testbed as part of any program: inner processes of the lanes and the small programs of their image.
+//! The testbed's multi-call helper, which any program can contain: inner processes of the lanes and the small programs of their image.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -50,18 +50,18 @@ enum Command {
 /// File name of the helper.
 pub const NAME: &str = "numaresources-testbed";
 
-/// Whether a program was called as the helper, or as one of the small programs: then it is [`main`].
+/// Returns whether a program was called as the helper or as one of the small programs; it then has to run [`main`].
 pub fn is_called(argv: &[OsString]) -> bool {
     let name = argv.first().map(Path::new).and_then(Path::file_name);
     let name = name.and_then(|name| name.to_str()).unwrap_or_default();
     name == NAME || node::cli::PROGRAMS.contains(&name)
 }
 
-/// The helper. No runtime is started here: most of what it does must change namespaces while there is one thread.
+/// Runs the helper. It starts no async runtime here, because most commands must change namespaces while there is one thread.
 pub fn main(argv: &[OsString]) -> ExitCode {
     let outcome = node::cli::run_as_program(argv).unwrap_or_else(|| run(Command::parse_from(argv)));
     outcome.unwrap_or_else(|error| {
-        // Nobody can be told that telling failed.
+        // Standard error is the only place to report to, so an error of it is dropped.
         drop(writeln!(std::io::stderr(), "error: {error:#}"));
         ExitCode::FAILURE
     })

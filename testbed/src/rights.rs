@@ -1,27 +1,27 @@
-//! Roles beside what their subjects ask for: rules that nobody uses, and requests that no rule allows.
+//! Compares roles with the requests of their subjects: rules that nobody uses, and requests that no rule allows.
 
 use std::collections::BTreeSet;
 
 use apiserver::audit::Decision;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-/// One thing that a role lets its subjects do.
+/// One permission that a role grants.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
-    /// Where it may be done; everywhere when there is none.
+    /// Namespace that it holds in; none means everywhere.
     pub namespace: Option<String>,
-    /// What may be done.
+    /// Verb that is allowed.
     pub verb: String,
     /// API group, empty for the core group.
     pub group: String,
-    /// With the subresource behind a slash.
+    /// Resource, with the subresource after a slash.
     pub resource: String,
-    /// The only object that it may be done to.
+    /// The only object name that it covers; none means all.
     pub name: Option<String>,
 }
 
 impl Right {
-    /// All that rules allow, in a namespace or everywhere. Rules about what is no resource are left out.
+    /// Returns all permissions that rules grant, in a namespace or everywhere. Rules about non-resource URLs are left out.
     pub fn all_of(rules: &[PolicyRule], namespace: Option<&str>) -> BTreeSet<Self> {
         let mut rights = BTreeSet::new();
         for rule in rules {
@@ -62,16 +62,16 @@ impl Right {
     }
 }
 
-/// Rights that nobody uses and that a role has all the same, because the original's has them.
+/// Permissions that nobody uses but that a role must have, because the original's role has them.
 #[derive(Debug)]
 pub struct Demand {
-    /// Where the reference says so.
+    /// Line of the reference that grants them.
     pub line: &'static str,
-    /// What may be done.
+    /// Verbs that are allowed.
     pub verbs: &'static [&'static str],
     /// API groups.
     pub groups: &'static [&'static str],
-    /// To what, with the subresource behind a slash.
+    /// Resources, with the subresource after a slash.
     pub resources: &'static [&'static str],
 }
 
@@ -83,18 +83,19 @@ impl Demand {
     }
 }
 
-/// What is wrong with roles; nothing where all lists are empty.
+/// What is wrong with roles; nothing is when all lists are empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Asked for and refused, by no mere chance of the moment: a role that is just being removed refuses what it granted.
+    /// Requests that were refused, except where a right that covers them allowed another request: a role that is being removed refuses what
+    /// it granted before.
     pub denied: Vec<Decision>,
-    /// Granted, not used, and not demanded.
+    /// Granted, but neither used nor demanded.
     pub unused: Vec<Right>,
-    /// Lines of demands about nothing: what they demand is used by now, or not granted.
+    /// Lines of demands that have no effect: what they demand is used by now, or not granted.
     pub idle: Vec<&'static str>,
 }
 
-/// Compares what was granted with what was asked for.
+/// Compares the granted permissions with the requests.
 pub fn compare(granted: &BTreeSet<Right>, asked: &[Decision], demanded: &[Demand]) -> Findings {
     let is_used = |right: &Right| asked.iter().any(|decision| right.allows(decision));
     let has_worked = |right: &&Right| {

@@ -1,7 +1,7 @@
 //! Which clusters exist: one directory each below the state root, with a record that names its processes.
 //!
-//! All changes happen under an exclusive lock on `ROOT/lock`. Processes are recognised by id and start time, never by
-//! name, so foreign processes are never touched. A directory without a record of ours is never removed.
+//! All changes happen under an exclusive lock on `ROOT/lock`. Processes are identified by ID and start time, never by name, so foreign
+//! processes are never touched. A directory without one of our records is never removed.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -22,41 +22,41 @@ const RECORD: &str = "cluster.json";
 const LOCK: &str = "lock";
 /// Longest time for the kernel to end all processes of a cluster.
 const END: Duration = Duration::from_secs(20);
-/// Time for what is being written while a cluster is removed.
+/// Time to retry a removal while ending processes still write files.
 const LAST_WRITES: Duration = Duration::from_secs(5);
-/// Pause before a directory is removed once more.
+/// Pause between two attempts to remove a directory.
 const AGAIN: Duration = Duration::from_millis(20);
-/// File system in memory that every Linux has, and the bytes that have to be free there for a whole run.
+/// In-memory file system that every Linux has, and the bytes that must be free there for a whole run.
 const MEMORY: &str = "/dev/shm";
 const ROOM: u64 = 256 << 20;
-/// Longest path that fits into the address of a unix socket, its end included.
+/// Longest path that fits into the address of a unix socket, with its terminating zero.
 const SOCKET_PATH: usize = 108;
 
-/// What is written down about a cluster.
+/// The stored record of a cluster.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Record {
     /// The process that brought it up.
     pub owner: ProcessRef,
-    /// The process that all others are children of; none before it was started.
+    /// The ancestor of all other processes; none before it is started.
     pub holder: Option<ProcessRef>,
-    /// Whether the cluster is to survive its owner.
+    /// Whether the cluster outlives its owner.
     pub detached: bool,
-    /// How many nodes it has.
+    /// Number of nodes.
     pub nodes: usize,
-    /// What only a cluster of real Kubernetes parts has.
+    /// Fields that only a cluster of real Kubernetes parts has.
     pub local: Option<Local>,
 }
 
-/// What is written down about a cluster of real Kubernetes parts.
+/// The part of the record that only a cluster of real Kubernetes parts has.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Local {
-    /// Its network; none before its holder found one.
+    /// Its network; none until the holder has found a free one.
     pub subnet: Option<Subnet>,
-    /// What it was brought up from.
+    /// The spec that it was brought up from.
     pub spec: ClusterSpec,
 }
 
-/// A name that is to be taken for a cluster.
+/// A request to take a name for a cluster.
 #[derive(Clone, Debug)]
 pub struct Claim<'a> {
     /// Directory of all clusters.
@@ -65,9 +65,9 @@ pub struct Claim<'a> {
     pub name: &'a str,
     /// The nodes.
     pub nodes: &'a [NodePlan],
-    /// What follows a node's directory in the longest path of a socket.
+    /// The longest path of a socket below a node's directory, relative to that directory.
     pub longest_socket: &'a str,
-    /// What a cluster of real Kubernetes parts is brought up from.
+    /// The spec of a cluster of real Kubernetes parts.
     pub spec: Option<&'a ClusterSpec>,
 }
 
@@ -76,7 +76,7 @@ impl Record {
         self.holder.as_ref().is_some_and(ProcessRef::is_alive)
     }
 
-    /// Nobody will use the cluster again: what is left of it may go.
+    /// Returns whether nobody can use the cluster any more, so that its remains may be removed.
     fn is_stale(&self) -> bool {
         if self.detached {
             !self.holder_runs()
@@ -92,15 +92,15 @@ pub enum Error {
     /// A file or directory could not be used.
     #[error("cannot use the state directory")]
     Io(#[from] std::io::Error),
-    /// The name cannot be a directory's and a cluster's.
+    /// The name is not valid for a cluster and its directory.
     #[error("cluster name {0:?} must be 1 to 32 lower-case letters, digits and hyphens")]
     Name(String),
-    /// Sockets below the directory would have names that the kernel refuses.
+    /// Sockets below the directory would have longer paths than the kernel accepts.
     #[error("the state directory {} is {excess} characters too long for unix sockets: choose a shorter one", dir.display())]
     TooLong {
         /// Directory of the cluster.
         dir: PathBuf,
-        /// By how much.
+        /// Number of characters over the limit.
         excess: usize,
     },
     /// A cluster of this name is in use.
@@ -108,10 +108,10 @@ pub enum Error {
     Exists {
         /// Name of the cluster.
         name: String,
-        /// Holder, or owner if the holder does not run.
+        /// ID of the holder, or of the owner if the holder does not run.
         pid: i32,
     },
-    /// No cluster of this name.
+    /// There is no cluster of this name.
     #[error("no cluster {name:?} below {}", root.display())]
     Absent {
         /// Name of the cluster.
@@ -119,25 +119,25 @@ pub enum Error {
         /// The state root.
         root: PathBuf,
     },
-    /// A directory of this name is there, but no cluster.
+    /// A directory of this name exists, but it is not a cluster's.
     #[error("{} exists and is not a cluster's directory: remove it or choose another name", .0.display())]
     Foreign(PathBuf),
-    /// A record could not be understood.
+    /// A record could not be parsed.
     #[error("the record {} is damaged", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         #[source]
         source: serde_json::Error,
     },
-    /// Processes of a cluster did not end.
+    /// The holder of a cluster did not end after SIGKILL.
     #[error("the holder of the cluster, process {0}, does not end")]
     Undead(i32),
 }
 
-/// The default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`; where there is no home that can be
-/// written to, a directory of this user below that for temporary files.
+/// Returns the default state root: `$XDG_STATE_HOME/numaresources`, or `~/.local/state/numaresources`; if that is not writable, this user's
+/// directory below the one for temporary files.
 pub fn default_root() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
     let root = std::env::var_os("XDG_STATE_HOME")
@@ -151,10 +151,9 @@ pub fn default_root() -> PathBuf {
     }
 }
 
-/// The state root for a cluster that ends with this process: in memory where there is room, else the default one.
+/// Returns the state root for a cluster that ends with this process: in memory if there is enough room, otherwise the default one.
 ///
-/// Each pod has a dozen directories. A disk takes milliseconds to remove one, so that the pods of a run would wait for it for longer than
-/// for anything else.
+/// Each pod has a dozen directories. A disk takes milliseconds to remove one, and the pods of a run would spend most of their time on that.
 pub fn passing_root() -> PathBuf {
     let root = Path::new(MEMORY).join(format!("numaresources-{}", getuid()));
     if has_room_in_memory() && is_own(&root) {
@@ -170,20 +169,20 @@ fn has_room_in_memory() -> bool {
     is_in_memory && room >= ROOM
 }
 
-/// Whether this directory, which anybody may have made, is ours; it is made when missing.
+/// Returns whether a directory belongs to this user, because anybody could have made it; makes it when it is missing.
 fn is_own(dir: &Path) -> bool {
     let _ = std::fs::DirBuilder::new().mode(0o700).create(dir);
     std::fs::symlink_metadata(dir).is_ok_and(|it| it.is_dir() && it.uid() == getuid().as_raw())
 }
 
-/// Directory of a cluster.
+/// Returns the directory of a cluster.
 pub fn dir(root: &Path, name: &str) -> PathBuf {
     root.join(name)
 }
 
-/// Takes the name for a cluster of this process; whatever is left of dead clusters below the root is removed.
+/// Takes the name for a cluster of this process and removes what dead clusters left below the root.
 ///
-/// Returns the new directory and the names of the dead clusters that were removed.
+/// Returns the new directory and the names of the removed clusters.
 pub fn claim(claim: &Claim<'_>) -> Result<(PathBuf, Vec<String>), Error> {
     check_name(claim.name)?;
     let root = claim.root;
@@ -204,7 +203,7 @@ pub fn claim(claim: &Claim<'_>) -> Result<(PathBuf, Vec<String>), Error> {
     }
     match fs_err::create_dir(&dir) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            // Left by a start that was killed before it wrote its record.
+            // A start that was killed before it wrote its record left the directory.
             fs_err::remove_dir(&dir).map_err(|_| Error::Foreign(dir.clone()))?;
             fs_err::create_dir(&dir)?;
         }
@@ -234,7 +233,7 @@ pub fn update(root: &Path, name: &str, change: impl FnOnce(&mut Record)) -> Resu
     write(&dir, &record)
 }
 
-/// The record of a cluster whose holder runs.
+/// Returns the record of a cluster whose holder runs.
 pub fn find(root: &Path, name: &str) -> Result<Record, Error> {
     check_name(name)?;
     match read(&dir(root, name))? {
@@ -243,13 +242,13 @@ pub fn find(root: &Path, name: &str) -> Result<Record, Error> {
     }
 }
 
-/// The record of a cluster, whether its holder runs or not.
+/// Returns the record of a cluster, whether its holder runs or not.
 pub(crate) fn recorded(root: &Path, name: &str) -> Result<Record, Error> {
     check_name(name)?;
     read(&dir(root, name))?.ok_or_else(|| absent(root, name))
 }
 
-/// Names and records of all clusters below the root, dead ones too.
+/// Returns the names and records of all clusters below the root, and whether the holder of each runs.
 pub fn list(root: &Path) -> Result<Vec<(String, Record, bool)>, Error> {
     let mut clusters = Vec::new();
     for (name, dir) in directories(root)? {
@@ -262,7 +261,7 @@ pub fn list(root: &Path) -> Result<Vec<(String, Record, bool)>, Error> {
     Ok(clusters)
 }
 
-/// Ends all processes of a cluster and removes its directory; whether there was one.
+/// Ends all processes of a cluster and removes its directory; returns whether there was one.
 pub fn remove(root: &Path, name: &str) -> Result<bool, Error> {
     check_name(name)?;
     if !root.exists() {
@@ -277,22 +276,22 @@ pub fn remove(root: &Path, name: &str) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Ends all processes of a cluster and keeps its directory, so that the logs can be read; the next start removes it.
+/// Ends all processes of a cluster but keeps its directory, so that the logs can be read; the next start removes it.
 pub fn abandon(root: &Path, name: &str) -> Result<(), Error> {
     let _lock = lock(root)?;
     let dir = dir(root, name);
     let mut record = read(&dir)?.ok_or_else(|| absent(root, name))?;
     kill_holder(&record)?;
-    // Nothing waits for the owner any more, which may live on and try again.
+    // The owner may live on and try again. Marked as detached, the cluster counts as stale although its owner is alive.
     record.detached = true;
     write(&dir, &record)
 }
 
-/// Removes what is left of dead clusters.
+/// Removes what dead clusters left and returns their names.
 fn sweep(root: &Path) -> Result<Vec<String>, Error> {
     let mut swept = Vec::new();
     for (name, dir) in directories(root)? {
-        // A damaged record of another cluster must not keep this one from starting.
+        // A damaged record of another cluster must not prevent this one from starting.
         if let Ok(Some(record)) = read(&dir)
             && record.is_stale()
         {
@@ -305,7 +304,7 @@ fn sweep(root: &Path) -> Result<Vec<String>, Error> {
 
 fn destroy(dir: &Path, record: &Record) -> Result<(), Error> {
     kill_holder(record)?;
-    // The record goes last: while it is there, an interrupted removal is finished by the next start.
+    // The record is removed last: as long as it exists, the next start finishes an interrupted removal.
     for entry in fs_err::read_dir(dir)? {
         let entry = entry?;
         if entry.file_name() == RECORD {
@@ -321,7 +320,7 @@ fn destroy(dir: &Path, record: &Record) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a directory. Who has just been told to end may still put a file there, so that is tried again for a while.
+/// Removes a directory. Processes that are ending may still write files there, so it retries for a while.
 fn remove_tree(dir: &Path) -> std::io::Result<()> {
     let deadline = Instant::now() + LAST_WRITES;
     loop {
@@ -340,11 +339,11 @@ fn kill_holder(record: &Record) -> Result<(), Error> {
     let Some(holder) = record.holder.as_ref().filter(|holder| holder.is_alive()) else {
         return Ok(());
     };
-    // the keeper of an embedded cluster takes it down before it ends itself
+    // the keeper of an embedded cluster takes the cluster down itself before it ends
     if holder.pid.cast_unsigned() == std::process::id() {
         return Ok(());
     }
-    // Failing means that it ended meanwhile, which the loop sees.
+    // A failure means that the process has ended, which the loop notices.
     let _ = kill(Pid::from_raw(holder.pid), Signal::SIGKILL);
     let deadline = Instant::now() + END;
     while holder.is_alive() {
@@ -451,7 +450,7 @@ mod tests {
     use super::*;
     use crate::local::assets::Assets;
 
-    /// Takes a name as the default local cluster does.
+    /// Takes a name like the default local cluster.
     fn claim(root: &Path, name: &str) -> Result<(PathBuf, Vec<String>), Error> {
         let spec = ClusterSpec::default_workers(
             name,
@@ -561,7 +560,7 @@ mod tests {
             let mut number = 0;
             while started.elapsed() < Duration::from_millis(200) {
                 number += 1;
-                // the directory may be gone
+                // the directory may already be removed
                 let _ = std::fs::write(node.join(number.to_string()), "x");
                 let _ = sender.send(());
             }
@@ -576,7 +575,7 @@ mod tests {
     fn holder_id_that_another_process_has_now_is_not_killed() {
         let root = tempfile::tempdir().unwrap();
         claim(root.path(), "one").unwrap();
-        // Our own id with another start time: killing by id alone would end this test.
+        // This is our own ID with another start time: killing by ID alone would end this test.
         update(root.path(), "one", |record| record.holder = Some(dead())).unwrap();
         assert!(remove(root.path(), "one").unwrap());
     }

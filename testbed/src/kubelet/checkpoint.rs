@@ -1,5 +1,5 @@
-//! State files to the byte (kubelet-node.md 11). A kubelet puts a checksum into each: FNV-1a over the text that one of Go's
-//! printers makes of the structure, with its type names. The same text is made here.
+//! State files, byte for byte (kubelet-node.md 11). A kubelet puts a checksum into each: FNV-1a over the text that one of Go's printers
+//! produces from the structure, including type names. This module produces the same text.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::corpus::DeviceEntry;
 
-/// What is there is not the state of that manager.
+/// The value is not the state of that manager.
 #[derive(Debug, thiserror::Error)]
 #[error("not the state of a kubelet's {manager} manager")]
 pub struct Error {
@@ -81,7 +81,7 @@ struct Devices {
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct DeviceData {
-    /// Null without entries.
+    /// Null if there are no entries.
     pod_device_entries: Option<Vec<PodDevices>>,
     registered_devices: BTreeMap<String, Vec<String>>,
 }
@@ -96,12 +96,12 @@ struct PodDevices {
     resource: String,
     #[serde(rename = "DeviceIDs")]
     ids: BTreeMap<String, Vec<String>>,
-    /// Base64.
+    /// The plugin's response in Base64.
     #[serde(rename = "AllocResp")]
     response: Option<String>,
 }
 
-/// The file `cpu_manager_state` for a state like [`Node::cpu_state`](super::node::Node::cpu_state).
+/// Returns the file `cpu_manager_state` for a state like [`Node::cpu_state`](super::node::Node::cpu_state).
 pub fn cpu_manager_state(state: &Value) -> Result<String, Error> {
     let wrong = |source| Error {
         manager: "CPU",
@@ -118,7 +118,7 @@ pub fn cpu_manager_state(state: &Value) -> Result<String, Error> {
     serde_json::to_string(&file).map_err(wrong)
 }
 
-/// The file `memory_manager_state` for a state like [`Node::memory_state`](super::node::Node::memory_state).
+/// Returns the file `memory_manager_state` for a state like [`Node::memory_state`](super::node::Node::memory_state).
 pub fn memory_manager_state(state: &Value) -> Result<String, Error> {
     let wrong = |source| Error {
         manager: "memory",
@@ -165,8 +165,8 @@ impl Block {
     }
 }
 
-/// The device manager's checkpoint; `response` is what the plugin answered for an entry, as it came over the wire. What the
-/// kubelet has in no particular order is sorted here.
+/// Returns the device manager's checkpoint; `response` returns the plugin's answer for an entry in wire format. Where the kubelet's order
+/// is unspecified, the entries are sorted.
 pub fn device_checkpoint(
     entries: &[DeviceEntry],
     response: impl Fn(&DeviceEntry) -> Vec<u8>,
@@ -192,7 +192,7 @@ pub fn device_checkpoint(
     })
 }
 
-/// The file with the checksum that belongs to it, whatever checksum is there.
+/// Returns the file with its correct checksum, whatever checksum it contains.
 pub fn device_checkpoint_of(file: &Value) -> Result<String, Error> {
     let file = Devices::deserialize(file).map_err(|source| Error {
         manager: "device",
@@ -236,7 +236,7 @@ impl PodDevices {
     }
 }
 
-/// Numbers are sorted as numbers in the text, and as text in JSON.
+/// Sorts keys as numbers, as Go's text has them; JSON sorts them as text.
 fn by_number<V>(entries: &BTreeMap<String, V>) -> BTreeMap<i64, &V> {
     entries
         .iter()
@@ -256,7 +256,7 @@ fn list(items: impl Iterator<Item = impl std::fmt::Display>) -> String {
     format!("[{}]", items.join(" "))
 }
 
-/// FNV-1a of 32 bits.
+/// Computes 32-bit FNV-1a.
 fn checksum(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash: u32, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

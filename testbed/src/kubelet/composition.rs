@@ -1,4 +1,4 @@
-//! What a corpus is made of.
+//! The contents of a corpus, as counts.
 
 use std::collections::BTreeSet;
 
@@ -6,30 +6,30 @@ use super::corpus::{Configuration, Operation, Sequence, Step};
 use super::recipe::Kind;
 use crate::local::kubelet::{CpuPolicy, MemoryPolicy, TopologyPolicy};
 
-/// Counts over sequences, and what occurs in them.
+/// Counts over sequences, and the values that occur in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Composition {
-    /// Sequences.
+    /// Number of sequences.
     pub sequences: usize,
-    /// Those of 8 or more pods.
+    /// Sequences of 8 or more pods.
     pub long: usize,
-    /// Those with a pod that was refused.
+    /// Sequences with a refused pod.
     pub refusing: usize,
-    /// Those with a deletion while other pods stay.
+    /// Sequences with a deletion while other pods stay.
     pub deleting: usize,
-    /// Those with a restart of the kubelet.
+    /// Sequences with a restart of the kubelet.
     pub restarting: usize,
-    /// Those with a pod that ended for a critical one.
+    /// Sequences with a pod that ended for a critical one.
     pub preempting: usize,
-    /// Those with their state files to the byte.
+    /// Sequences with their state files, byte for byte.
     pub with_files: usize,
-    /// Pods.
+    /// Number of pods.
     pub pods: usize,
     /// Different machines with different kubelet settings, as text.
     pub configurations: BTreeSet<String>,
     /// Numbers of zones.
     pub zones: BTreeSet<usize>,
-    /// Threads of a core.
+    /// Numbers of threads per core.
     pub threads: BTreeSet<u32>,
     /// Policies, scopes and options, by the names of the kubelet's settings.
     pub settings: BTreeSet<String>,
@@ -42,7 +42,7 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// Adds what one kubelet saw.
+    /// Adds the sequences that one kubelet saw.
     pub fn add(&mut self, configuration: &Configuration, sequences: &[Sequence]) {
         let settings = &configuration.settings;
         self.configurations

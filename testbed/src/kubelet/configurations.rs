@@ -7,10 +7,10 @@ use super::random::Random;
 use crate::local::KubeletSettings;
 use crate::local::kubelet::{CpuPolicy, MemoryPolicy, TopologyPolicy, TopologyScope};
 
-/// What the local lane lets its kubelets evict at, in MiB: part of the memory reservation.
+/// Eviction threshold of the local lane's kubelets in MiB: part of the memory reservation.
 const EVICTION_MIB: u64 = 100;
 
-/// The machines: one, two and four zones, with and without SMT, with two zones a socket, with caches smaller than a zone.
+/// The machines: one, two and four zones, with and without SMT, with two zones per socket, with caches smaller than a zone.
 const MACHINES: [&str; 6] = [
     "
 name: two-zones
@@ -104,7 +104,7 @@ const POLICIES: [(TopologyPolicy, TopologyScope, &str); 7] = [
     (TopologyPolicy::None, TopologyScope::Container, "none"),
 ];
 
-/// CPU manager options that go together.
+/// CPU manager options that are set together.
 const OPTIONS: [&[&str]; 11] = [
     &[],
     &["full-pcpus-only"],
@@ -119,13 +119,13 @@ const OPTIONS: [&[&str]; 11] = [
     &["align-by-socket", "distribute-cpus-across-numa"],
 ];
 
-/// Alpha options need their gate.
+/// Alpha options, which need a feature gate.
 const ALPHA: [&str; 2] = ["align-by-socket", "distribute-cpus-across-cores"];
 
 /// Kubelet settings by name.
 pub type Named = Vec<(String, KubeletSettings)>;
 
-/// Machines that are unusual: zones of different sizes, four threads a core.
+/// Unusual machines: zones of different sizes, four threads per core.
 const UNUSUAL_MACHINES: [&str; 2] = [
     "
 name: uneven
@@ -147,8 +147,8 @@ devices: {example.com/deviceA: [2, 1]}
 ",
 ];
 
-/// Every machine with the kubelet settings that it is recorded with, by name. Ten or so a machine: all policies and scopes, all
-/// options that the policy allows.
+/// Returns every machine with the kubelet settings that it is recorded with, by name. Each has eight to ten of them, so that together they
+/// cover all policies and scopes, and all options that each policy allows.
 pub fn all() -> Result<Vec<(Machine, Named)>, profile::Error> {
     let mut all = usual()?;
     for text in UNUSUAL_MACHINES {
@@ -159,7 +159,7 @@ pub fn all() -> Result<Vec<(Machine, Named)>, profile::Error> {
     Ok(all)
 }
 
-/// Some machines, each with some of its kubelet settings, by seed.
+/// Returns some machines, each with some of its kubelet settings, chosen by seed.
 pub fn some(
     seed: u64,
     machines: usize,
@@ -269,7 +269,7 @@ fn unusual(machine: &Machine) -> Named {
                 .insert("maxPods".to_owned(), json!(round + 1));
         }
         if policy_name.starts_with("counted") {
-            // The kubelet chooses the reserved CPUs itself.
+            // The kubelet chooses the reserved CPUs itself, because only amounts are reserved.
             let zones = machine.zones().len() as u64;
             let memory = settings.reserved_memory_per_zone * zones / MIB - EVICTION_MIB;
             let system = json!({ "cpu": "1500m", "memory": format!("{memory}Mi") });
@@ -355,7 +355,7 @@ fn settings(machine: &Machine, round: usize, options: &[&str]) -> KubeletSetting
             json!({ "CPUManagerPolicyAlphaOptions": true }),
         );
     }
-    // What time alone would change must not change while a sequence is recorded; events are of no interest.
+    // Nothing may change by the passing of time while a sequence is recorded. Events are of no interest.
     for (field, value) in [
         ("cpuManagerReconcilePeriod", json!("1h")),
         ("eventRecordQPS", json!(1)),

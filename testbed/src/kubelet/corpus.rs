@@ -1,8 +1,8 @@
-//! What was recorded on real kubelets, and how it is kept: one compressed file of JSON lines a configuration, the
-//! configuration first, then the sequences that its kubelet saw one after another without a restart between them.
+//! The format of what was recorded on real kubelets: one compressed file of JSON lines for each configuration, the configuration first,
+//! then the sequences that its kubelet saw one after another without a restart between them.
 //!
-//! Pod UIDs are replaced by pod names, checksums and the plugins' answers are left out, but for [`Files`]; everything else is
-//! as the kubelet wrote or said it.
+//! Pod UIDs are replaced by pod names. Checksums and the plugins' answers are left out, except in [`Files`]. Everything else is as the
+//! kubelet wrote or answered it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,41 +17,41 @@ use crate::local::KubeletSettings;
 
 /// Extension of the files.
 pub const EXTENSION: &str = "jsonl.z";
-/// Strongest compression: files are written once.
+/// Strongest compression, because files are written once.
 const LEVEL: u8 = 9;
-/// More than any file decompresses to.
+/// Limit of the decompressed size; no file reaches it.
 const MAX_BYTES: usize = 256 << 20;
 
-/// A kubelet and its machine, and what it says before any pod.
+/// A kubelet and its machine, and its answers before any pod.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Configuration {
     /// Name, also of the file.
     pub name: String,
-    /// Pretend hardware.
+    /// Simulated hardware.
     pub machine: Machine,
     /// Settings of the kubelet.
     pub settings: KubeletSettings,
-    /// Node status, without storage.
+    /// `capacity` of the node status, without storage.
     pub capacity: BTreeMap<String, String>,
-    /// Node status, without storage.
+    /// `allocatable` of the node status, without storage.
     pub allocatable: BTreeMap<String, String>,
     /// Answer of `GetAllocatableResources`.
     pub resources: ContainerView,
 }
 
-/// What one kubelet saw between two times without pods.
+/// What one kubelet saw from one moment without pods to the next.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Sequence {
-    /// Seed that it was made from.
+    /// Seed that it was generated from.
     pub seed: u64,
-    /// In order.
+    /// Steps, in order.
     pub steps: Vec<Step>,
-    /// State files before all pods went, to the byte; only of some sequences.
+    /// State files before all pods were deleted, byte for byte; only of some sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Files>,
 }
 
-/// State files as the kubelet wrote them; empty where there was none.
+/// State files as the kubelet wrote them; empty where a file did not exist.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Files {
     /// `cpu_manager_state`.
@@ -62,33 +62,33 @@ pub struct Files {
     pub devices: String,
 }
 
-/// One operation and everything that can be seen of the kubelet afterwards.
+/// One operation and everything that can be observed of the kubelet afterwards.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Step {
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
-    /// What was seen then.
+    /// What was observed afterwards.
     pub seen: Seen,
 }
 
-/// What was done to the node.
+/// An operation on the node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Operation {
-    /// A pod was bound to it, and it was waited for its admission.
+    /// A pod was bound to the node; the recorder waited until the kubelet admitted or refused it.
     Create {
         /// Name.
         name: String,
-        /// What it asks for.
+        /// What the pod asks for.
         pod: PodRecipe,
     },
-    /// A pod was deleted, and it was waited for the end of its containers.
+    /// A pod was deleted; the recorder waited for the end of its containers.
     Delete {
         /// Name.
         name: String,
     },
-    /// The kubelet was restarted with its state; it was waited for a BestEffort pod without requests, created and deleted
-    /// then: what the kubelet found at its start is admitted again by that time.
+    /// The kubelet was restarted with its state. Then a BestEffort pod without requests was created and deleted, because the kubelet has
+    /// by then admitted again what it found at its start.
     Restart {
         /// Name of the BestEffort pod.
         probe: String,
@@ -97,13 +97,13 @@ pub enum Operation {
     Drain,
 }
 
-/// Everything that can be seen of a kubelet's resource managers.
+/// Everything that can be observed of a kubelet's resource managers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Seen {
-    /// Why the created pod was refused; none when it was admitted or nothing was created.
+    /// Why the created pod was refused; none if it was admitted or the operation creates none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
-    /// Other pods that ended by what was done: preempted, or refused after a restart.
+    /// Other pods that ended because of the operation: preempted, or refused after a restart.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, Refusal>,
     /// `cpu_manager_state` without the checksum.
@@ -119,7 +119,7 @@ pub struct Seen {
     pub get: Option<Vec<ContainerView>>,
 }
 
-/// Status of a pod that the kubelet refused or ended; both empty when it ended well.
+/// Status of a pod that the kubelet refused or ended; both fields are empty if the pod succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Refusal {
     /// Reason of the status.
@@ -128,7 +128,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Devices that a container holds, by the checkpoint.
+/// Devices that a container holds according to the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct DeviceEntry {
     /// Pod.
@@ -137,14 +137,14 @@ pub struct DeviceEntry {
     pub container: String,
     /// Resource.
     pub resource: String,
-    /// NUMA node (-1 without topology) → device ids, sorted.
+    /// NUMA node (-1 without topology) → device IDs, sorted.
     pub ids: BTreeMap<i64, Vec<String>>,
 }
 
-/// What a container holds by PodResources; orders that are unspecified there are sorted here.
+/// What a container holds according to `PodResources`. Where the order is unspecified there, it is sorted here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ContainerView {
-    /// Container; empty for what is allocatable.
+    /// Container name; empty for allocatable resources.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Exclusive CPUs as a list of ranges.
@@ -153,7 +153,7 @@ pub struct ContainerView {
     /// (type, bytes, NUMA nodes) of each block, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<(String, u64, Vec<i64>)>,
-    /// (resource, device ids, NUMA nodes) of each entry, sorted.
+    /// (resource, device IDs, NUMA nodes) of each entry, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<(String, Vec<String>, Option<Vec<i64>>)>,
 }
@@ -199,7 +199,7 @@ impl ContainerView {
         view
     }
 
-    /// The containers of a pod.
+    /// Returns the containers of a pod.
     pub fn of_pod(pod: &v1::PodResources) -> Vec<Self> {
         pod.containers
             .iter()
@@ -214,7 +214,7 @@ impl ContainerView {
             .collect()
     }
 
-    /// Everything that is allocatable.
+    /// Returns everything that is allocatable.
     pub fn of_allocatable(answer: &v1::AllocatableResourcesResponse) -> Self {
         Self::new("", &answer.cpu_ids, &answer.memory, &answer.devices)
     }
@@ -223,13 +223,13 @@ impl ContainerView {
 /// Why a corpus file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file.
+    /// The file cannot be read or written.
     #[error("cannot use the corpus file")]
     File(#[from] std::io::Error),
-    /// Not what we write.
+    /// The file does not decompress.
     #[error("the corpus file is damaged: {0}")]
     Damaged(String),
-    /// Not the JSON that we write.
+    /// A line is not the JSON that [`write()`] produces.
     #[error("a line of the corpus file is damaged")]
     Line(#[from] serde_json::Error),
 }

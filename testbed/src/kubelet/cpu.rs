@@ -38,34 +38,34 @@ pub struct Options {
 /// Why a container gets no CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not a whole number of cores.
+    /// The request is not a whole number of cores.
     #[error(
         "SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
     )]
     PartOfCore {
-        /// CPUs asked for.
+        /// Requested number of CPUs.
         requested: usize,
-        /// CPUs of a core.
+        /// CPUs per core.
         per_core: usize,
     },
-    /// Not enough whole cores.
+    /// There are not enough whole cores.
     #[error(
         "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = {requested}, CPUs per core = {per_core}"
     )]
     Cores {
         /// CPUs of free cores.
         available: usize,
-        /// CPUs asked for.
+        /// Requested number of CPUs.
         requested: usize,
-        /// CPUs of a core.
+        /// CPUs per core.
         per_core: usize,
     },
-    /// Not enough CPUs.
+    /// There are not enough CPUs.
     #[error(transparent)]
     Shortage(#[from] Shortage),
 }
 
-/// Why a kubelet does not start with the CPU state that it finds, in its words.
+/// Why a kubelet does not start with the CPU state that it finds, in the kubelet's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// It was written under another policy.
@@ -78,16 +78,16 @@ pub enum Unfit {
         /// Policy in the file.
         found: &'static str,
     },
-    /// Every CPU is exclusive.
+    /// The shared set is empty, because every CPU is exclusive.
     #[error("default cpuset cannot be empty")]
     NoShared,
-    /// CPUs that are kept from everybody are shared.
+    /// Strictly reserved CPUs are in the shared set.
     #[error("some of strictly reserved cpus: \"{0}\" are present in defaultCpuSet: \"{1}\"")]
     StrictlyReserved(String, String),
-    /// CPUs that are kept for the system are not shared.
+    /// Reserved CPUs are missing in the shared set.
     #[error("not all reserved cpus: \"{0}\" are present in defaultCpuSet: \"{1}\"")]
     Reserved(String, String),
-    /// It is about other CPUs.
+    /// It describes other CPUs.
     #[error("current set of available CPUs \"{0}\" doesn't match with CPUs in state \"{1}\"")]
     Available(String, String),
 }
@@ -101,25 +101,25 @@ fn list(cpus: &Cpus) -> String {
     format_cpu_list(&list)
 }
 
-/// The manager with its state.
+/// The CPU manager with its state.
 #[derive(Clone, Debug)]
 pub struct Manager {
     topology: Topology,
     zones: Vec<ZoneId>,
-    /// Policy `static`, else `none`.
+    /// Whether the policy is `static`; otherwise it is `none`.
     is_static: bool,
     options: Options,
     reserved: Cpus,
-    /// Reserved CPUs with all of their cores.
+    /// All CPUs of the cores that have a reserved CPU.
     reserved_cores: Cpus,
     default: Cpus,
     entries: BTreeMap<String, BTreeMap<String, Cpus>>,
-    /// CPUs of finished init containers, of one pod.
+    /// The UID of one pod and the CPUs of its finished init containers.
     reuse: Option<(String, Cpus)>,
 }
 
 impl Manager {
-    /// The manager of an empty node.
+    /// Creates the manager of an empty node.
     pub fn new(topology: Topology, is_static: bool, options: Options, reserved: Cpus) -> Self {
         let reserved_cores: Cpus = reserved
             .iter()
@@ -151,7 +151,7 @@ impl Manager {
         }
     }
 
-    /// All CPUs that containers can have exclusively.
+    /// Returns all CPUs that containers can have exclusively.
     pub fn allocatable(&self) -> Cpus {
         if self.is_static {
             difference(&self.topology.all(), &self.reserved)
@@ -160,17 +160,17 @@ impl Manager {
         }
     }
 
-    /// The exclusive CPUs of a container.
+    /// Returns the exclusive CPUs of a container.
     pub fn exclusive(&self, pod: &str, container: &str) -> Option<&Cpus> {
         self.entries.get(pod)?.get(container)
     }
 
-    /// Whether any container has CPUs of its own.
+    /// Returns whether any container has exclusive CPUs.
     pub fn is_in_use(&self) -> bool {
         !self.entries.is_empty()
     }
 
-    /// The shared CPUs.
+    /// Returns the shared CPUs.
     pub fn shared(&self) -> &Cpus {
         &self.default
     }
@@ -186,7 +186,7 @@ impl Manager {
         }
     }
 
-    /// Hints for one container.
+    /// Returns the hints for one container.
     pub fn hints(&self, pod: &Workload, unit: &Unit) -> ProviderHints {
         let count = unit.exclusive_cpus(pod);
         if !self.is_static || count == 0 {
@@ -200,7 +200,7 @@ impl Manager {
         [("cpu".to_owned(), Some(hints))].into()
     }
 
-    /// Hints for a whole pod.
+    /// Returns the hints for a whole pod.
     pub fn pod_hints(&self, pod: &Workload) -> ProviderHints {
         let count = pod.exclusive_cpus();
         if !self.is_static || count == 0 {
@@ -277,7 +277,7 @@ impl Manager {
         self.sockets_of(mask).len() as u32 == fewest.div_ceil(zones_per_socket)
     }
 
-    /// Gives a container its CPUs.
+    /// Allocates the CPUs of a container.
     pub fn allocate(
         &mut self,
         pod: &Workload,
@@ -359,13 +359,12 @@ impl Manager {
         self.reuse = Some((pod.to_owned(), reuse));
     }
 
-    /// The kubelet restarts: what it had written is all that it knows.
+    /// Restarts the kubelet: only what is in the state file survives.
     pub fn restart(&mut self) {
         self.reuse = None;
     }
 
-    /// Takes over what a kubelet with other settings left in its state file, or says why a kubelet ends instead
-    /// (kubelet-node.md 11).
+    /// Takes over the state file of a kubelet with other settings, or returns why the kubelet ends instead (kubelet-node.md 11).
     pub fn resume(&mut self, before: &Self) -> Result<(), Unfit> {
         if self.is_static != before.is_static {
             return Err(Unfit::Policy {
@@ -420,7 +419,7 @@ impl Manager {
         }
     }
 
-    /// `cpu_manager_state` without its checksum ([`checkpoint`](super::checkpoint) makes the file).
+    /// Returns `cpu_manager_state` without its checksum ([`checkpoint`](super::checkpoint) makes the file).
     pub fn state(&self) -> Value {
         let text = |cpus: &Cpus| Value::String(list(cpus));
         let mut state = json!({

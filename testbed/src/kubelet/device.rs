@@ -13,9 +13,9 @@ type Ids = BTreeSet<String>;
 /// One device as its plugin describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// NUMA zones that it is near to; none when the plugin does not say.
+    /// NUMA zones that the device is near to; none if the plugin does not report any.
     pub zones: Option<Vec<ZoneId>>,
-    /// Whether it can be given to containers.
+    /// Whether it can be allocated to containers.
     pub healthy: bool,
 }
 
@@ -33,15 +33,15 @@ pub enum Error {
         container: String,
         /// Resource.
         resource: String,
-        /// Held.
+        /// Number of devices held.
         held: usize,
-        /// Asked for.
+        /// Number of devices requested.
         requested: usize,
     },
-    /// The plugin has not come back since the kubelet started.
+    /// The plugin has not registered since the kubelet started.
     #[error("cannot allocate unregistered device {0}")]
     Unregistered(String),
-    /// Not one healthy device.
+    /// No device is healthy.
     #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
     NoHealthy(String),
     /// A held device is not healthy any more.
@@ -49,72 +49,72 @@ pub enum Error {
         "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}"
     )]
     HeldUnhealthy(String),
-    /// Too few free ones.
+    /// Too few devices are free.
     #[error(
         "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
     )]
     Unavailable {
         /// Resource.
         resource: String,
-        /// Still needed.
+        /// Number still needed.
         requested: usize,
-        /// Free.
+        /// Number of free devices.
         available: usize,
     },
 }
 
-/// What the kubelet asks a plugin that wants a say before it chooses among its devices.
+/// The kubelet's request for a plugin's preferred allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The plugin's resource.
     pub resource: String,
     /// Devices to choose from.
     pub available: BTreeSet<String>,
-    /// Those of them that are chosen already.
+    /// Those of them that are already chosen.
     pub included: BTreeSet<String>,
-    /// How many there are to be.
+    /// Total number of devices to choose.
     pub count: usize,
 }
 
-/// What plugins say about choices. The manager itself talks to nobody: what it does not find here it notes as a question, and whoever asked
-/// for devices begins anew when the plugin has answered.
+/// The plugins' preferred allocations. The manager itself does not call plugins: it notes a question that has no answer here. The caller
+/// then asks the plugin and repeats the allocation.
 #[derive(Clone, Debug, Default)]
 pub struct Advice {
-    /// Resources whose plugins want to be asked.
+    /// Resources whose plugins offer preferred allocations.
     pub resources: BTreeSet<String>,
-    /// What they answered.
+    /// Their answers.
     pub answers: Vec<(Question, BTreeSet<String>)>,
 }
 
-/// When devices are given.
+/// The moment of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment<'a> {
-    /// The kubelet runs, and these pods are active: what others hold is free.
+    /// The kubelet runs, and these pods are active: devices of other pods are free.
     Runs {
         /// Their UIDs.
         active: &'a BTreeSet<String>,
     },
-    /// The kubelet starts and admits what it finds: what others hold stays.
+    /// The kubelet starts and admits the pods that it finds: devices of other pods stay allocated.
     Starts {
-        /// Whether the runtime says that the container runs.
+        /// Whether the container runs according to the runtime.
         is_running: bool,
     },
 }
 
-/// The manager with its state.
+/// The device manager with its state.
 #[derive(Clone, Debug, Default)]
 pub struct Manager {
     zones: Vec<ZoneId>,
-    /// Resource → id → device; empty after a restart of the kubelet until the plugin is back.
+    /// Resource → ID → device; empty after a restart of the kubelet until the plugin has registered.
     plugins: BTreeMap<String, BTreeMap<String, Device>>,
-    /// Resource → id → numbers of its zones as last told, -1 for none.
+    /// Resource → ID → numbers of its zones as last announced, -1 for none.
     places: BTreeMap<String, BTreeMap<String, Vec<i64>>>,
-    /// Pod → container → resource → ids.
+    /// Pod → container → resource → IDs.
     held: BTreeMap<String, BTreeMap<String, BTreeMap<String, Ids>>>,
-    /// Resource → ids of finished init containers, of one pod.
+    /// The UID of one pod, and resource → IDs of its finished init containers.
     reuse: Option<(String, BTreeMap<String, Ids>)>,
     written: Vec<DeviceEntry>,
-    /// What to take first where the kubelet's order is unspecified.
+    /// Devices to take first where the kubelet's order is unspecified.
     favourites: Vec<DeviceEntry>,
     advice: Advice,
     /// The first question that the advice does not answer.
@@ -122,7 +122,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// The manager of an empty node without plugins.
+    /// Creates the manager of an empty node without plugins.
     pub fn new(zones: Vec<ZoneId>) -> Self {
         Self {
             zones,
@@ -130,7 +130,7 @@ impl Manager {
         }
     }
 
-    /// A plugin tells its full list of devices; the checkpoint is written.
+    /// Takes the full list of devices that a plugin announces, and writes the checkpoint.
     pub fn announce(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
         let places = self.places.entry(resource.to_owned()).or_default();
         for (id, device) in &devices {
@@ -145,7 +145,7 @@ impl Manager {
         self.write();
     }
 
-    /// The kubelet restarts: it knows what it had written, and no device until its plugin comes back.
+    /// Restarts the kubelet: it knows what is in the checkpoint, and no device until its plugin registers.
     pub fn restart(&mut self) {
         self.plugins.values_mut().for_each(BTreeMap::clear);
         self.reuse = None;
@@ -163,12 +163,12 @@ impl Manager {
         }
     }
 
-    /// Whether a pod holds any device.
+    /// Returns whether a pod holds any device.
     pub fn holds(&self, pod: &str) -> bool {
         self.held.contains_key(pod)
     }
 
-    /// Resource → number of devices that pods hold.
+    /// Returns resource → number of devices that pods hold.
     pub fn used(&self) -> BTreeMap<String, usize> {
         let resources: BTreeSet<&String> = self
             .held
@@ -182,23 +182,23 @@ impl Manager {
             .collect()
     }
 
-    /// Which devices to take first where the kubelet takes any: it walks hash tables there, we take the lowest ids. A replay
-    /// names what the kubelet took; only a choice that the rules allow can follow it.
+    /// Chooses the devices to take first where the kubelet takes any. It iterates over hash tables there, the model takes the lowest IDs. A
+    /// replay passes the devices that the kubelet took; the model takes them only where the rules allow it.
     pub fn favour(&mut self, entries: Vec<DeviceEntry>) {
         self.favourites = entries;
     }
 
-    /// What plugins say from now on about choices.
+    /// Sets the plugins' preferred allocations for later calls.
     pub fn advise(&mut self, advice: Advice) {
         self.advice = advice;
     }
 
-    /// The first question that nobody has answered: what was chosen since may not be what its plugin prefers.
+    /// Returns the first question without an answer. Devices that were chosen since may not be those that the plugin prefers.
     pub fn take_question(&mut self) -> Option<Question> {
         self.question.take()
     }
 
-    /// What the plugin of a resource prefers, if it wants to be asked.
+    /// Returns the devices that the plugin of a resource prefers, if it offers preferred allocations.
     fn preferred(&mut self, question: Question) -> Ids {
         if !self.advice.resources.contains(&question.resource) {
             return Ids::new();
@@ -211,17 +211,17 @@ impl Manager {
         Ids::new()
     }
 
-    /// The plugins' devices.
+    /// Returns the plugins' devices by resource and ID.
     pub fn plugins(&self) -> &BTreeMap<String, BTreeMap<String, Device>> {
         &self.plugins
     }
 
-    /// Resource → ids that a container holds.
+    /// Returns resource → IDs that a container holds.
     pub fn held(&self, pod: &str, container: &str) -> Option<&BTreeMap<String, Ids>> {
         self.held.get(pod)?.get(container)
     }
 
-    /// Entries of the checkpoint as it was last written.
+    /// Returns the entries of the last written checkpoint.
     pub fn written(&self) -> &[DeviceEntry] {
         &self.written
     }
@@ -264,7 +264,7 @@ impl Manager {
         self.plugins.get(resource)?.get(id)
     }
 
-    /// The zones of a device; none when it has no topology, or none in it.
+    /// Returns the zones of a device; none if the device is unknown or has no topology.
     fn near(&self, resource: &str, id: &str) -> Option<&Vec<ZoneId>> {
         self.device(resource, id)?.zones.as_ref()
     }
@@ -274,7 +274,7 @@ impl Manager {
             .is_some_and(|zones| zones.iter().any(|zone| mask.contains(*zone)))
     }
 
-    /// Whether any device of the resource says where it is.
+    /// Returns whether any device of the resource reports a zone.
     fn is_aligned(&self, resource: &str) -> bool {
         self.plugins.get(resource).is_some_and(|devices| {
             devices
@@ -292,7 +292,7 @@ impl Manager {
                 .any(|resources| resources.contains_key(resource))
     }
 
-    /// Hints for one container.
+    /// Returns the hints for one container.
     pub fn hints(&self, pod: &Workload, unit: &Unit) -> ProviderHints {
         let held = self.held(&pod.uid, &unit.name);
         self.hints_for(&unit.limits, |resource| {
@@ -304,7 +304,7 @@ impl Manager {
         })
     }
 
-    /// Hints for a whole pod.
+    /// Returns the hints for a whole pod.
     pub fn pod_hints(&self, pod: &Workload) -> ProviderHints {
         let limits = pod.peak(|unit| unit.limits.clone());
         self.hints_for(&limits, |resource| {
@@ -379,7 +379,7 @@ impl Manager {
             .collect()
     }
 
-    /// Gives a container its devices. `moment` is whether the kubelet runs or starts.
+    /// Allocates the devices of a container.
     pub fn allocate(
         &mut self,
         pod: &Workload,
@@ -409,7 +409,7 @@ impl Manager {
             }
             let held = self.held_of(pod, unit, resource, count)?;
             if let Moment::Starts { is_running: true } = moment {
-                // what runs has its devices, whether their plugin is back or not
+                // a running container keeps its devices, whether their plugin has registered or not
                 continue;
             }
             let chosen = self.choose(pod, unit, resource, (count, held), affinity)?;
@@ -430,7 +430,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The devices that the container has already: none or as many as it asks for.
+    /// Returns the devices that the container already holds: none, or as many as it requests.
     fn held_of(
         &self,
         pod: &Workload,
@@ -455,7 +455,7 @@ impl Manager {
         Ok(held)
     }
 
-    /// The devices to give; none when the container has them already.
+    /// Returns the devices to allocate; none if the container already holds them.
     fn choose(
         &mut self,
         pod: &Workload,
@@ -527,7 +527,7 @@ impl Manager {
         Ok(chosen)
     }
 
-    /// Devices in the affinity, other devices with a zone, devices without.
+    /// Returns the devices in the affinity, the other devices with a zone, and the devices without one.
     fn by_affinity(&self, resource: &str, available: &Ids, affinity: Option<NumaMask>) -> [Ids; 3] {
         let Some(mask) = affinity.filter(|_| self.is_aligned(resource)) else {
             return [Ids::new(), Ids::new(), available.clone()];
@@ -559,7 +559,7 @@ impl Manager {
         }
     }
 
-    /// Drops what pods hold that are not active; the checkpoint is not written for that.
+    /// Drops the devices of pods that are not active; this does not write the checkpoint.
     pub fn remove_stale(&mut self, active: &BTreeSet<String>) {
         self.held.retain(|pod, _| active.contains(pod));
     }
@@ -590,7 +590,7 @@ impl Manager {
     }
 }
 
-/// Adds from a set until there are `count`: favourites first, then the lowest ids.
+/// Adds IDs from a set until there are `count`: favourites first, then the lowest IDs.
 fn pick(from: &Ids, count: usize, favourites: &Ids, chosen: &mut Ids) {
     let first = from.intersection(favourites);
     for id in first.chain(from.difference(favourites)) {

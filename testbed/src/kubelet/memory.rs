@@ -11,14 +11,14 @@ use super::workload::{Amounts, ContainerKind, Unit, Workload};
 
 mod release;
 
-/// Bytes of one type in one zone.
+/// Amounts in bytes of one type of memory in one zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Table {
-    /// Hardware.
+    /// Total of the hardware.
     pub total: u64,
-    /// Kept for the system.
+    /// Reserved for the system.
     pub system: u64,
-    /// For containers, whether held or not.
+    /// Available to containers, whether held or not.
     pub allocatable: u64,
     /// Held by containers.
     pub reserved: u64,
@@ -26,21 +26,21 @@ pub struct Table {
     pub free: u64,
 }
 
-/// One zone.
+/// The state of one zone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Zone {
-    /// Blocks that use it.
+    /// Number of blocks that use it.
     pub assignments: usize,
-    /// The zones of those blocks.
+    /// The group of zones that those blocks use.
     pub cells: NumaMask,
-    /// By type.
+    /// Amounts by type.
     pub tables: BTreeMap<String, Table>,
 }
 
-/// Memory of a container.
+/// A block of memory that a container holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Where it may come from.
+    /// The zones that it may come from.
     pub affinity: NumaMask,
     /// Type.
     pub kind: String,
@@ -51,18 +51,18 @@ pub struct Block {
 /// Why a container gets no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No placement at all.
+    /// No placement exists.
     #[error(
         "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
     )]
     NoDefault,
-    /// None as good as was promised.
+    /// The default placement is not preferred, although the hint is.
     #[error("[memorymanager] failed to find the default preferred hint")]
     NoPreferredDefault,
-    /// The placement is too small, and so is every wider one.
+    /// The placement is too small, and no wider one fits.
     #[error("[memorymanager] failed to find NUMA nodes to extend the current topology hint")]
     NoExtension,
-    /// A wider placement is worse than was promised.
+    /// The wider placement is not preferred, although the hint is.
     #[error("[memorymanager] failed to find the extended preferred hint")]
     NoPreferredExtension,
     /// The placement would mix single and grouped zones.
@@ -72,10 +72,10 @@ pub enum Error {
 
 type Zones = BTreeMap<ZoneId, Zone>;
 
-/// What finished init containers leave: (mask number, type) → bytes.
+/// Memory that finished init containers leave: (mask number, type) → bytes.
 type Reusable = BTreeMap<(Vec<u8>, String), u64>;
 
-/// Why a kubelet does not start with the memory state that it finds, in its words.
+/// Why a kubelet does not start with the memory state that it finds, in the kubelet's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// It was written under another policy.
@@ -88,7 +88,7 @@ pub enum Unfit {
         /// Policy in the file.
         found: &'static str,
     },
-    /// It is about other memory, or other reservations.
+    /// It describes other memory, or other reservations.
     #[error("[memorymanager] the expected machine state is different from the real one")]
     Machine,
 }
@@ -97,15 +97,15 @@ fn policy(is_static: bool) -> &'static str {
     if is_static { "Static" } else { "None" }
 }
 
-/// The manager with its state.
+/// The memory manager with its state.
 #[derive(Clone, Debug)]
 pub struct Manager {
     is_static: bool,
     zones: Zones,
-    /// As at start: what `GetAllocatableResources` tells.
+    /// The state at start, which `GetAllocatableResources` reports.
     initial: Zones,
     entries: BTreeMap<String, BTreeMap<String, Vec<Block>>>,
-    /// Of one pod.
+    /// The UID of one pod and its reusable memory.
     reuse: Option<(String, Reusable)>,
     favoured: release::Favoured,
 }
@@ -115,7 +115,7 @@ fn key(mask: NumaMask) -> Vec<u8> {
 }
 
 impl Manager {
-    /// The manager of an empty node; zone → type → (total, kept for the system, allocatable).
+    /// Creates the manager of an empty node; `machine` maps zone → type → (total, reserved for the system, allocatable).
     pub fn new(
         is_static: bool,
         machine: BTreeMap<ZoneId, BTreeMap<String, (u64, u64, u64)>>,
@@ -154,7 +154,7 @@ impl Manager {
         }
     }
 
-    /// (type, bytes, zone) of everything that containers can have.
+    /// Returns (type, bytes, zone) of all memory that containers can have.
     pub fn allocatable(&self) -> Vec<(String, u64, u8)> {
         if !self.is_static {
             return Vec::new();
@@ -170,7 +170,7 @@ impl Manager {
             .collect()
     }
 
-    /// What a container holds.
+    /// Returns the blocks that a container holds.
     pub fn blocks(&self, pod: &str, container: &str) -> &[Block] {
         let blocks = self.entries.get(pod).and_then(|pod| pod.get(container));
         blocks.map_or(&[], Vec::as_slice)
@@ -181,7 +181,7 @@ impl Manager {
             .then(|| memory_of(&unit.requests))
     }
 
-    /// Hints for one container.
+    /// Returns the hints for one container.
     pub fn hints(&self, pod: &Workload, unit: &Unit) -> ProviderHints {
         let Some(request) = self.request(pod, unit) else {
             return ProviderHints::new();
@@ -194,7 +194,7 @@ impl Manager {
         }
     }
 
-    /// Hints for a whole pod.
+    /// Returns the hints for a whole pod.
     pub fn pod_hints(&self, pod: &Workload) -> ProviderHints {
         if !self.is_static || pod.qos != Qos::Guaranteed || pod.pod_level {
             return ProviderHints::new();
@@ -253,7 +253,7 @@ impl Manager {
         }
     }
 
-    /// Whether a group of several zones would mix with others.
+    /// Returns whether a mask of several zones would share a zone with other placements.
     fn violates(&self, mask: NumaMask) -> bool {
         mask.len() > 1
             && mask.iter().any(|id| {
@@ -296,7 +296,7 @@ impl Manager {
             .collect()
     }
 
-    /// Gives a container its memory.
+    /// Allocates the memory of a container.
     pub fn allocate(&mut self, pod: &Workload, unit: &Unit, stored: Hint) -> Result<(), Error> {
         let Some(request) = self.request(pod, unit) else {
             return Ok(());
@@ -397,7 +397,7 @@ impl Manager {
         self.reuse = Some((pod.to_owned(), reuse));
     }
 
-    /// What a container took over from earlier init containers is no longer theirs.
+    /// Takes what a container reuses away from the blocks of earlier init containers.
     fn shrink_init_blocks(&mut self, pod: &Workload, unit: &Unit, blocks: &[Block]) {
         let Some(containers) = self.entries.get_mut(&pod.uid) else {
             return;
@@ -422,7 +422,7 @@ impl Manager {
         }
     }
 
-    /// A container has started: what earlier init containers held is free again.
+    /// Frees the memory of the init containers before a container that has started.
     pub fn started(&mut self, pod: &Workload, container: &str) {
         for earlier in &pod.units {
             if earlier.name == container {
@@ -445,13 +445,12 @@ impl Manager {
         release::blocks(&mut self.zones, &blocks);
     }
 
-    /// The kubelet restarts: what it had written is all that it knows.
+    /// Restarts the kubelet: only what is in the state file survives.
     pub fn restart(&mut self) {
         self.reuse = None;
     }
 
-    /// Takes over what a kubelet with other settings left in its state file, or says why a kubelet ends instead
-    /// (kubelet-node.md 11).
+    /// Takes over the state file of a kubelet with other settings, or returns why the kubelet ends instead (kubelet-node.md 11).
     pub fn resume(&mut self, before: &Self) -> Result<(), Unfit> {
         if self.is_static != before.is_static {
             return Err(Unfit::Policy {
@@ -478,7 +477,7 @@ impl Manager {
         Ok(())
     }
 
-    /// `memory_manager_state` without its checksum ([`checkpoint`](super::checkpoint) makes the file).
+    /// Returns `memory_manager_state` without its checksum ([`checkpoint`](super::checkpoint) makes the file).
     pub fn state(&self) -> Value {
         if !self.is_static {
             return json!({ "policyName": "None", "machineState": {} });
@@ -538,7 +537,7 @@ fn memory_of(requests: &Amounts) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Preferred first, then the narrowest.
+/// Returns the best hint: preferred before not preferred, then the narrowest.
 fn best(hints: Vec<Hint>) -> Option<Hint> {
     let mut best: Option<Hint> = None;
     for hint in hints {
@@ -557,7 +556,7 @@ fn best(hints: Vec<Hint>) -> Option<Hint> {
     best
 }
 
-/// The hint of what is already held, if that is what is asked for.
+/// Returns the hint of the blocks that a container already holds, if they match the request.
 fn regenerated(blocks: &[Block], request: &BTreeMap<String, u64>) -> ProviderHints {
     let same = blocks.len() == request.len()
         && blocks

@@ -1,4 +1,4 @@
-//! A whole kubelet's resource managers: admission, release, and what it tells about them (kubelet-node.md 4, 5.4, 9, 10).
+//! A whole kubelet's resource managers: admission, release, and the answers about them (kubelet-node.md 4, 5.4, 9, 10).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +21,14 @@ use crate::local::KubeletSettings;
 
 mod answers;
 
-/// Reason of a refusal for lack of alignment.
+/// Reason of a refusal because of alignment.
 const TOPOLOGY_AFFINITY_ERROR: &str = "TopologyAffinityError";
-/// Reason of a refusal for whatever else goes wrong in a manager.
+/// Reason of a refusal because of any other error of a manager.
 const UNEXPECTED_ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
-/// Reason of a refusal for parts of cores.
+/// Reason of a refusal because the pod would get parts of cores.
 const SMT_ALIGNMENT_ERROR: &str = "SMTAlignmentError";
 
-/// A kubelet without time: it does what it is told and is done at once.
+/// A kubelet without time: every operation takes effect at once.
 #[derive(Clone, Debug)]
 pub struct Node {
     start: Start,
@@ -39,13 +39,13 @@ pub struct Node {
     order: Vec<String>,
     /// Containers of active pods that have been started, by UID and name.
     running: BTreeSet<(String, String)>,
-    /// Pods that ended for critical ones and have not been asked for.
+    /// Pods that ended for critical ones and that [`Node::take_preempted`] has not returned yet.
     preempted: Vec<String>,
-    /// Pods to end first where the kubelet's choice is unspecified.
+    /// Pods that end first where the kubelet's choice is unspecified.
     favoured: BTreeSet<String>,
-    /// What the node says about itself.
+    /// The node's name, labels, taints and features.
     place: Place,
-    /// False while a restarted kubelet admits what it finds: nothing is released then.
+    /// False while a restarted kubelet admits the pods that it finds: nothing is released during that time.
     is_settled: bool,
 }
 
@@ -57,12 +57,12 @@ pub struct NotFound {
     name: String,
 }
 
-/// A restarted kubelet ends at once: its CPU manager refuses a state without shared CPUs.
+/// A restarted kubelet ends at once, because its CPU manager refuses a state without shared CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("start cpu manager error: default cpuset cannot be empty")]
 pub struct Unstartable;
 
-/// State files that a kubelet finds when it starts.
+/// Which state files a kubelet finds when it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateFiles {
     /// `cpu_manager_state`.
@@ -71,21 +71,21 @@ pub struct StateFiles {
     pub memory: bool,
 }
 
-/// Why a kubelet ends at its start.
+/// Why a kubelet ends at start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The settings make no sense.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] settings::Error),
-    /// The state of the CPU manager does not fit them.
+    /// The CPU manager's state does not fit the settings.
     #[error("start cpu manager error")]
     Cpu(#[from] cpu::Unfit),
-    /// The state of the memory manager does not fit them.
+    /// The memory manager's state does not fit the settings.
     #[error("start memory manager error")]
     Memory(#[from] memory::Unfit),
 }
 
-/// An error of a manager as the reason and text of a refusal.
+/// An error of a manager, as the reason and text of a refusal.
 struct Failure {
     reason: &'static str,
     text: String,
@@ -113,7 +113,7 @@ impl From<cpu::Error> for Failure {
 }
 
 impl Node {
-    /// An empty node to which no device plugin has come yet.
+    /// Creates an empty node without any registered device plugin.
     pub fn without_devices(
         machine: &Machine,
         settings: &KubeletSettings,
@@ -132,14 +132,14 @@ impl Node {
         })
     }
 
-    /// An empty node whose machine's devices have been announced.
+    /// Creates an empty node whose plugins have announced the machine's devices.
     pub fn new(machine: &Machine, settings: &KubeletSettings) -> Result<Self, settings::Error> {
         let mut node = Self::without_devices(machine, settings)?;
         node.announce(machine);
         Ok(node)
     }
 
-    /// The device plugins of a machine tell their devices.
+    /// Lets the device plugins of a machine announce their devices.
     pub fn announce(&mut self, machine: &Machine) {
         for (resource, list) in machine.devices() {
             let list = list
@@ -158,29 +158,29 @@ impl Node {
         }
     }
 
-    /// The same node with labels that pods can select it by.
+    /// Returns the node with labels that pods can select.
     #[must_use]
     pub fn with_labels(mut self, labels: BTreeMap<String, String>) -> Self {
         self.place.labels = labels;
         self
     }
 
-    /// The node's name, labels and taints changed.
+    /// Changes the node's name, labels, taints and features.
     pub fn set_place(&mut self, place: Place) {
         self.place = place;
     }
 
-    /// The device manager, for plugins that come, change or go.
+    /// Returns the device manager, for plugins that register, change or disappear.
     pub fn devices(&mut self) -> &mut device::Manager {
         &mut self.devices
     }
 
-    /// Node capacity: CPU in thousandths, all else in units.
+    /// Returns the node's capacity: CPU in millicores, everything else in units.
     pub fn capacity(&self) -> Amounts {
         self.with_devices(&self.start.capacity, |_| true)
     }
 
-    /// Node allocatable.
+    /// Returns the node's allocatable, in the units of [`Node::capacity`].
     pub fn allocatable(&self) -> Amounts {
         self.with_devices(&self.start.allocatable, |device| device.healthy)
     }
@@ -194,8 +194,8 @@ impl Node {
         amounts
     }
 
-    /// Admits a pod and gives its containers their resources, or says what its status will say. A refused pod may have been
-    /// given something: it is free again before the next hints. Room for a critical pod may cost others:
+    /// Admits a pod and allocates the resources of its containers, or returns the reason and message of its refusal. A refused pod may have
+    /// been given resources; they are free again before the next hints. Making room for a critical pod may end others: see
     /// [`Node::take_preempted`].
     pub fn admit(&mut self, pod: &Pod) -> Result<Result<(), Refusal>, workload::Error> {
         Ok(self.admit_workload(Workload::new(pod)?))
@@ -223,7 +223,7 @@ impl Node {
         }
         let mut allocatable = self.allocatable();
         if self.devices.holds(&pod.uid) {
-            // Devices that have been given away exist, whatever the node's status says.
+            // Allocated devices exist, whatever the node's status says.
             for (resource, count) in self.devices.used() {
                 let all = allocatable.entry(resource).or_default();
                 *all = (*all).max(count as i64);
@@ -256,30 +256,30 @@ impl Node {
         Ok(())
     }
 
-    /// UIDs of the pods that ended for critical ones since this was asked last; what their status says is in [`preemption`].
+    /// Returns the UIDs of the pods that ended for critical ones since the last call; their status is described in [`preemption`].
     pub fn take_preempted(&mut self) -> Vec<String> {
         std::mem::take(&mut self.preempted)
     }
 
-    /// Which of several equal pods to end first for a critical one: the kubelet walks a hash table there.
+    /// Chooses which of several equal pods end first for a critical one: the kubelet iterates over a hash table there.
     pub fn favour_victims(&mut self, uids: impl IntoIterator<Item = String>) {
         self.favoured = uids.into_iter().collect();
     }
 
-    /// In which order the memory manager forgets pods that are gone: [`memory::Manager::favour_release`].
+    /// Chooses the order in which the memory manager forgets pods that are not active any more: [`memory::Manager::favour_release`].
     pub fn favour_release(&mut self, nth: usize) {
         self.start.memory.favour_release(nth);
     }
 
-    /// Whether a release took the favoured order: [`memory::Manager::took_favoured_release`].
+    /// Returns whether a release followed the favoured order: [`memory::Manager::took_favoured_release`].
     pub fn took_favoured_release(&self) -> bool {
         self.start.memory.took_favoured_release()
     }
 
-    /// The kubelet restarts with the same settings and its state files: it admits the pods that it finds again, in the order
-    /// of their creation, and may refuse some. Devices have to be announced again.
+    /// Restarts the kubelet with the same settings and its state files. It admits the pods that it finds again, in the order of their
+    /// creation, and may refuse some, which are returned. The plugins have to announce their devices again.
     ///
-    /// One consequence of its rules is that it does not start at all while pods hold every CPU exclusively.
+    /// It follows from the kubelet's rules that it does not start at all while pods hold every CPU exclusively.
     pub fn restart(&mut self) -> Result<BTreeMap<String, Refusal>, Unstartable> {
         if self.start.cpu.shared().is_empty() && self.start.cpu.is_in_use() {
             return Err(Unstartable);
@@ -290,8 +290,8 @@ impl Node {
         Ok(self.find_again())
     }
 
-    /// The kubelet restarts with other settings. Of the state files those count that are kept; a kubelet that does not start
-    /// with them leaves everything as it was. Else as [`Self::restart`].
+    /// Restarts the kubelet with other settings. Only the state files in `kept` are used. If the kubelet does not start with them, nothing
+    /// changes. Otherwise it does the same as [`Self::restart`].
     pub fn reconfigure(
         &mut self,
         machine: &Machine,
@@ -310,7 +310,7 @@ impl Node {
         Ok(self.find_again())
     }
 
-    /// Admits the living pods again, in the order in which they came; those that are refused now.
+    /// Admits the active pods again, in the order of their admission; returns those that are refused now.
     fn find_again(&mut self) -> BTreeMap<String, Refusal> {
         let mut found = std::mem::take(&mut self.active);
         let order = std::mem::take(&mut self.order);
@@ -328,7 +328,7 @@ impl Node {
         refused
     }
 
-    /// Active pods and the one under admission.
+    /// Returns the UIDs of the active pods and of the pod under admission.
     fn living(&self, pod: &Workload) -> BTreeSet<String> {
         let uids = self.active.keys().chain([&pod.uid]);
         uids.cloned().collect()
@@ -414,7 +414,7 @@ impl Node {
             .map_err(|error| Failure::unexpected(&error))
     }
 
-    /// A container of an active pod has been started.
+    /// Records that a container of an active pod has started.
     pub fn started(&mut self, uid: &str, container: &str) {
         if let Some(pod) = self.active.get(uid) {
             self.running.insert((uid.to_owned(), container.to_owned()));
@@ -422,7 +422,7 @@ impl Node {
         }
     }
 
-    /// All containers of an active pod have been started, in their order.
+    /// Records that all containers of an active pod have started, in their order.
     pub fn all_started(&mut self, uid: &str) {
         let names: Vec<String> = self
             .active
@@ -435,35 +435,35 @@ impl Node {
         }
     }
 
-    /// All containers of a pod have stopped: the pod is not active any more.
+    /// Records that all containers of a pod have stopped: the pod is not active any more.
     pub fn stopped(&mut self, uid: &str) {
         self.running.retain(|(pod, _)| pod != uid);
         self.active.remove(uid);
         self.order.retain(|other| other != uid);
     }
 
-    /// The managers forget pods that are not active, as they do at the next admission or, for CPUs, with time.
+    /// Lets the managers forget pods that are not active, as they do at the next admission or, for CPUs, periodically.
     pub fn release(&mut self) {
         let living: BTreeSet<String> = self.active.keys().cloned().collect();
         self.remove_stale(&living);
     }
 
-    /// UIDs of the active pods.
+    /// Returns the UIDs of the active pods.
     pub fn active(&self) -> impl Iterator<Item = &str> {
         self.active.keys().map(String::as_str)
     }
 
-    /// `cpu_manager_state` without checksum.
+    /// Returns `cpu_manager_state` without checksum.
     pub fn cpu_state(&self) -> Value {
         self.start.cpu.state()
     }
 
-    /// `memory_manager_state` without checksum.
+    /// Returns `memory_manager_state` without checksum.
     pub fn memory_state(&self) -> Value {
         self.start.memory.state()
     }
 
-    /// Entries of the device manager's checkpoint.
+    /// Returns the entries of the device manager's checkpoint.
     pub fn device_entries(&self) -> &[DeviceEntry] {
         self.devices.written()
     }

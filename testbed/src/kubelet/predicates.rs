@@ -1,7 +1,7 @@
-//! What a kubelet checks after its resource managers (kubelet-node.md 4): the node's amounts, and whether the pod belongs here.
+//! What a kubelet checks after its resource managers (kubelet-node.md 4): the node's amounts, and whether the pod belongs to this node.
 //!
-//! Admission handlers that do not depend on resources or the node's place in the cluster (pressure, sysctls, `AppArmor`,
-//! shutdown) are not modelled.
+//! Admission handlers that do not depend on resources or the node's place in the cluster (pressure, sysctls, `AppArmor`, shutdown) are not
+//! modelled.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::workload::{Amounts, Workload};
 
 /// Operating system of every node here.
 const OS: &str = "linux";
-/// Label that tells it.
+/// Label with the operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
-/// All addresses of a host.
+/// The address that stands for all addresses of a host.
 const ANY_ADDRESS: &str = "0.0.0.0";
 
-/// What the node says about itself, besides its amounts.
+/// Properties of the node besides its amounts.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
     /// Name of the node.
@@ -27,25 +27,25 @@ pub struct Place {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
-    /// Whether its runtime does without the groups of the image (`status.features.supplementalGroupsPolicy`).
+    /// Whether its runtime supports a policy that ignores the groups of the image (`status.features.supplementalGroupsPolicy`).
     pub supplemental_groups_policy: bool,
 }
 
-/// Something that keeps a pod from the node.
+/// A reason why a pod does not fit the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// Too little is left of a resource.
     Short {
         /// Resource.
         resource: String,
-        /// Asked for.
+        /// Requested by the pod.
         requested: i64,
-        /// Taken by others.
+        /// Used by other pods.
         used: i64,
-        /// All there is.
+        /// Allocatable of the node.
         capacity: i64,
     },
-    /// Anything else.
+    /// Any other check failed.
     Failed {
         /// Name of the check.
         predicate: &'static str,
@@ -55,7 +55,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// Reason and text of the refusal.
+    /// Returns the reason and text of the refusal.
     pub fn refusal(&self) -> (String, String) {
         match self {
             Self::Short {
@@ -77,7 +77,7 @@ impl Obstacle {
     }
 }
 
-/// What the kubelet checks first, because no room that it makes would help; reason and text of the refusal.
+/// Returns the reason and text of a refusal that the kubelet checks first, because preemption would not help.
 pub fn unsupported(pod: &Workload, place: &Place) -> Option<(&'static str, &'static str)> {
     let labels = pod.pod.metadata.labels.as_ref();
     let spec = pod.pod.spec.as_ref();
@@ -108,7 +108,7 @@ pub fn unsupported(pod: &Workload, place: &Place) -> Option<(&'static str, &'sta
     ))
 }
 
-/// All obstacles in the kubelet's order: it tells the first.
+/// Returns all obstacles in the kubelet's order; the kubelet reports the first.
 pub fn obstacles<'a>(
     pod: &Workload,
     allocatable: &Amounts,
@@ -186,7 +186,7 @@ fn shortages<'a>(
         let wanted = request.get(name).copied().unwrap_or_default();
         let all = match allocatable.get(name).copied() {
             Some(all) => all,
-            // What the node does not have is no concern of the kubelet's where it may be somebody else's; storage is not
+            // The kubelet does not check an extended resource that the node lacks, because another component may manage it. Storage is not
             // modelled.
             None if is_extended(name) || first.contains(&name) => continue,
             None => 0,
@@ -204,12 +204,12 @@ fn shortages<'a>(
     found
 }
 
-/// Whether a resource is one that Kubernetes itself does not define.
+/// Returns whether a resource is not defined by Kubernetes itself.
 fn is_extended(resource: &str) -> bool {
     resource.contains('/') && !resource.contains("kubernetes.io/")
 }
 
-/// Ports of the host that a pod takes while it runs.
+/// Returns the host ports that a pod uses while it runs.
 fn host_ports(pod: &Workload) -> impl Iterator<Item = &ContainerPort> {
     let spec = pod.pod.spec.as_ref();
     let sidecars = spec
@@ -256,7 +256,7 @@ fn accepts(toleration: &Toleration, taint: &Taint) -> bool {
         && value
 }
 
-/// Whether the node is what the pod's node selector and required affinity ask for.
+/// Returns whether the node matches the pod's node selector and required affinity.
 fn is_selected(pod: &Pod, place: &Place) -> bool {
     let Some(spec) = &pod.spec else {
         return true;
@@ -282,7 +282,7 @@ fn is_selected(pod: &Pod, place: &Place) -> bool {
     selected && matched
 }
 
-/// A term without any rule fits nothing.
+/// Returns whether a term matches; one without any rule matches nothing.
 fn is_term_met(term: &NodeSelectorTerm, place: &Place) -> bool {
     let by_label = term.match_expressions.as_deref().unwrap_or_default();
     let by_field = term.match_fields.as_deref().unwrap_or_default();

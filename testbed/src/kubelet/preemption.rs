@@ -1,7 +1,7 @@
-//! The room that a kubelet makes for a critical pod: which pods end for it.
+//! How a kubelet makes room for a critical pod: which pods end for it.
 //!
-//! What such a pod's status says in the end: phase `Failed` with [`REASON`] and [`MESSAGE`]. But where its containers ran and
-//! all of them exited with 0, the kubelet forgets both, and the phase is `Succeeded`.
+//! The final status of such a pod has phase `Failed` with [`REASON`] and [`MESSAGE`]. If its containers ran and all of them exited with 0,
+//! the kubelet drops both, and the phase is `Succeeded`.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -11,29 +11,30 @@ use topology::request::Qos;
 use super::predicates::Obstacle;
 use super::workload::Workload;
 
-/// Reason of the status of a pod that ends for another.
+/// Reason in the status of a pod that ends for another.
 pub const REASON: &str = "Preempting";
 /// Message of that status.
 pub const MESSAGE: &str = "Preempted in order to admit critical pod";
 
-/// How much of a resource is missing.
+/// The missing amount of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Need {
     resource: String,
     amount: i64,
 }
 
-/// Not even all pods together hold what is missing.
+/// Even all pods together do not hold the missing amounts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: {0}"
 )]
 pub struct Impossible(String);
 
-/// The pods that end for a critical one, in their order, by UID: few, and of the lowest class that will do.
+/// Returns the UIDs of the pods that end for a critical one, in the order in which they end: few, and of the lowest QoS class that
+/// suffices.
 ///
-/// Among pods that free the same and ask for the same, the kubelet's choice is unspecified; here those of `favoured` end
-/// first, then the later ones.
+/// Among pods that free the same and ask for the same, the kubelet's choice is unspecified. Here those of `favoured` end first, then the
+/// later ones.
 pub fn victims<'a>(
     preemptor: &Workload,
     active: impl Iterator<Item = &'a Workload>,
@@ -96,7 +97,7 @@ fn yields(preemptor: &Workload, pod: &Workload) -> bool {
         .is_some_and(|(ours, theirs)| ours > theirs)
 }
 
-/// What the kubelet takes for a pod's request here: overhead counts only with something to add it to.
+/// Returns what the kubelet counts as a pod's request here: overhead counts only together with another amount.
 fn request(pod: &Workload, resource: &str) -> i64 {
     if resource == "pods" {
         return 1;
@@ -118,7 +119,7 @@ fn without<'a>(needs: &[Need], pods: impl Iterator<Item = &'a &'a Workload>) -> 
     left
 }
 
-/// Pods until nothing is missing: each time the one that leaves least missing, of equals the smaller.
+/// Chooses pods until nothing is missing: each time the pod that leaves the least missing, and among equals the smaller one.
 fn nearest<'a>(
     mut pods: Vec<&'a Workload>,
     mut needs: Vec<Need>,

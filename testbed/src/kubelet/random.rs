@@ -1,4 +1,4 @@
-//! Seeded random pod sequences to compare the model with real kubelets on.
+//! Seeded random pod sequences, on which the model is compared with real kubelets.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use super::corpus::Operation;
 use super::recipe::{ContainerRecipe, Kind, PodRecipe};
 use crate::local::KubeletSettings;
 
-/// SplitMix64: the same numbers for a seed for good, which no crate promises.
+/// `SplitMix64`. It yields the same numbers for a seed forever, which no crate guarantees.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Numbers of this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -26,19 +26,19 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high.max(low) - low + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true in this percentage of cases.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
 }
 
-/// The operations of one sequence: 8 to 12 pods, in every third sequence deletions between them, in some a restart of the
-/// kubelet, and at the end all pods go.
+/// Returns the operations of one sequence: 8 to 12 pods, in about every third sequence deletions between them, in some a restart of the
+/// kubelet, and at the end the deletion of all pods.
 pub fn operations(
     seed: u64,
     machine: &Machine,
@@ -73,8 +73,8 @@ pub fn operations(
     operations
 }
 
-/// The pod without what a restart of the kubelet leaves to chance: whether a plugin is back before its devices are asked for,
-/// how far init containers are.
+/// Removes from a pod what is left to chance after a restart of the kubelet: whether a plugin has registered before its devices are
+/// requested, and how far init containers have run.
 fn without_chance(mut pod: PodRecipe) -> PodRecipe {
     pod.runs = false;
     pod.containers
@@ -88,13 +88,13 @@ fn without_chance(mut pod: PodRecipe) -> PodRecipe {
     pod
 }
 
-/// Quality of service that a pod is made for.
+/// Quality of service and similar classes that a pod is generated for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Guaranteed,
     Burstable,
     BestEffort,
-    /// Burstable, and room is made for it.
+    /// Burstable and critical, so the kubelet preempts others for it.
     Critical,
     /// With resources of the pod as a whole.
     Whole,

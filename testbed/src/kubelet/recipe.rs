@@ -1,4 +1,4 @@
-//! Pods of the recorded sequences: what they ask for, as little text as possible, and the Kubernetes objects made of that.
+//! Pods of the recorded sequences: what they ask for, in as little text as possible, and the Kubernetes objects that are built from it.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-/// A directory that no node has: a pod that needs it is admitted and never started.
+/// A directory that no node has: a pod that mounts it is admitted but never started.
 const NEVER: &str = "/var/lib/never-there";
-/// The class of critical pods that every cluster has, and its priority.
+/// The priority class of critical pods that every cluster has, and its priority.
 const CRITICAL: (&str, i32) = ("system-node-critical", 2_000_001_000);
 /// A label that no node has.
 const NOWHERE: &str = "testbed/nowhere";
@@ -24,9 +24,9 @@ pub enum Kind {
     /// After the init containers.
     #[default]
     App,
-    /// To its end, before the next.
+    /// Runs to its end before the next one starts.
     Init,
-    /// Started as an init container, and kept.
+    /// Starts as an init container and keeps running.
     Sidecar,
 }
 
@@ -47,25 +47,25 @@ pub struct ContainerRecipe {
 pub struct PodRecipe {
     /// Init containers and sidecars first.
     pub containers: Vec<ContainerRecipe>,
-    /// Whether its containers are started. One that is not keeps all that it was given at its admission.
+    /// Whether its containers are started. A pod whose containers are not keeps everything that it got at its admission.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub runs: bool,
-    /// Whether its node selector fits no node.
+    /// Whether its node selector matches no node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nowhere: bool,
-    /// Whether the kubelet makes room for it at the cost of others.
+    /// Whether the kubelet preempts other pods to make room for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub critical: bool,
-    /// Port of the host that the first app container wants.
+    /// Host port of the first app container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_port: Option<i32>,
-    /// Limits, and requests, of the pod as a whole.
+    /// Limits, and at the same time requests, of the pod as a whole.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub level: BTreeMap<String, String>,
 }
 
 impl PodRecipe {
-    /// The object; containers are called `c0`, `c1` and so on.
+    /// Builds the pod object; containers are called `c0`, `c1` and so on.
     pub fn pod(&self, namespace: &str, name: &str, node: &str) -> Pod {
         let containers = |app: bool| {
             self.containers
@@ -152,7 +152,7 @@ impl PodRecipe {
     }
 }
 
-/// None for an empty list.
+/// Converts to quantities; returns none for an empty list.
 fn amounts(list: &BTreeMap<String, String>) -> Option<BTreeMap<String, Quantity>> {
     let list: BTreeMap<String, Quantity> = list
         .iter()

@@ -1,8 +1,7 @@
-//! Drives the real kubelets of a local cluster through random pod sequences, writes down what they do, and compares it with
-//! the model at once.
+//! Drives the real kubelets of a local cluster through random pod sequences, records what they do, and compares it with the model at once.
 //!
-//! A run can be ended at any time and begun again: files that are complete are left alone, and what fails on one
-//! configuration is tried once more and then left for the next run.
+//! A run can be stopped at any time and started again: complete files are left alone. When a configuration fails, it is tried once more and
+//! then left to the next run.
 
 mod recorder;
 
@@ -24,15 +23,15 @@ use crate::local::{ClusterSpec, LocalCluster, NodePlan, Progress, node_handle};
 
 /// Namespace of the pods.
 pub const NAMESPACE: &str = "default";
-/// Machines, configurations of each, and sequences of each configuration, of a [fresh](Plan::fresh) run.
+/// Numbers of machines, of configurations per machine, and of sequences per configuration, in a [fresh](Plan::fresh) run.
 const FRESH: (usize, usize, u64) = (5, 2, 5);
-/// Longest that a kubelet may take for a pod.
+/// Longest time that a kubelet may take for an operation on a pod.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// What to record.
+/// The plan of a recording.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Directory of clusters.
+    /// The state root of clusters.
     pub state_root: PathBuf,
     /// The Kubernetes programs.
     pub assets: Assets,
@@ -40,18 +39,18 @@ pub struct Plan {
     pub bin_dir: PathBuf,
     /// Machines, each with the kubelet settings that it is recorded with, by name.
     pub configurations: Vec<(Machine, Named)>,
-    /// Directory of the corpus; nothing is written without.
+    /// Directory of the corpus; without it nothing is written.
     pub out: Option<PathBuf>,
     /// Sequences for each configuration.
     pub sequences: u64,
     /// Seed of the first sequence.
     pub seed: u64,
-    /// No sequence begins after this time.
+    /// Time limit of the run: no sequence begins later.
     pub limit: Duration,
 }
 
 impl Plan {
-    /// 50 sequences of this seed, only to be compared.
+    /// Returns a plan for 50 sequences of this seed, which are compared but not written.
     pub fn fresh(
         seed: u64,
         state_root: PathBuf,
@@ -72,12 +71,12 @@ impl Plan {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What was recorded now.
+    /// What was recorded in this run.
     pub composition: Composition,
-    /// Configurations whose files were complete already.
+    /// Number of configurations whose files were already complete.
     pub kept: usize,
     /// Where the model differs: (configuration, difference).
     pub differences: Vec<(String, Difference)>,
@@ -96,7 +95,7 @@ impl Outcome {
 /// Why recording failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A built-in machine is wrong.
+    /// A built-in machine is invalid.
     #[error(transparent)]
     Machine(#[from] fixtures::machines::profile::Error),
     /// The cluster did not come up.
@@ -105,7 +104,7 @@ pub enum Error {
     /// A node failed.
     #[error(transparent)]
     Node(#[from] node_handle::Error),
-    /// The API server refused.
+    /// The API server refused a request.
     #[error("the API server refused something about {name}")]
     Api {
         /// Pod or node.
@@ -114,35 +113,35 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The kubelet's socket.
+    /// The path of the kubelet's socket is unusable.
     #[error("the podresources socket of {0} has no usable name")]
     Socket(String),
-    /// The kubelet's answer.
+    /// The podresources client failed.
     #[error(transparent)]
     PodResources(#[from] podresources::client::Error),
-    /// A file of the kubelet is not what it should be.
+    /// A state file of the kubelet could not be parsed.
     #[error("cannot read a state file of the kubelet")]
     State(#[from] serde_json::Error),
-    /// The corpus.
+    /// A corpus file could not be used.
     #[error(transparent)]
     Corpus(#[from] corpus::Error),
-    /// The model cannot follow.
+    /// The model cannot follow the sequence.
     #[error(transparent)]
     Replay(#[from] replay::Error),
-    /// It took too long.
+    /// A step took too long.
     #[error("{name}: {what} took more than {} s", LIMIT.as_secs())]
     Late {
         /// Pod.
         name: String,
-        /// What was waited for, and what there is instead.
+        /// What the recorder waited for, and what it saw last.
         what: String,
     },
-    /// A task of ours died.
+    /// A recording task panicked or was cancelled.
     #[error("a recording task ended")]
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Records: one node for each machine, all at once.
+/// Records the plan on one node for each machine, all at once.
 pub async fn record(plan: Plan, report: Report<'_>) -> Result<Outcome, Error> {
     let nodes = plan
         .configurations

@@ -1,4 +1,4 @@
-//! Replays what was recorded on real kubelets against the model.
+//! Replays the recordings of real kubelets against the model.
 
 use std::collections::BTreeSet;
 
@@ -15,25 +15,25 @@ use super::record::NAMESPACE;
 use super::workload::{self, Amounts};
 use super::{checkpoint, preemption, settings};
 
-/// Why a replay could not be done.
+/// Why a replay is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kubelet ran with these settings, the model refuses them.
+    /// The model refuses settings with which the kubelet ran.
     #[error("the model does not start")]
     Start(#[from] settings::Error),
-    /// A recorded pod cannot be read.
+    /// A recorded pod could not be parsed.
     #[error(transparent)]
     Pod(#[from] workload::Error),
-    /// The kubelet came back, the model does not.
+    /// The model does not restart where the kubelet did.
     #[error(transparent)]
     Restart(#[from] node::Unstartable),
-    /// A recorded state file is none.
+    /// A recorded state file does not have the expected structure.
     #[error(transparent)]
     File(#[from] checkpoint::Error),
-    /// A recorded state file is no JSON.
+    /// A recorded state file is not JSON.
     #[error("a recorded state file is damaged")]
     Json(#[from] serde_json::Error),
-    /// A recorded quantity cannot be read.
+    /// A recorded quantity could not be parsed.
     #[error("quantity {0:?} cannot be read")]
     Quantity(String),
 }
@@ -41,13 +41,13 @@ pub enum Error {
 /// A difference between kubelet and model.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Seed of the sequence and index of the step; none for what is said before any pod.
+    /// Seed of the sequence and index of the step; none for answers before any pod.
     pub step: Option<(u64, usize)>,
     /// What differs.
     pub what: &'static str,
-    /// As recorded.
+    /// The recorded value.
     pub kubelet: String,
-    /// As the model has it.
+    /// The value of the model.
     pub model: String,
 }
 
@@ -66,10 +66,10 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// What differs, as recorded, and as the model has it.
+/// Name of what differs, the recorded value, and the value of the model.
 type Found = (&'static str, String, String);
 
-/// Replays the sequences of one kubelet one after another; the first difference of each sequence that has one.
+/// Replays the sequences of one kubelet one after another; returns the first difference of each sequence that has one.
 pub fn replay(
     configuration: &Configuration,
     sequences: &[Sequence],
@@ -81,7 +81,7 @@ pub fn replay(
     Ok(differences)
 }
 
-/// The model in the place of one kubelet.
+/// The model, replaying one kubelet.
 #[derive(Clone)]
 pub struct Replay {
     machine: Machine,
@@ -91,7 +91,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// The model of a kubelet, and where it differs in what is said before any pod.
+    /// Creates the model of a kubelet; returns it with the differences in the answers before any pod.
     pub fn new(configuration: &Configuration) -> Result<(Self, Vec<Difference>), Error> {
         let node = Node::new(&configuration.machine, &configuration.settings)?;
         let pairs = [
@@ -131,7 +131,7 @@ impl Replay {
         Ok((replay, differences))
     }
 
-    /// Replays the next sequence; its first difference. The rest is not compared, because everything later follows from it.
+    /// Replays the next sequence and returns its first difference. Later ones are not reported, because they follow from the first.
     pub fn sequence(&mut self, sequence: &Sequence) -> Result<Option<Difference>, Error> {
         let mut first = None;
         for (index, step) in sequence.steps.iter().enumerate() {
@@ -157,8 +157,8 @@ impl Replay {
         Ok(first)
     }
 
-    /// Performs a step, and what differs then. Where the kubelet walks a hash table to forget pods, and the order matters, any
-    /// order that it can have taken will do.
+    /// Performs a step and returns what differs. Where the kubelet iterates over a hash table to forget pods and the order matters, the
+    /// model may use any order that leads to the recorded result.
     fn step(&mut self, step: &Step) -> Result<Option<Found>, Error> {
         let before = self.clone();
         let seen = self.perform(&step.operation, &step.seen)?;
@@ -209,7 +209,7 @@ impl Replay {
                     containers: vec![ContainerRecipe::default()],
                     ..PodRecipe::default()
                 };
-                // Admitted or not, it comes and goes.
+                // Whether the probe was admitted or not, it is deleted again.
                 drop(node.admit(&object(probe, &recipe))?);
                 node.stopped(probe);
             }
@@ -237,7 +237,7 @@ impl Replay {
     }
 }
 
-/// What the status of a preempted pod says: nothing where it ran and came to a good end.
+/// Returns the status of a preempted pod: empty if its containers ran, because they exited with 0.
 fn preempted(ran: bool) -> Refusal {
     let (reason, message) = if ran {
         ("", "")
@@ -250,7 +250,7 @@ fn preempted(ran: bool) -> Refusal {
     }
 }
 
-/// Whether the recorded files are what we would write for what is in them, checksums included.
+/// Compares the recorded files with what the model would write for their contents, checksums included.
 fn compare_files(files: &Files) -> Result<Option<Found>, Error> {
     type Render = fn(&Value) -> Result<String, checkpoint::Error>;
     let kinds: [(&'static str, &String, Render); 3] = [
@@ -301,14 +301,14 @@ fn show(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}")
 }
 
-/// The pod with its name as UID, as the corpus has it.
+/// Returns the pod with its name as UID, as in the corpus.
 fn object(name: &str, recipe: &PodRecipe) -> Pod {
     let mut pod = recipe.pod(NAMESPACE, name, "");
     pod.metadata.uid = Some(name.to_owned());
     pod
 }
 
-/// The blocks of a container come in no particular order from the kubelet.
+/// Sorts the blocks of each container, because their order in the kubelet is unspecified.
 fn sorted_blocks(memory: &Value) -> Value {
     let mut memory = memory.clone();
     let pods = memory.get_mut("entries").and_then(Value::as_object_mut);

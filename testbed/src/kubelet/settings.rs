@@ -1,4 +1,4 @@
-//! What a kubelet makes of its settings at start, and what it refuses to start with (kubelet-node.md 2.3, 5.1, 6.1, 7.1).
+//! What a kubelet derives from its settings at start, and which settings it refuses (kubelet-node.md 2.3, 5.1, 6.1, 7.1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,25 +15,25 @@ use super::memory;
 use crate::local::KubeletSettings;
 use crate::local::kubelet::{CpuPolicy, MemoryPolicy, TopologyPolicy, TopologyScope};
 
-/// Pods of a node, unless told otherwise.
+/// Default maximum number of pods.
 const MAX_PODS: i64 = 110;
-/// Zones that a topology manager aligns over unless told otherwise.
+/// Default maximum number of zones that the topology manager aligns over.
 const MAX_ZONES: usize = 8;
-/// Gate of the alpha options of the CPU manager.
+/// Feature gate of the CPU manager's alpha options.
 const ALPHA_GATE: &str = "CPUManagerPolicyAlphaOptions";
-/// Gate of its beta options.
+/// Feature gate of the CPU manager's beta options.
 const BETA_GATE: &str = "CPUManagerPolicyBetaOptions";
 
 /// Why a kubelet does not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Options of a policy without options.
+    /// Options were given for a policy that has none.
     #[error("{0} policy: no options are allowed")]
     OptionsWithout(&'static str),
-    /// No such option.
+    /// An option does not exist.
     #[error("unknown option {0:?}")]
     Unknown(String),
-    /// A value that cannot be read.
+    /// A value could not be parsed.
     #[error("bad value for option {name:?}: {value:?}")]
     Value {
         /// Option.
@@ -41,7 +41,7 @@ pub enum Error {
         /// Its value.
         value: String,
     },
-    /// An option whose gate is closed.
+    /// The feature gate of an option is off.
     #[error("CPU Manager Policy {stage}-level Options not enabled, but option {option:?} provided")]
     Gate {
         /// `Alpha` or `Beta`.
@@ -49,19 +49,19 @@ pub enum Error {
         /// Option.
         option: String,
     },
-    /// Options that exclude each other.
+    /// Two options exclude each other.
     #[error("static policy options {0} and {1} can not be used at the same time")]
     Incompatible(&'static str, &'static str),
-    /// Alignment by socket where it means nothing.
+    /// Alignment by socket does not apply to this policy or machine.
     #[error("option align-by-socket does not go with the topology manager or the machine")]
     BySocket,
-    /// A limit of zones below what there is without it.
+    /// The limit of zones is lower than the default.
     #[error("the minimum value of \"max-allowable-numa-nodes\" should not be less than 8")]
     FewZones,
-    /// More zones than the topology manager aligns.
+    /// The machine has more zones than the topology manager aligns.
     #[error("unsupported on machines with more than {0} NUMA Nodes")]
     ManyZones(usize),
-    /// A static CPU manager needs CPUs for the system.
+    /// A static CPU manager needs reserved CPUs.
     #[error(
         "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
     )]
@@ -69,12 +69,12 @@ pub enum Error {
     /// The reserved CPUs do not exist or cannot be chosen.
     #[error("[cpumanager] unable to reserve the required amount of CPUs")]
     ReservedCpus(#[from] Shortage),
-    /// A static memory manager needs memory for the system.
+    /// A static memory manager needs reserved memory.
     #[error("[memorymanager] you should specify the system reserved memory")]
     NoReservedMemory,
 }
 
-/// A start.
+/// The initial state of a kubelet.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// CPU manager.
@@ -85,17 +85,17 @@ pub struct Start {
     pub zones: Vec<ZoneId>,
     /// Policy of the topology manager.
     pub policy: Policy,
-    /// Its scope.
+    /// Scope of the topology manager.
     pub scope: Scope,
-    /// Its rules.
+    /// Merger of hints by the rules of the topology manager.
     pub merger: Merger,
-    /// Node capacity without devices: CPU in thousandths, all else in units.
+    /// Node capacity without devices: CPU in millicores, everything else in units.
     pub capacity: BTreeMap<String, i64>,
-    /// Node allocatable without devices.
+    /// Node allocatable without devices, in the same units.
     pub allocatable: BTreeMap<String, i64>,
 }
 
-/// Reads settings for a machine.
+/// Derives the initial state from settings and a machine.
 pub fn start(machine: &Machine, settings: &KubeletSettings) -> Result<Start, Error> {
     let zones: Vec<ZoneId> = (0..machine.zones().len() as u64)
         .filter_map(ZoneId::new)
@@ -247,8 +247,8 @@ fn check_pairs(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// The CPUs that `reservedSystemCPUs` names, or as many as the reservation of the configuration's other fields asks for; and
-/// the thousandths of CPUs that the node does without.
+/// Returns the CPUs that `reservedSystemCPUs` names, or as many as the configuration's other reservation fields ask for. Also returns the
+/// millicores that the node's allocatable loses.
 fn reserved(
     machine: &Machine,
     settings: &KubeletSettings,

@@ -175,7 +175,7 @@ proptest! {
                 }
             }
         }
-        // Stale entries go with the next admission; one without any request leaves nothing itself.
+        // Stale entries go with the next admission; a pod without requests would leave no entry of its own.
         node.release();
         prop_assert_eq!(before, (node.cpu_state(), node.memory_state()));
     }
@@ -211,8 +211,8 @@ fn kubelet_of_the_default_settings_starts_on_the_default_machine() {
     assert_eq!(node.capacity()["cpu"], 48_000);
 }
 
-/// Every file of the corpus: same admissions, reasons, messages, CPU sets, memory blocks, devices, podresources answers and
-/// state files; and the corpus is as large and as varied as it has to be.
+/// Replays every file of the corpus: same admissions, reasons, messages, CPU sets, memory blocks, devices, podresources answers and state
+/// files. The corpus must also be large and varied enough.
 #[test]
 fn model_does_what_real_kubelets_did() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/kubelet");
@@ -324,7 +324,7 @@ fn is_large_and_varied(corpus: &Composition) {
     );
 }
 
-/// A node of the machine with one pod that has CPUs 1, 2, 9 and 10.
+/// Returns a node of the machine with one pod that has CPUs 1, 2, 9 and 10.
 fn occupied() -> Node {
     let mut node = Node::new(&machine(), &with_reserved(&[0, 8])).unwrap();
     node.admit(&pod("p", "4").pod).unwrap().unwrap();
@@ -338,7 +338,7 @@ fn with_reserved(cpus: &[u32]) -> KubeletSettings {
     }
 }
 
-/// What a kubelet says that ends at its start, cause by cause.
+/// Returns the message of a kubelet that ends at its start, cause by cause.
 fn words(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let causes: Vec<String> = causes.map(ToString::to_string).collect();
@@ -397,7 +397,7 @@ fn kubelet_does_not_start_with_state_that_does_not_fit(
     let error = node.reconfigure(&machine(), &settings, BOTH).unwrap_err();
     assert_eq!(words(&error), expected);
     assert_eq!(node.cpu_state(), before, "nothing has changed");
-    // Without the files it starts, and finds room for its pods anew.
+    // Without the files the kubelet starts and places its pods anew.
     let refused = node.reconfigure(&machine(), &settings, StateFiles::default());
     assert_eq!(refused.unwrap().len(), 0);
 }
@@ -412,7 +412,7 @@ fn pod_that_fits_no_longer_is_refused_by_a_kubelet_that_starts_anew() {
     assert_eq!(node.active().count(), 0);
 }
 
-/// While a kubelet starts no plugin has come back yet: containers that run keep their devices, others are refused (device manager of
+/// While a kubelet starts, no plugin has registered yet: containers that run keep their devices, others are refused (device manager of
 /// Kubernetes 1.35, `devicesToAllocate`).
 #[rstest]
 #[case::running(true, None)]

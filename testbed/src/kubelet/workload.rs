@@ -8,14 +8,14 @@ pub use topology::request::ContainerKind;
 use topology::request::Qos;
 use topology::resource::Resources;
 
-/// Where a pod comes from.
+/// Annotation with the source of a pod.
 const SOURCE: &str = "kubernetes.io/config.source";
-/// Mark of the API's image of a static pod.
+/// Annotation that marks the mirror pod of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Lowest priority of critical pods.
 const CRITICAL: i32 = 2_000_000_000;
 
-/// Amounts by resource: CPU in thousandths, all else in units.
+/// Amounts by resource: CPU in millicores, everything else in units.
 pub type Amounts = BTreeMap<String, i64>;
 
 /// A container.
@@ -44,17 +44,17 @@ pub struct Workload {
     pub qos: Qos,
     /// Whether the pod has resources of its own (`spec.resources`).
     pub pod_level: bool,
-    /// Requests of its own.
+    /// Requests of the pod as a whole.
     pub level: Amounts,
     /// Regular init containers and sidecars in their order, then app containers.
     pub units: Vec<Unit>,
-    /// What the sandbox needs by itself.
+    /// What the sandbox itself needs.
     pub overhead: Amounts,
-    /// Everything else that its admission looks at.
+    /// The pod itself, for everything else that its admission looks at.
     pub pod: Pod,
 }
 
-/// A quantity of the pod cannot be read.
+/// A quantity of the pod cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{resource} of container {container} has a wrong quantity")]
 pub struct Error {
@@ -63,7 +63,7 @@ pub struct Error {
 }
 
 impl Workload {
-    /// Reads a pod object.
+    /// Parses a pod object.
     pub fn new(pod: &Pod) -> Result<Self, Error> {
         let spec = pod.spec.clone().unwrap_or_default();
         let mut units = Vec::new();
@@ -113,7 +113,7 @@ impl Workload {
         })
     }
 
-    /// The most that the pod needs at any time when `part` is what a container needs.
+    /// Returns the most that the pod needs at any time, where `part` is the need of a container.
     pub fn peak(&self, part: impl Fn(&Unit) -> Amounts) -> Amounts {
         let mut running = Amounts::new();
         let mut peak = Amounts::new();
@@ -136,28 +136,28 @@ impl Workload {
         running
     }
 
-    /// What the pod takes of the node's allocatable.
+    /// Returns the pod's share of the node's allocatable.
     pub fn node_request(&self) -> Amounts {
         let mut total = self.peak(|unit| unit.requests.clone());
-        // What a pod asks for as a whole counts instead of what its containers ask for.
+        // Requests of the pod as a whole replace those of its containers.
         total.extend(self.level.clone());
         add(&mut total, &self.overhead);
         total
     }
 
-    /// Whether the kubelet got it from elsewhere than the API server.
+    /// Returns whether the kubelet got the pod from another source than the API server.
     pub fn is_static(&self) -> bool {
         self.annotation(SOURCE)
             .is_some_and(|source| source != "api")
     }
 
-    /// Whether the kubelet makes room for it at the cost of others.
+    /// Returns whether the kubelet preempts other pods to make room for it.
     pub fn is_critical(&self) -> bool {
         let priority = self.priority().unwrap_or_default();
         self.is_static() || self.annotation(MIRROR).is_some() || priority >= CRITICAL
     }
 
-    /// Priority.
+    /// Returns the priority.
     pub fn priority(&self) -> Option<i32> {
         self.pod.spec.as_ref()?.priority
     }
@@ -166,7 +166,7 @@ impl Workload {
         self.pod.metadata.annotations.as_ref()?.get(name)
     }
 
-    /// Exclusive CPUs of the whole pod.
+    /// Returns the number of exclusive CPUs of the whole pod.
     pub fn exclusive_cpus(&self) -> usize {
         let one = |unit: &Unit| {
             let count = unit.exclusive_cpus(self);
@@ -177,7 +177,7 @@ impl Workload {
 }
 
 impl Unit {
-    /// CPUs that the container is to have for itself (kubelet-node.md 6.2).
+    /// Returns the number of CPUs that the container gets exclusively (kubelet-node.md 6.2).
     pub fn exclusive_cpus(&self, pod: &Workload) -> usize {
         let milli = self.requests.get("cpu").copied().unwrap_or_default();
         if pod.qos != Qos::Guaranteed || pod.pod_level || milli % 1000 != 0 {
@@ -206,7 +206,7 @@ fn unit(container: &Container, kind: ContainerKind) -> Result<Unit, Error> {
     };
     let limits = read(resources.limits)?;
     let mut requests = read(resources.requests)?;
-    // The API server has done this; a pod that did not come through one has it done here.
+    // The API server sets missing requests to the limits; this does the same for a pod that did not come through one.
     for (name, amount) in &limits {
         requests.entry(name.clone()).or_insert(*amount);
     }

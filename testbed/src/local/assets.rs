@@ -14,12 +14,12 @@ use super::progress::{Report, note};
 
 /// The one Kubernetes version that the local lane runs.
 pub const KUBERNETES_VERSION: &str = "v1.35.4";
-/// The etcd that is built for it.
+/// The etcd version that is built for it.
 pub const ETCD_VERSION: &str = "v3.6.8";
-/// Oldest etcd that serves this Kubernetes: older ones fail with `Too large resource version` after a while.
+/// Oldest usable etcd: older ones fail with `Too large resource version` after a while.
 const OLDEST_ETCD: (u32, u32) = (3, 5);
 
-/// The programs, by absolute path.
+/// The absolute paths of the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Assets {
     /// etcd.
@@ -47,7 +47,7 @@ pub const NAMES: [&str; 6] = [
 ];
 
 impl Assets {
-    /// All programs in one directory, whether they are there or not.
+    /// Returns the paths of all programs in one directory, whether they exist or not.
     pub fn in_dir(dir: &Path) -> Self {
         Self::from_paths(NAMES.map(|name| dir.join(name)))
     }
@@ -71,7 +71,7 @@ impl Assets {
         }
     }
 
-    /// Every program.
+    /// Returns the path of every program.
     pub fn all(&self) -> [&Path; 6] {
         [
             &self.etcd,
@@ -84,10 +84,10 @@ impl Assets {
     }
 }
 
-/// Why there are no programs to run.
+/// Why the programs are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory that the user named does not do.
+    /// The directory that the user named is not usable.
     #[error("the directory given by --assets does not do: {0}")]
     Given(String),
     /// Programs are missing and could not be built.
@@ -101,19 +101,19 @@ pub enum Error {
     },
 }
 
-/// The places to look at; [`Places::from_environment`] for the usual ones.
+/// The places to search; [`Places::from_environment`] returns the default ones.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// Directory that the user named: it must have everything.
+    /// Directory that the user named: it must contain every program.
     pub given: Option<PathBuf>,
-    /// `KUBEBUILDER_ASSETS`: it may have some.
+    /// `KUBEBUILDER_ASSETS`: it may contain some of them.
     pub kubebuilder: Option<PathBuf>,
-    /// Directory of this version in the cache.
+    /// Directory of this Kubernetes version in the cache.
     pub cache: PathBuf,
 }
 
 impl Places {
-    /// The given directory, else the environment's, and the user's cache.
+    /// Returns the default places: the given directory, `KUBEBUILDER_ASSETS` and the user's cache.
     pub fn from_environment(given: Option<PathBuf>) -> Self {
         let set =
             |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
@@ -131,7 +131,7 @@ impl Places {
     }
 }
 
-/// Finds every program, and builds what is missing.
+/// Locates every program, and builds the missing ones.
 pub fn locate(places: &Places, report: Report<'_>) -> Result<Assets, Error> {
     if let Some(dir) = &places.given {
         return in_given_directory(dir);
@@ -155,7 +155,7 @@ pub fn locate(places: &Places, report: Report<'_>) -> Result<Assets, Error> {
     Ok(Assets::from_paths(found.map(Option::unwrap_or_default)))
 }
 
-/// The directory of `--assets` is used as it is, or not at all.
+/// Returns the programs of the `--assets` directory, which must contain all of them in usable versions.
 fn in_given_directory(dir: &Path) -> Result<Assets, Error> {
     let dir = dir
         .canonicalize()
@@ -178,7 +178,7 @@ fn in_given_directory(dir: &Path) -> Result<Assets, Error> {
     }
 }
 
-/// One program in the environment's directory, on `PATH` or in the cache.
+/// Locates one program in `KUBEBUILDER_ASSETS`, on `PATH` or in the cache.
 fn find(name: &str, places: &Places, report: Report<'_>) -> Option<PathBuf> {
     let kubebuilder = places
         .kubebuilder
@@ -192,11 +192,11 @@ fn find(name: &str, places: &Places, report: Report<'_>) -> Option<PathBuf> {
             (Err(reason), _) => note(report, format!("skipped {reason}")),
         }
     }
-    // The cache is ours: its directory names the version.
+    // Only this program writes to the cache, and the directory names the version, so no check is needed.
     Some(places.cache.join(name)).filter(|file| file.is_file())
 }
 
-/// Whether a program says that it has a version that we can use; the error is for people.
+/// Checks that a program reports a usable version; the error is a text for people.
 fn check_version(name: &str, file: &Path) -> Result<(), String> {
     let arguments: &[&str] = if name == "kubectl" {
         &["version", "--client"]

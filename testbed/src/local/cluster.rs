@@ -1,7 +1,7 @@
-//! A whole cluster as one object: up, its nodes, down.
+//! A whole cluster as one object: start, nodes, removal.
 //!
-//! [`LocalCluster`] owns the cluster that it brought up: dropping it, like any end of the process, ends the cluster unless
-//! it was [detached](LocalCluster::detach).
+//! [`LocalCluster`] owns the cluster that it brought up. Dropping the value, or the end of the process, ends the cluster unless it was
+//! [detached](LocalCluster::detach).
 
 pub mod up;
 
@@ -34,7 +34,7 @@ pub const NUMA_CONTAINER: &str = "node-role.kubernetes.io/numa-container";
 /// Label of the workers whose kubelets align whole pods.
 pub const NUMA_POD: &str = "node-role.kubernetes.io/numa-pod";
 
-/// What to bring up.
+/// The description of a cluster to bring up.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ClusterSpec {
     /// Name; also the name of its directory below the state root.
@@ -50,17 +50,17 @@ pub struct ClusterSpec {
     /// Fault: every volume that asks for the kubelet's podresources socket gets that of a proxy that hides allocations.
     #[serde(default)]
     pub hide_allocations: bool,
-    /// Which OpenShift it is, if it is one.
+    /// The kind of OpenShift, if the cluster is one.
     #[serde(default)]
     pub flavour: Option<Flavour>,
 }
 
-/// One node to bring up.
+/// The description of one node to bring up.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NodePlan {
     /// Name of the Kubernetes Node.
     pub name: String,
-    /// Its pretend hardware.
+    /// Its simulated hardware.
     pub machine: Machine,
     /// The settings that its kubelet starts with.
     pub kubelet: KubeletSettings,
@@ -71,7 +71,7 @@ pub struct NodePlan {
 }
 
 impl NodePlan {
-    /// The node `control-plane-0`: tainted, and its kubelet manages nothing.
+    /// Returns the node `control-plane-0`: it is tainted, and its kubelet manages no resources.
     pub fn control_plane(machine: &Machine) -> Self {
         Self {
             name: "control-plane-0".to_owned(),
@@ -85,7 +85,7 @@ impl NodePlan {
         }
     }
 
-    /// The nodes of a usual cluster: one for the control plane and so many workers, of which the first half (rounded up) has
+    /// Returns the nodes of a usual cluster: one for the control plane and this number of workers, of which the first half (rounded up) has
     /// container scope.
     pub fn all(workers: usize, machine: &Machine) -> Vec<Self> {
         let scope = |index: usize| {
@@ -100,7 +100,7 @@ impl NodePlan {
         nodes
     }
 
-    /// A worker with single-numa-node alignment of this scope, in the pool of that scope.
+    /// Returns a worker with single-numa-node alignment of this scope, in the pool of that scope.
     pub fn worker(index: usize, scope: TopologyScope, machine: &Machine) -> Self {
         let pool = match scope {
             TopologyScope::Container => NUMA_CONTAINER,
@@ -117,7 +117,7 @@ impl NodePlan {
 }
 
 impl ClusterSpec {
-    /// The default cluster: one control plane node and four workers, two of each scope, on the default machine.
+    /// Returns the default cluster: one control plane node and four workers, two of each scope, on the default machine.
     pub fn default_workers(name: &str, state_root: &Path, assets: Assets, bin_dir: &Path) -> Self {
         Self::with_workers(
             name,
@@ -129,7 +129,7 @@ impl ClusterSpec {
         )
     }
 
-    /// As the default cluster with another number of workers and another machine.
+    /// Returns the default cluster with another number of workers and another machine.
     pub fn with_workers(
         name: &str,
         state_root: &Path,
@@ -149,7 +149,7 @@ impl ClusterSpec {
         }
     }
 
-    /// Directory of the cluster.
+    /// Returns the directory of the cluster.
     pub fn dir(&self) -> PathBuf {
         state::dir(&self.state_root, &self.name)
     }
@@ -162,11 +162,11 @@ pub struct LocalCluster {
     subnet: Subnet,
     client: kube::Client,
     nodes: Vec<NodeHandle>,
-    /// What ties the cluster to this process; none when it was attached to.
+    /// Ties the cluster to this process; none for an attached cluster.
     owned: Option<Owned>,
 }
 
-/// The launcher of the holder, and the pipe whose end tells the holder that we are gone.
+/// The launcher of the holder, and the pipe that closes when this process ends, which the holder notices.
 #[derive(Debug)]
 pub(crate) struct Owned {
     launcher: Child,
@@ -176,13 +176,13 @@ pub(crate) struct Owned {
 /// Why an operation on a running cluster failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The record of the cluster.
+    /// The record of the cluster could not be used.
     #[error(transparent)]
     State(#[from] state::Error),
-    /// The holder of the cluster.
+    /// The holder of the cluster could not be reached or refused a request.
     #[error(transparent)]
     Holder(#[from] client::Error),
-    /// The cluster was not up when its owner died, or is not ours.
+    /// The record has no subnet, because the cluster never came up completely.
     #[error("cluster {0:?} never came up completely: remove it with `cluster down`")]
     Incomplete(String),
     /// The cluster has no real Kubernetes parts.
@@ -191,7 +191,7 @@ pub enum Error {
     /// The kubeconfig could not be used.
     #[error("cannot use the kubeconfig of the cluster")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    /// No client could be made.
+    /// A client could not be created.
     #[error("cannot make a client for the cluster")]
     Client(#[from] kube::Error),
 }
@@ -199,18 +199,18 @@ pub enum Error {
 impl LocalCluster {
     /// Brings a cluster up to all nodes Ready and labelled, and all devices allocatable.
     ///
-    /// The cluster ends with this value or this process unless it is detached. When bringing it up fails, its processes are
-    /// gone and its directory stays until the next start, for the logs.
+    /// The cluster ends with this value or this process unless it is detached. If bringing it up fails, its processes are ended, and its
+    /// directory stays until the next start, for the logs.
     pub async fn up(spec: ClusterSpec, report: Report<'_>) -> Result<Self, up::Error> {
         up::up(spec, report).await
     }
 
-    /// A cluster that another process brought up and that still runs. It does not end with this value.
+    /// Attaches to a running cluster that another process brought up. It does not end with this value.
     pub async fn attach(state_root: &Path, name: &str) -> Result<Self, Error> {
         Self::recorded(state::find(state_root, name)?, name).await
     }
 
-    /// The cluster that this process is a part of. Its holder is not looked for: in its own namespaces it has another id.
+    /// Returns the cluster that this process is part of. It does not check the holder, which has another ID in its own PID namespace.
     pub(crate) async fn around(state_root: &Path, name: &str) -> Result<Self, Error> {
         Self::recorded(state::recorded(state_root, name)?, name).await
     }
@@ -247,42 +247,42 @@ impl LocalCluster {
         }
     }
 
-    /// Kubeconfig of the administrator.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
 
-    /// A client with the administrator's rights.
+    /// Returns a client with the administrator's permissions.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// What it was brought up from.
+    /// Returns the spec that it was brought up from.
     pub fn spec(&self) -> &ClusterSpec {
         &self.spec
     }
 
-    /// Directory with everything that the cluster keeps; logs are below `logs`.
+    /// Returns the directory with all files of the cluster; logs are below `logs`.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Its network.
+    /// Returns its network.
     pub fn subnet(&self) -> Subnet {
         self.subnet
     }
 
-    /// All nodes, the control plane's first.
+    /// Returns all nodes, the control plane's first.
     pub fn nodes(&self) -> &[NodeHandle] {
         &self.nodes
     }
 
-    /// The node with this name.
+    /// Returns the node with this name.
     pub fn node(&self, name: &str) -> Option<&NodeHandle> {
         self.nodes.iter().find(|node| node.name() == name)
     }
 
-    /// What can go wrong in it on demand: the API server as a whole, real kubelets and the processes on their nodes, and leases.
+    /// Returns the faults that can be injected: into the API server as a whole, real kubelets and the processes on their nodes, and leases.
     pub fn faults(&self) -> Faults {
         let nodes = RealNodes::new(&self.nodes);
         let server =
@@ -290,17 +290,17 @@ impl LocalCluster {
         Faults::new(self.client(), None, Some(Arc::new(nodes))).with_process(server)
     }
 
-    /// Its nodes as machines that can be configured.
+    /// Returns its nodes as machines that can be configured.
     pub fn machines(&self) -> Arc<dyn Machines> {
         Arc::new(RealNodes::new(&self.nodes))
     }
 
-    /// Requests to the holder, e.g. to stop a component of the control plane.
+    /// Returns a client of the holder, e.g. to stop a component of the control plane.
     pub fn holder(&self) -> Holder {
         Holder::new(&self.dir)
     }
 
-    /// The holder's process.
+    /// Returns the holder's process.
     pub fn holder_process(&self) -> Option<ProcessRef> {
         state::find(&self.spec.state_root, &self.spec.name)
             .ok()?
@@ -314,7 +314,7 @@ impl LocalCluster {
             record.detached = true;
         })?;
         if let Some(owned) = self.owned.take() {
-            // Its launcher goes on waiting for the holder; nobody waits for the launcher but init.
+            // The launcher keeps waiting for the holder; init reaps the launcher after this process has ended.
             drop(owned);
         }
         Ok(())
@@ -373,18 +373,18 @@ impl Owned {
         }
     }
 
-    /// Waits for the launcher, whose holder was ended, so that no corpse of it is left.
+    /// Waits for the launcher after its holder was ended, so that it leaves no zombie.
     pub(crate) fn wait(mut self) {
         drop(self.launcher.wait());
     }
 }
 
-/// Ends a cluster by name, whoever brought it up; whether there was one.
+/// Ends a cluster by name, whichever process brought it up; returns whether there was one.
 pub fn down(state_root: &Path, name: &str) -> Result<bool, state::Error> {
     state::remove(state_root, name)
 }
 
-/// A client from a kubeconfig file.
+/// Returns a client from a kubeconfig file.
 pub(crate) async fn client_from(kubeconfig: &Path) -> Result<kube::Client, Error> {
     let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(
@@ -396,7 +396,7 @@ pub(crate) async fn client_from(kubeconfig: &Path) -> Result<kube::Client, Error
     Ok(kube::Client::try_from(config)?)
 }
 
-/// Name of the process of a node's runtime.
+/// Returns the name of a node's runtime process.
 pub(crate) fn runtime_process(node: &str) -> String {
     format!("node/{node}")
 }

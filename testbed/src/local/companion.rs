@@ -1,5 +1,5 @@
-//! Processes that do for a local cluster what its Kubernetes programs do not. Each is this program in another role, a child of the holder, and
-//! finds its cluster by name.
+//! Processes that add to a local cluster what its Kubernetes programs do not do. Each runs this program in another role as a child of the
+//! holder, and finds its cluster by name.
 
 use std::path::PathBuf;
 
@@ -19,13 +19,13 @@ pub struct Args {
 }
 
 impl Args {
-    /// The cluster.
+    /// Returns the cluster.
     pub(crate) async fn cluster(&self) -> anyhow::Result<LocalCluster> {
         Ok(LocalCluster::around(&self.state_root, &self.name).await?)
     }
 }
 
-/// The process that has this role beside a cluster.
+/// Returns the process with this role for a cluster.
 pub(crate) fn process(spec: &ClusterSpec, role: &str) -> Start {
     let argv = [
         control_plane::text(&spec.bin_dir.join("numaresources-testbed")),

@@ -1,6 +1,6 @@
 //! The control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes of the holder.
 //!
-//! They run in the cluster's network namespace, so their ports are fixed and never taken.
+//! They run in the cluster's network namespace, so their ports are fixed and always free.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub const SCHEDULER: &str = "kube-scheduler";
 
 const ETCD_URL: &str = "http://127.0.0.1:2379";
 
-/// A user of the API server who is known by a token.
+/// A user of the API server with a token.
 #[derive(Clone, Debug)]
 struct User {
     name: String,
@@ -31,7 +31,7 @@ struct User {
     token: String,
 }
 
-/// Files of a cluster's control plane.
+/// The control plane of a cluster: its files and processes.
 #[derive(Clone, Debug)]
 pub struct ControlPlane<'a> {
     /// Directory of the cluster.
@@ -45,17 +45,17 @@ pub struct ControlPlane<'a> {
 }
 
 impl ControlPlane<'_> {
-    /// URL at which nodes, pods and the host reach the API server.
+    /// Returns the URL at which nodes, pods and the host reach the API server.
     pub fn url(&self) -> String {
         format!("https://{}:443", self.subnet.gateway())
     }
 
-    /// The administrator's kubeconfig.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
 
-    /// The kubeconfig of a component or of a node's kubelet.
+    /// Returns the path of the kubeconfig of a component or of a node's kubelet.
     pub fn kubeconfig_of(&self, user: &str) -> PathBuf {
         self.dir.join("kubeconfigs").join(user)
     }
@@ -75,7 +75,7 @@ impl ControlPlane<'_> {
         let mut users = vec![admin];
         fs_err::create_dir_all(self.dir.join("kubeconfigs"))?;
         for component in [CONTROLLER_MANAGER, SCHEDULER] {
-            // Members of system:masters: what is under test are the kubelets and our own components.
+            // Members of `system:masters`, because only the kubelets and our own components are under test.
             let user = user(&format!("system:{component}"), "system:masters");
             self.write_kubeconfig(&self.kubeconfig_of(component), &user)?;
             users.push(user);
@@ -119,7 +119,7 @@ impl ControlPlane<'_> {
         pki::write_private(path, &text)
     }
 
-    /// The process of etcd.
+    /// Returns the process of etcd.
     pub fn etcd(&self) -> Start {
         let data = self.dir.join("etcd");
         self.start(
@@ -128,7 +128,7 @@ impl ControlPlane<'_> {
             [
                 ("name", "local".to_owned()),
                 ("data-dir", text(&data)),
-                // The data dies with the cluster.
+                // The data is not needed after the cluster's end.
                 ("unsafe-no-fsync", "true".to_owned()),
                 ("listen-client-urls", ETCD_URL.to_owned()),
                 ("advertise-client-urls", ETCD_URL.to_owned()),
@@ -142,7 +142,7 @@ impl ControlPlane<'_> {
         )
     }
 
-    /// The process of the API server.
+    /// Returns the process of the API server.
     pub fn api_server(&self) -> Start {
         let serving = self.pki.serving();
         let accounts = self.pki.service_account();
@@ -174,7 +174,7 @@ impl ControlPlane<'_> {
         )
     }
 
-    /// The process of the controller manager.
+    /// Returns the process of the controller manager.
     pub fn controller_manager(&self) -> Start {
         let kubeconfig = text(&self.kubeconfig_of(CONTROLLER_MANAGER));
         self.start(
@@ -182,7 +182,7 @@ impl ControlPlane<'_> {
             &self.assets.kube_controller_manager,
             [
                 ("kubeconfig", kubeconfig),
-                // Nobody asks it anything; a port would cost inotify instances for its certificates.
+                // No client uses its port, and the certificates of a port would cost inotify instances.
                 ("secure-port", "0".to_owned()),
                 ("root-ca-file", text(&self.pki.ca())),
                 (
@@ -194,7 +194,7 @@ impl ControlPlane<'_> {
         )
     }
 
-    /// The process of the default scheduler.
+    /// Returns the process of the default scheduler.
     pub fn scheduler(&self) -> Start {
         let kubeconfig = text(&self.kubeconfig_of(SCHEDULER));
         self.start(
@@ -202,7 +202,7 @@ impl ControlPlane<'_> {
             &self.assets.kube_scheduler,
             [
                 ("kubeconfig", kubeconfig),
-                // Nobody asks it anything; a port would cost inotify instances for its certificates.
+                // No client uses its port, and the certificates of a port would cost inotify instances.
                 ("secure-port", "0".to_owned()),
                 ("leader-elect", "false".to_owned()),
             ],
@@ -225,7 +225,7 @@ impl ControlPlane<'_> {
     }
 }
 
-/// A process with the environment and the log place that all processes of a cluster have.
+/// Returns a process with the environment and the log file that all processes of a cluster have.
 pub(crate) fn process(dir: &Path, name: &str, argv: Vec<String>) -> Start {
     Start {
         name: name.to_owned(),
@@ -243,7 +243,7 @@ pub(crate) fn process(dir: &Path, name: &str, argv: Vec<String>) -> Start {
     }
 }
 
-/// Where a process of a cluster writes: `node/worker-0` writes to `logs/node-worker-0.log`.
+/// Returns the log file of a process of a cluster: `node/worker-0` writes to `logs/node-worker-0.log`.
 pub(crate) fn log_file(dir: &Path, name: &str) -> PathBuf {
     dir.join("logs")
         .join(format!("{}.log", name.replace('/', "-")))

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::net::{self, Boundary, Subnet};
 use super::root::{self, Root};
 
-/// A node to make: namespaces, network and root.
+/// A node to create: namespaces, network and root.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NodePlace {
     /// The root of the node.
@@ -48,7 +48,7 @@ pub struct JoinArgs {
     pub argv: Vec<String>,
 }
 
-/// Runs `enter`; returns only when something failed.
+/// Runs `enter`; returns only on an error.
 pub fn enter(args: &EnterArgs) -> anyhow::Result<ExitCode> {
     let text = fs_err::read_to_string(&args.place)?;
     let place: NodePlace =
@@ -60,7 +60,7 @@ pub fn enter(args: &EnterArgs) -> anyhow::Result<ExitCode> {
     exec(&args.argv)
 }
 
-/// Runs `join`; returns only when something failed.
+/// Runs `join`; returns only on an error.
 pub fn join(args: &JoinArgs) -> anyhow::Result<ExitCode> {
     let open = |kind: &str| fs_err::File::open(format!("/proc/{}/ns/{kind}", args.pid));
     let (net, mounts) = (open("net")?, open("mnt")?);

@@ -12,9 +12,9 @@ use super::control_plane::{process, text};
 use super::net::DNS_SERVICE;
 use super::supervise::protocol::Start;
 
-/// Hard eviction threshold of memory, a part of the reservation.
+/// Hard eviction threshold of memory; it is part of the reservation.
 const EVICTION: u64 = 100 * MIB;
-/// State that a kubelet refuses to start with after a change of policy or reservation (kubelet-node.md section 11).
+/// State files with which a kubelet refuses to start after a change of policy or reservation (kubelet-node.md section 11).
 pub const STATE_FILES: [&str; 2] = ["cpu_manager_state", "memory_manager_state"];
 
 /// Topology manager policy.
@@ -36,7 +36,7 @@ pub enum TopologyPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopologyScope {
-    /// Each container is aligned for itself.
+    /// Each container is aligned separately.
     #[default]
     Container,
     /// All containers of a pod are aligned together.
@@ -64,7 +64,7 @@ pub enum MemoryPolicy {
     Static,
 }
 
-/// What a kubelet is told, beyond what follows from its place in the cluster.
+/// Settings of a kubelet, apart from those that depend on its place in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct KubeletSettings {
@@ -78,18 +78,18 @@ pub struct KubeletSettings {
     pub cpu_manager_policy: CpuPolicy,
     /// CPU manager policy options.
     pub cpu_manager_policy_options: BTreeMap<String, String>,
-    /// CPUs kept for the system; the first core of every zone when not given.
+    /// CPUs reserved for the system; by default the first core of every zone.
     pub reserved_cpus: Option<Vec<u32>>,
     /// Memory manager policy.
     pub memory_manager_policy: MemoryPolicy,
-    /// Memory in bytes kept for the system in each zone; together at least 100 MiB.
+    /// Memory in bytes reserved for the system in each zone; at least 100 MiB in total.
     pub reserved_memory_per_zone: u64,
-    /// Any other field of a `KubeletConfiguration`; wins over what is rendered.
+    /// Any other field of a `KubeletConfiguration`; it overrides the generated fields.
     pub extra: BTreeMap<String, Value>,
 }
 
 impl Default for KubeletSettings {
-    /// What a NUMA-aware worker has: single-numa-node, static CPU and memory managers, one core and 1 GiB a zone reserved.
+    /// Returns the settings of a NUMA-aware worker: single-numa-node, static CPU and memory managers, one core and 1 GiB per zone reserved.
     fn default() -> Self {
         Self {
             topology_manager_policy: TopologyPolicy::default(),
@@ -106,7 +106,7 @@ impl Default for KubeletSettings {
 }
 
 impl KubeletSettings {
-    /// The default with another scope.
+    /// Returns the default with another scope.
     pub fn with_scope(scope: TopologyScope) -> Self {
         Self {
             topology_manager_scope: scope,
@@ -114,7 +114,7 @@ impl KubeletSettings {
         }
     }
 
-    /// A kubelet that manages nothing: what a control plane node has.
+    /// Returns the settings of a control plane node: no manager has a policy.
     pub fn unmanaged() -> Self {
         Self {
             topology_manager_policy: TopologyPolicy::None,
@@ -124,7 +124,7 @@ impl KubeletSettings {
         }
     }
 
-    /// CPUs kept for the system on this machine.
+    /// Returns the CPUs reserved for the system on this machine.
     pub fn reserved_cpus_of(&self, machine: &Machine) -> Vec<u32> {
         self.reserved_cpus
             .clone()
@@ -132,7 +132,7 @@ impl KubeletSettings {
     }
 }
 
-/// Places of one kubelet; all paths are the same on the host and in the node, unless said otherwise.
+/// Paths and addresses of one kubelet; all paths are the same on the host and in the node.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubelet<'a> {
     pub(crate) cluster_dir: PathBuf,
@@ -154,7 +154,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// Name of the kubelet's process of a node.
+/// Returns the name of a node's kubelet process.
 pub(crate) fn process_name(node: &str) -> String {
     format!("kubelet/{node}")
 }
@@ -175,7 +175,7 @@ impl Kubelet<'_> {
         self.node_dir.join("kubelet.yaml")
     }
 
-    /// The process; it joins the namespaces of the node's runtime.
+    /// Returns the process, which joins the namespaces of the node's runtime.
     pub(crate) fn start(&self) -> Start {
         let flags = [
             ("config", text(&self.config_file())),
@@ -195,7 +195,7 @@ impl Kubelet<'_> {
         start
     }
 
-    /// The whole `KubeletConfiguration` (local-cluster.md, "A real kubelet on pretend NUMA hardware").
+    /// Returns the whole `KubeletConfiguration` (local-cluster.md, "A real kubelet on pretend NUMA hardware").
     pub(crate) fn config(&self, settings: &KubeletSettings, machine: &Machine) -> Value {
         let endpoint = format!("unix://{}", self.cri_socket.display());
         let zones = machine.zones().len() as u64;
@@ -205,8 +205,8 @@ impl Kubelet<'_> {
             "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": endpoint,
             "imageServiceEndpoint": endpoint,
-            // Nobody but this cluster and its host reaches the port; a certificate to check callers by would cost an inotify
-            // instance a kubelet, which are few (see `privileges`).
+            // Only this cluster and its host reach the port. A certificate to authenticate callers would cost each kubelet an inotify
+            // instance, and those are scarce (see `privileges`).
             "authentication": {
                 "anonymous": { "enabled": true },
                 "webhook": { "enabled": false },
@@ -215,7 +215,7 @@ impl Kubelet<'_> {
             "clusterDomain": "cluster.local",
             "clusterDNS": [DNS_SERVICE.to_string()],
             "resolvConf": "/etc/resolv.conf",
-            // No control groups of our own: the host's stay untouched, and every kernel will do.
+            // The kubelet manages no control groups, so the host's stay unchanged and every kernel is suitable.
             "failCgroupV1": false,
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": false,
@@ -224,15 +224,15 @@ impl Kubelet<'_> {
             "makeIPTablesUtilChains": false,
             "healthzPort": 0,
             "readOnlyPort": 0,
-            // Device resources reach the node's status with the first period; the second bounds how long a restarted kubelet
-            // may keep to itself that it is ready.
+            // The first period determines how soon device resources reach the node's status. The second limits how long a restarted kubelet
+            // may wait before it reports that it is ready.
             "nodeStatusUpdateFrequency": "2s",
             "nodeStatusReportFrequency": "10s",
             "registryPullQPS": 0,
             "eventRecordQPS": 0,
             "serializeImagePulls": false,
             "registerWithTaints": self.taints.iter().map(|taint| json!({ "key": taint.key, "effect": taint.effect })).collect::<Vec<_>>(),
-            // Only memory: the host's disk may be as full as it likes.
+            // Only memory, so that a full disk of the host does not matter.
             "evictionHard": { "memory.available": bytes(EVICTION) },
             "systemReserved": { "memory": bytes(reserved.saturating_sub(EVICTION)) },
             "reservedSystemCPUs": format_cpu_list(&settings.reserved_cpus_of(machine)),
@@ -251,7 +251,7 @@ impl Kubelet<'_> {
     }
 }
 
-/// Fields that a kubelet refuses, or judges, when they are there without their policy.
+/// Adds the fields that a kubelet rejects or validates if they are present without their policy.
 fn add_conditional_fields(
     fields: &mut Map<String, Value>,
     settings: &KubeletSettings,
@@ -279,7 +279,7 @@ fn add_conditional_fields(
     }
 }
 
-/// A byte count as the shortest binary quantity.
+/// Formats a byte count as a quantity: in Mi if it is a multiple of that, otherwise in bytes.
 fn bytes(count: u64) -> String {
     if count.is_multiple_of(MIB) {
         format!("{}Mi", count / MIB)

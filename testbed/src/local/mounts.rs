@@ -1,4 +1,4 @@
-//! Small steps of mounting, for processes that build the root of a node.
+//! Basic mount operations for processes that build the root of a node.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ impl Error {
 
 const NONE: Option<&Path> = None;
 
-/// Binds a file or directory over another, with everything mounted below it.
+/// Binds a file or directory over another, including everything mounted below it.
 pub(crate) fn bind(source: &Path, target: &Path) -> Result<(), Error> {
     mount(
         Some(source),
@@ -42,13 +42,13 @@ pub(crate) fn bind(source: &Path, target: &Path) -> Result<(), Error> {
     .map_err(|errno| Error::new("bind", source, errno))
 }
 
-/// Binds one directory without what is mounted below it.
+/// Binds one file or directory without what is mounted below it.
 pub(crate) fn bind_alone(source: &Path, target: &Path) -> Result<(), Error> {
     mount(Some(source), target, NONE, MsFlags::MS_BIND, NONE)
         .map_err(|errno| Error::new("bind", source, errno))
 }
 
-/// Mounts a file system of the kernel.
+/// Mounts a virtual file system of the kernel.
 pub(crate) fn mount_kernel(
     kind: &str,
     target: &Path,
@@ -77,7 +77,7 @@ struct MountEntry {
     flags: MsFlags,
 }
 
-/// Mount points with those flags that a remount would otherwise drop.
+/// Parses the mount points with those flags that a remount would otherwise drop.
 fn parse_mountinfo(table: &str) -> impl Iterator<Item = MountEntry> {
     table.lines().filter_map(|line| {
         let mut fields = line.split(' ');

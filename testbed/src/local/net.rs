@@ -1,4 +1,4 @@
-//! Addresses and links of a cluster: everything lives in network namespaces of its own and vanishes with them.
+//! Addresses and links of a cluster: all of them live in network namespaces of their own and disappear with them.
 //!
 //! ```text
 //!  host netns            cluster netns                         node netns
@@ -17,37 +17,37 @@ use serde::{Deserialize, Serialize};
 
 /// ClusterIP of the `kubernetes` service: first address of [`SERVICE_RANGE`].
 pub const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// Addresses of services.
+/// Address range of services.
 pub const SERVICE_RANGE: &str = "10.96.0.0/16";
-/// Where pods are told to find the cluster's DNS; nobody answers there.
+/// The cluster's DNS address in the configuration of pods; nothing answers there.
 pub const DNS_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// Most nodes that the address plan holds.
+/// Maximum number of nodes of the address plan.
 pub const MAX_NODES: usize = 200;
 /// Prefix length of the pod network of one node.
 pub const POD_PREFIX: u8 = 24;
 
-/// Host side name of the link, followed by the number of the subnet. It is the lock on that number.
+/// Prefix of the link's name on the host, followed by the number of the subnet. The link serves as the lock on that number.
 const HOST_LINK_PREFIX: &str = "nrop";
 const BRIDGE: &str = "br0";
 const UPLINK: &str = "uplink";
 
-/// The third octet of a cluster's addresses, free on the machine when the cluster came up.
+/// The third octet of a cluster's addresses, which was free on the machine when the cluster came up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct Subnet(pub u8);
 
 impl Subnet {
-    /// Address of the cluster's side: API server and router of the nodes.
+    /// Returns the address of the cluster's side: API server and router of the nodes.
     pub fn gateway(self) -> Ipv4Addr {
         self.address(1)
     }
 
-    /// Address of the host in the cluster's network.
+    /// Returns the address of the host in the cluster's network.
     pub fn host(self) -> Ipv4Addr {
         self.address(2)
     }
 
-    /// Address of the node with this index.
+    /// Returns the address of the node with this index.
     pub fn node(self, index: usize) -> Ipv4Addr {
         self.address(10u8.saturating_add(u8::try_from(index).unwrap_or(u8::MAX)))
     }
@@ -56,13 +56,13 @@ impl Subnet {
         Ipv4Addr::new(198, 18, self.0, last)
     }
 
-    /// Name of the link in the host's namespace.
+    /// Returns the name of the link in the host's namespace.
     pub fn host_link(self) -> String {
         format!("{HOST_LINK_PREFIX}{}", self.0)
     }
 }
 
-/// First address of the pod network of the node with this index; the node's own bridge takes it.
+/// Returns the first address of the pod network of the node with this index; the node's own bridge has it.
 pub fn pod_gateway(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 244, u8::try_from(index).unwrap_or(u8::MAX), 1)
 }
@@ -71,7 +71,7 @@ fn pod_network(index: usize) -> String {
     format!("10.244.{index}.0/{POD_PREFIX}")
 }
 
-/// Why a network could not be made.
+/// Why a network could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The program `ip` could not be started.
@@ -85,31 +85,31 @@ pub enum Error {
         /// What `ip` wrote.
         message: String,
     },
-    /// A namespace could not be opened, made or entered.
+    /// A namespace could not be opened, created or entered.
     #[error("cannot {action}")]
     Namespace {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: nix::Error,
     },
     /// A file under `/proc` could not be read or written.
     #[error("cannot use a network file of the namespace")]
     Proc(#[from] std::io::Error),
-    /// All 256 numbers are taken.
+    /// All 256 numbers are in use.
     #[error("no free network 198.18.N.0/24 on this machine")]
     NoFreeSubnet,
 }
 
-/// Two network namespaces that this (single-threaded) process moves between: the one it came from, and a new one.
+/// Two network namespaces between which this (single-threaded) process switches: the original one, and a new one.
 pub(crate) struct Boundary {
     outer: File,
     inner: File,
 }
 
 impl Boundary {
-    /// Makes a new network namespace (and the others asked for) and stays in it.
+    /// Creates a new network namespace (and the others in `others`) and stays in it.
     pub(crate) fn cross(others: CloneFlags) -> Result<Self, Error> {
         let outer = File::open("/proc/self/ns/net")?;
         unshare(CloneFlags::CLONE_NEWNET | others).map_err(|source| Error::Namespace {
@@ -120,10 +120,10 @@ impl Boundary {
         Ok(Self { outer, inner })
     }
 
-    /// Runs `ip` commands in the namespace that the process came from. `{inner}` in a command stands for the new
-    /// namespace in a form that `ip` accepts after `netns`.
+    /// Runs `ip` commands in the original namespace. `{inner}` in a command stands for the new namespace in a form that `ip` accepts after
+    /// `netns`.
     fn ip_outside(&self, commands: &[String]) -> Result<(), Error> {
-        // The child looks at our descriptors: its own would be closed at exec.
+        // The path names a descriptor of this process, because the child's copy is closed at exec.
         let inner = format!("/proc/{}/fd/{}", std::process::id(), self.inner.as_raw_fd());
         let commands: Vec<String> = commands
             .iter()
@@ -143,7 +143,7 @@ fn enter(namespace: &File) -> Result<(), Error> {
     })
 }
 
-/// Makes the cluster's side of the network, in the namespace just made; returns the subnet that was free.
+/// Sets up the cluster's side of the network in the new namespace; returns the subnet that was free.
 pub(crate) fn set_up_cluster(boundary: &Boundary) -> Result<Subnet, Error> {
     let subnet = claim_subnet(boundary)?;
     let gateway = subnet.gateway();
@@ -168,7 +168,7 @@ pub(crate) fn set_up_cluster(boundary: &Boundary) -> Result<Subnet, Error> {
     Ok(subnet)
 }
 
-/// Takes the first number whose link name and addresses are free in the outer namespace.
+/// Takes the first number whose link name and addresses are free in the original namespace.
 fn claim_subnet(boundary: &Boundary) -> Result<Subnet, Error> {
     enter(&boundary.outer)?;
     let used = used_subnets();
@@ -197,7 +197,7 @@ fn claim_subnet(boundary: &Boundary) -> Result<Subnet, Error> {
     Err(last_refusal.unwrap_or(Error::NoFreeSubnet))
 }
 
-/// Third octets of all addresses 198.18.N.x in the present network namespace.
+/// Returns the third octets of all addresses 198.18.N.x in the current network namespace.
 fn used_subnets() -> Vec<u8> {
     let Ok(addresses) = nix::ifaddrs::getifaddrs() else {
         return Vec::new();
@@ -211,7 +211,7 @@ fn used_subnets() -> Vec<u8> {
         .collect()
 }
 
-/// Makes the network of one node in the namespace just made by this process, which came from the cluster's.
+/// Sets up the network of one node in the new namespace of this process, which came from the cluster's namespace.
 pub(crate) fn set_up_node(
     boundary: &Boundary,
     subnet: Subnet,
@@ -241,7 +241,7 @@ pub(crate) fn set_up_node(
     enable_forwarding()
 }
 
-/// Lets the present network namespace route between its links. This file belongs to the namespace, not to the host.
+/// Enables routing between the links of the current network namespace. This file belongs to the namespace, not to the host.
 fn enable_forwarding() -> Result<(), Error> {
     fs_err::write("/proc/sys/net/ipv4/ip_forward", "1\n")?;
     Ok(())

@@ -21,14 +21,14 @@ use crate::node::control::{self, Signal, Target};
 const STOP: Duration = Duration::from_secs(10);
 /// Time for a restarted kubelet to report its node ready with all devices.
 const READY: Duration = Duration::from_secs(90);
-/// Time between two looks at the API server.
+/// Pause between two polls of the API server.
 pub(crate) const LOOK: Duration = Duration::from_millis(150);
 /// Directory of the podresources socket in a node.
 pub const POD_RESOURCES: &str = "/var/lib/kubelet/pod-resources";
-/// Directory of the socket that hides allocations.
+/// Directory of the podresources socket that hides allocations.
 pub const POD_RESOURCES_HIDDEN: &str = "/var/lib/kubelet/pod-resources-hidden";
 
-/// A node of a running cluster; clones are the same node.
+/// A node of a running cluster; clones refer to the same node.
 #[derive(Clone)]
 pub struct NodeHandle {
     spec: Arc<ClusterSpec>,
@@ -40,10 +40,10 @@ pub struct NodeHandle {
 /// Why an operation on a node failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The holder of the cluster.
+    /// The holder of the cluster could not be reached or refused a request.
     #[error(transparent)]
     Holder(#[from] client::Error),
-    /// A file of the node.
+    /// A file of the node could not be used.
     #[error("cannot use a file of node {node}")]
     File {
         /// Name of the node.
@@ -52,7 +52,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// The API server.
+    /// A request to the API server failed.
     #[error("cannot ask the API server about node {node}")]
     Api {
         /// Name of the node.
@@ -61,7 +61,7 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The runtime of the node refused.
+    /// The runtime of the node refused a request.
     #[error("the runtime of node {node} refused")]
     Runtime {
         /// Name of the node.
@@ -79,7 +79,7 @@ pub enum Error {
         problem: String,
         /// File with its log.
         log: PathBuf,
-        /// Last lines of it.
+        /// Last lines of the log.
         tail: String,
     },
 }
@@ -103,58 +103,58 @@ impl NodeHandle {
         &self.spec.nodes[self.index]
     }
 
-    /// Name of the Kubernetes Node.
+    /// Returns the name of the Kubernetes Node.
     pub fn name(&self) -> &str {
         &self.plan().name
     }
 
-    /// Its pretend hardware.
+    /// Returns its simulated hardware.
     pub fn machine(&self) -> &Machine {
         &self.plan().machine
     }
 
-    /// Its address in the cluster's network.
+    /// Returns its address in the cluster's network.
     pub fn address(&self) -> std::net::Ipv4Addr {
         self.subnet.node(self.index)
     }
 
-    /// Directory of the node on the host.
+    /// Returns the directory of the node on the host.
     pub fn dir(&self) -> PathBuf {
         self.spec.dir().join("nodes").join(self.name())
     }
 
-    /// Where a path of the node lies on the host. Mounts of the node are not seen there, private files are.
+    /// Returns the place of a node's path on the host. The node's private files are visible there, its mounts are not.
     pub fn host_path(&self, path: &Path) -> PathBuf {
         self.dir()
             .join("root")
             .join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Log of the kubelet.
+    /// Returns the path of the kubelet's log.
     pub fn kubelet_log(&self) -> PathBuf {
         log_file(&self.spec.dir(), &process_name(self.name()))
     }
 
-    /// Log of the node's runtime.
+    /// Returns the path of the log of the node's runtime.
     pub fn runtime_log(&self) -> PathBuf {
         log_file(&self.spec.dir(), &runtime_process(self.name()))
     }
 
-    /// Content of a file that the kubelet keeps below its root directory (`cpu_manager_state`, `memory_manager_state`,
+    /// Returns the content of a file that the kubelet keeps below its root directory (`cpu_manager_state`, `memory_manager_state`,
     /// `device-plugins/kubelet_internal_checkpoint`).
     pub fn state_file(&self, name: &str) -> Result<String, Error> {
         fs_err::read_to_string(self.kubelet_dir().join(name))
             .map_err(|source| self.file_error(source))
     }
 
-    /// The settings that the kubelet was started with last.
+    /// Returns the settings of the kubelet's last start.
     pub fn kubelet_settings(&self) -> Result<KubeletSettings, Error> {
         let text = fs_err::read_to_string(self.settings_file())
             .map_err(|source| self.file_error(source))?;
         serde_json::from_str(&text).map_err(|error| self.file_error(error.into()))
     }
 
-    /// Sends a signal to a running container, `STOP` and `CONT` to each of its processes.
+    /// Sends a signal to a running container; `STOP` and `CONT` go to each of its processes.
     pub fn signal(
         &self,
         namespace: &str,
@@ -170,7 +170,7 @@ impl NodeHandle {
             })
     }
 
-    /// Client of the node's runtime: signals, commands and facts about containers (blocking).
+    /// Returns a client of the node's runtime: signals, commands and facts about containers (blocking).
     pub fn runtime(&self) -> control::Client {
         control::Client::new(self.control_socket())
     }
@@ -179,7 +179,7 @@ impl NodeHandle {
         self.dir().join("control.sock")
     }
 
-    /// Stops the kubelet; containers live on. Done when it is gone.
+    /// Stops the kubelet and returns when it has ended; containers keep running.
     pub async fn stop_kubelet(&self) -> Result<(), Error> {
         let (holder, name) = (self.holder(), process_name(self.name()));
         let stopped =
@@ -190,17 +190,17 @@ impl NodeHandle {
         }
     }
 
-    /// Starts the stopped kubelet with the settings that it had last; returns when the node is ready again.
+    /// Starts the stopped kubelet with its last settings; returns when the node is ready again.
     pub async fn start_kubelet(&self) -> Result<(), Error> {
         let begun = now_seconds();
         self.spawn_kubelet()?;
         self.wait_ready(begun).await
     }
 
-    /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers
-    /// is removed: drain the node before, or its pods are admitted anew (kubelet-node.md section 11).
+    /// Stops the kubelet, changes its settings, and starts it. As on a real node, the state of its CPU and memory managers is removed:
+    /// drain the node first, otherwise its pods are admitted anew (kubelet-node.md section 11).
     ///
-    /// Returns when the kubelet reports the node ready with all devices. Containers live on.
+    /// Returns when the kubelet reports the node ready with all devices. Containers keep running.
     pub async fn restart_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
         self.stop_kubelet().await?;
         for name in STATE_FILES {
@@ -213,7 +213,7 @@ impl NodeHandle {
         self.start_kubelet().await
     }
 
-    /// Writes the kubelet's configuration and remembers the settings.
+    /// Writes the kubelet's configuration and stores the settings.
     pub(crate) fn write_kubelet(&self, settings: &KubeletSettings) -> Result<(), Error> {
         let write = || -> std::io::Result<()> {
             self.kubelet().write_config(settings, self.machine())?;
@@ -223,12 +223,12 @@ impl NodeHandle {
         write().map_err(|source| self.file_error(source))
     }
 
-    /// Starts the kubelet and does not wait.
+    /// Starts the kubelet without waiting.
     pub(crate) fn spawn_kubelet(&self) -> Result<(), Error> {
         Ok(self.holder().start(self.kubelet().start())?)
     }
 
-    /// Starts one device plugin for each resource of the machine; control plane nodes have none.
+    /// Starts one device plugin for each resource of the machine; nodes with taints, like the control plane's, have none.
     pub(crate) fn spawn_device_plugins(&self) -> Result<(), Error> {
         for (resource, devices) in self.pretend_devices() {
             let mut argv = vec![
@@ -263,7 +263,7 @@ impl NodeHandle {
             .start(self.helper(&name, argv.map(str::to_owned).to_vec()))?)
     }
 
-    /// A program of the multi-call helper inside the node's namespaces.
+    /// Returns a program of the multi-call helper that runs inside the node's namespaces.
     fn helper(&self, name: &str, arguments: Vec<String>) -> Start {
         let mut argv = vec![text(&self.spec.bin_dir.join("numaresources-testbed"))];
         argv.extend(arguments);
@@ -314,7 +314,7 @@ impl NodeHandle {
         }
     }
 
-    /// Waits until the kubelet has reported the node ready after the given time (seconds since the epoch), with all devices.
+    /// Waits until the kubelet has reported the node ready with all devices, after the given time (seconds since the epoch).
     async fn wait_ready(&self, begun: i64) -> Result<(), Error> {
         let deadline = Instant::now() + READY;
         let api: Api<Node> = Api::all(self.client.clone());
@@ -334,7 +334,7 @@ impl NodeHandle {
         }
     }
 
-    /// What a Node object lacks to be this node, ready, as reported after the given second since the epoch.
+    /// Returns what a Node object lacks to be ready with all devices, as reported after the given second since the epoch.
     pub(crate) fn unreadiness(&self, node: &Node, since: i64) -> Option<String> {
         let Some(status) = node.status.as_ref() else {
             return Some("has not reported yet".to_owned());
@@ -373,7 +373,7 @@ impl NodeHandle {
         missing.map(|(resource, _)| format!("does not report all of {resource}"))
     }
 
-    /// An error when the kubelet or the node's runtime has ended.
+    /// Returns an error if the kubelet or the node's runtime has ended.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
         let processes = self.holder().list()?;
         let ended = processes.iter().find_map(|process| {
@@ -422,7 +422,7 @@ fn now_seconds() -> i64 {
         .map_or(0, |since| since.as_secs().cast_signed())
 }
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 pub(crate) fn tail(log: &Path) -> String {
     const LINES: usize = 12;
     let text = fs_err::read(log)

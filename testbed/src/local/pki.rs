@@ -1,4 +1,4 @@
-//! Keys, certificates and tokens of one cluster, made anew each time.
+//! Keys, certificates and tokens of one cluster, generated anew for each cluster.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use rcgen::{
 
 use super::net::{KUBERNETES_SERVICE, Subnet};
 
-/// Why keys could not be made.
+/// Why keys could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error("cannot make a certificate")]
     Certificate(#[from] rcgen::Error),
     /// A file could not be written.
@@ -21,16 +21,16 @@ pub enum Error {
     Write(#[from] std::io::Error),
 }
 
-/// The files of a cluster's keys, all below one directory.
+/// The key files of a cluster, all below one directory.
 #[derive(Clone, Debug)]
 pub struct Pki {
     dir: PathBuf,
-    /// Certificate of the authority as PEM, for kubeconfigs.
+    /// Certificate of the authority in PEM, for kubeconfigs.
     pub ca_pem: String,
 }
 
 impl Pki {
-    /// The keys that [`create`] made in this directory.
+    /// Returns the keys that [`create`] made in this directory.
     pub fn in_dir(dir: &Path) -> std::io::Result<Self> {
         Ok(Self {
             dir: dir.to_owned(),
@@ -38,17 +38,17 @@ impl Pki {
         })
     }
 
-    /// Certificate of the authority.
+    /// Returns the path of the authority's certificate.
     pub fn ca(&self) -> PathBuf {
         self.dir.join("ca.crt")
     }
 
-    /// Serving certificate of the API server.
+    /// Returns the paths of the API server's serving certificate.
     pub fn serving(&self) -> Pair {
         self.pair("apiserver")
     }
 
-    /// Key that signs service account tokens, and its public half.
+    /// Returns the paths of the key that signs service account tokens, and of its public half.
     pub fn service_account(&self) -> Pair {
         Pair {
             cert: self.dir.join("service-account.pub"),
@@ -64,7 +64,7 @@ impl Pki {
     }
 }
 
-/// A certificate (or public key) and its private key.
+/// The files of a certificate (or public key) and its private key.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// Public half.
@@ -73,7 +73,7 @@ pub struct Pair {
     pub key: PathBuf,
 }
 
-/// Makes every key of a cluster in a new directory.
+/// Creates every key of a cluster in a new directory.
 pub fn create(dir: &Path, subnet: Subnet) -> Result<Pki, Error> {
     fs_err::create_dir_all(dir)?;
     let ca_key = KeyPair::generate()?;
@@ -155,7 +155,7 @@ pub(crate) fn write_private(path: &Path, content: &str) -> std::io::Result<()> {
     options.open(path)?.write_all(content.as_bytes())
 }
 
-/// A token that nobody guesses.
+/// Returns a token that nobody can guess.
 pub(crate) fn token() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }

@@ -1,5 +1,5 @@
 //! The process of a local cluster that does what an OpenShift does by itself. It is a child of the holder, so it lives as long as the
-//! cluster, also when who brought it up has ended.
+//! cluster, even after the process that brought the cluster up has ended.
 
 use anyhow::Context as _;
 
@@ -11,12 +11,12 @@ use crate::openshift;
 /// Name of the process.
 const NAME: &str = "openshift";
 
-/// The process for a cluster.
+/// Returns the process for a cluster.
 pub(crate) fn process(spec: &ClusterSpec) -> Start {
     companion::process(spec, NAME)
 }
 
-/// What it does; returns only when it cannot.
+/// Runs the platform; returns only when it cannot go on.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let cluster = args.cluster().await?;
     let spec = cluster.spec();

@@ -1,7 +1,7 @@
-//! The process of a local cluster that enforces network policies: it tells every node the rules of its pods. As [`super::platform`] it is a
-//! child of the holder.
+//! The process of a local cluster that enforces network policies: it sends every node the rules of its pods. Like [`super::platform`] it is
+//! a child of the holder.
 //!
-//! A pod is open until its rules are there, a moment after it has its address.
+//! A pod is open until its rules are in force, a moment after it gets its address.
 
 pub mod rules;
 
@@ -31,15 +31,15 @@ use crate::node::control;
 
 /// Name of the process.
 const NAME: &str = "policies";
-/// When rules that a node did not take are tried again.
+/// Pause before rules that a node did not accept are sent again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The process for a cluster.
+/// Returns the process for a cluster.
 pub(crate) fn process(spec: &ClusterSpec) -> Start {
     companion::process(spec, NAME)
 }
 
-/// What it does; returns only when it cannot.
+/// Enforces policies; returns only on an error.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let cluster = args.cluster().await?;
     let nodes = cluster.nodes().iter().enumerate();
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     anyhow::bail!("the API server is not followed any more")
 }
 
-/// The next change, and all others that are there by then; with `again` some time is enough.
+/// Waits for the next change and takes all others that have arrived by then; with `again` it also returns after a pause.
 async fn next(changes: &mut (impl futures::Stream<Item = ()> + Unpin), again: bool) -> Option<()> {
     let first = if again {
         match tokio::time::timeout(AGAIN, changes.next()).await {
@@ -87,7 +87,7 @@ async fn next(changes: &mut (impl futures::Stream<Item = ()> + Unpin), again: bo
     first
 }
 
-/// All objects of a kind as they are, and a moment for every change of them.
+/// Returns a store with all objects of a kind, and a stream with one item for every change of them.
 fn follow<K>(client: &Client) -> (Store<K>, BoxStream<'static, ()>)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -97,7 +97,7 @@ where
     let events = watcher(Api::<K>::all(client.clone()), Config::default())
         .default_backoff()
         .reflect(writer)
-        // an interrupted watch begins anew by itself
+        // an interrupted watch restarts by itself
         .map(drop);
     (store, events.boxed())
 }
@@ -114,17 +114,17 @@ where
         .collect()
 }
 
-/// Which pod, in which of its networks: a pod whose sandbox is made anew has another address.
+/// UID and address of a pod: a pod with a new sandbox has a new address, and its new network has no rules yet.
 type Key = (String, Ipv4Addr);
 
 struct Enforcer {
-    /// By name: the address in the pod network, and the runtime.
+    /// By name of the node: the node's address in the pod network, and its runtime.
     nodes: HashMap<String, (Ipv4Addr, control::Client)>,
     in_force: HashMap<Key, String>,
 }
 
 impl Enforcer {
-    /// Tells the nodes what has changed for their pods; false when one did not take it.
+    /// Sends the nodes the changed rules of their pods; returns false if a node did not accept some.
     async fn enforce(&mut self, world: &World<'_>) -> bool {
         let mut all_taken = true;
         let mut there = HashSet::new();

@@ -1,11 +1,11 @@
-//! What a machine must allow before a local cluster can start: a pure check of given facts.
+//! What a machine must allow before a local cluster can start.
 //!
-//! Nothing is started or changed to find the facts, and the check itself looks at nothing but them.
+//! Gathering the facts starts and changes nothing, and the check depends only on the gathered facts.
 
 use std::path::Path;
 use std::time::Duration;
 
-/// Capabilities that the local lane uses: number (`linux/capability.h`), name, what for.
+/// Capabilities that the local lane uses: number (`linux/capability.h`), name, purpose.
 const CAPABILITIES: [(u32, &str, &str); 9] = [
     (0, "CAP_CHOWN", "files of containers"),
     (1, "CAP_DAC_OVERRIDE", "files of containers"),
@@ -18,47 +18,47 @@ const CAPABILITIES: [(u32, &str, &str); 9] = [
     (21, "CAP_SYS_ADMIN", "namespaces and mounts"),
 ];
 
-/// Namespaces by their names under `/proc/self/ns`.
+/// Namespaces by their names in `/proc/self/ns`.
 const NAMESPACES: [&str; 5] = ["mnt", "net", "pid", "ipc", "uts"];
 
-/// Places that must exist because pretend hardware is bound over them, and the kernel option behind each.
+/// Paths that must exist because simulated hardware is bound over them, and what provides each.
 const MOUNT_POINTS: [(&str, &str); 3] = [
     ("/sys/devices/system/cpu", "sysfs mounted on /sys"),
     ("/sys/devices/system/node", "a kernel with CONFIG_NUMA"),
     ("/sys/kernel/mm/hugepages", "a kernel with CONFIG_HUGETLBFS"),
 ];
 
-/// Inotify instances of a control plane (seen: 2) and one to spare.
+/// Inotify instances of a control plane (observed: 2) and one to spare.
 const INOTIFY_CONTROL_PLANE: usize = 3;
-/// Inotify instances of a node (seen: 4, all of the kubelet) and one to spare. Many machines allow a user 128.
+/// Inotify instances of a node (observed: 4, all of the kubelet) and one to spare. Many machines allow a user 128.
 const INOTIFY_NODE: usize = 5;
-/// How often inotify instances are counted before there are too few, and the pause between: another cluster that
-/// starts at the same moment holds as many as it needs while it counts.
+/// Number of counts before inotify instances are reported as too few, and the pause between two counts: another cluster that starts at the
+/// same moment holds all that it needs while it counts.
 const INOTIFY_COUNTS: u32 = 20;
 const INOTIFY_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is known about the machine and the calling process.
+/// Facts about the machine and the calling process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Operating system as in `std::env::consts::OS`.
     pub os: String,
-    /// Effective user id.
+    /// Effective user ID.
     pub uid: u32,
     /// Effective capabilities as a bit set.
     pub capabilities: u64,
-    /// Kinds of namespaces that the kernel offers.
+    /// Namespaces that the kernel offers.
     pub namespaces: Vec<String>,
-    /// Which of the places that pretend hardware needs are there.
+    /// Those paths that simulated hardware is bound over which exist.
     pub mount_points: Vec<String>,
     /// Whether the `ip` program of iproute2 was found on `PATH`.
     pub ip: bool,
-    /// Inotify instances that this user may still open, counted up to what the cluster needs.
+    /// Inotify instances that this user may still open, counted only up to what the cluster needs.
     pub inotify_free: usize,
     /// Whether the `mount` program of util-linux was found on `PATH` (the kubelet calls it).
     pub mount: bool,
 }
 
-/// One thing that is missing and the way to get it.
+/// A missing prerequisite and the way to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// What is missing, in words for the user.
@@ -74,7 +74,7 @@ impl std::fmt::Display for Missing {
 }
 
 impl Facts {
-    /// Looks at the machine that we run on, for a cluster with this many nodes.
+    /// Gathers the facts about this machine for a cluster with this many nodes.
     pub fn gather(nodes: usize) -> Self {
         let status = fs_err::read_to_string("/proc/self/status").unwrap_or_default();
         let existing = |paths: &mut dyn Iterator<Item = (String, String)>| -> Vec<String> {
@@ -104,7 +104,7 @@ impl Facts {
     }
 }
 
-/// Everything that the facts lack for a local cluster with this many nodes; empty when it can start.
+/// Returns everything that a local cluster with this many nodes lacks; empty if it can start.
 pub fn missing(facts: &Facts, nodes: usize) -> Vec<Missing> {
     let item = |what: String, remedy: &str| Missing {
         what,
@@ -172,13 +172,13 @@ pub fn missing(facts: &Facts, nodes: usize) -> Vec<Missing> {
     list
 }
 
-/// Inotify instances of a cluster with this many nodes.
+/// Returns the number of inotify instances of a cluster with this many nodes.
 fn inotify_needed(nodes: usize) -> usize {
     INOTIFY_CONTROL_PLANE + INOTIFY_NODE * nodes
 }
 
-/// Opens as many inotify instances as are needed, or as are to be had, and closes them again: the kernel tells the
-/// limit, but not the use. Never more than needed: whoever else wants one in this moment would be refused.
+/// Opens as many inotify instances as needed, or as possible, and closes them again: the kernel shows the limit, but not the use. It never
+/// opens more than needed, because other processes that open one at the same time would fail.
 fn count_free_inotify(needed: usize) -> usize {
     use nix::sys::inotify::{InitFlags, Inotify};
     let count = || {
@@ -196,7 +196,7 @@ fn count_free_inotify(needed: usize) -> usize {
     count()
 }
 
-/// The `CapEff` line of `/proc/PID/status`; no capabilities where it cannot be read.
+/// Returns the `CapEff` line of `/proc/PID/status`; no capabilities if it is missing.
 fn effective_capabilities(status: &str) -> u64 {
     status
         .lines()
@@ -205,7 +205,7 @@ fn effective_capabilities(status: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// First executable file of this name on `PATH`.
+/// Returns the first executable file of this name on `PATH`.
 pub(crate) fn find_program(name: &str) -> Option<std::path::PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let path = std::env::var_os("PATH")?;

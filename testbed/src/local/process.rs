@@ -1,20 +1,20 @@
-//! Identity of a process: its id is only worth something together with the moment it started.
+//! Identity of a process: a process ID is unique only together with the start time.
 
 use serde::{Deserialize, Serialize};
 
-/// A process that can be recognised later, also after its id was given to another one.
+/// A process that can be recognised later, even if another process has got its ID.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ProcessRef {
-    /// Process id in the namespace of the harness.
+    /// Process ID in the namespace of the harness.
     pub pid: i32,
     /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
     pub start_ticks: u64,
-    /// `boot_id` of the kernel: start times of another boot mean nothing.
+    /// `boot_id` of the kernel: start times of different boots cannot be compared.
     pub boot_id: String,
 }
 
 impl ProcessRef {
-    /// The process that has this id now; none if there is none, or only a corpse of it.
+    /// Returns the process that has this ID now; none if there is none or only a zombie.
     pub fn of(pid: i32) -> Option<Self> {
         let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (state, start_ticks) = parse_stat(&stat)?;
@@ -28,18 +28,18 @@ impl ProcessRef {
         })
     }
 
-    /// The calling process.
+    /// Returns the calling process.
     pub fn current() -> Option<Self> {
         Self::of(i32::try_from(std::process::id()).ok()?)
     }
 
-    /// Whether exactly this process still runs; a process that was killed but not yet waited for does not.
+    /// Returns whether exactly this process still runs; a zombie does not.
     pub fn is_alive(&self) -> bool {
         Self::of(self.pid).as_ref() == Some(self)
     }
 }
 
-/// State letter and start time out of `/proc/PID/stat`. The command in it may hold anything, also parentheses.
+/// Parses state letter and start time out of `/proc/PID/stat`. The command in it may contain any character, even parentheses.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();

@@ -1,25 +1,25 @@
-//! What a long operation tells while it runs.
+//! Progress reports of a long operation.
 
 use std::time::Duration;
 
-/// One thing that happened while a cluster came up (or a binary was built). `Display` is one line for people.
+/// One event while a cluster comes up (or a binary is built). `Display` is one line for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// A step begins.
+    /// A step has begun.
     Started {
-        /// What is being done.
+        /// Name of the step.
         step: String,
     },
-    /// The step that began last under this name is done.
+    /// The step of this name that began last is done.
     Finished {
-        /// What was done.
+        /// Name of the step.
         step: String,
         /// How long it took.
         took: Duration,
     },
-    /// Something worth knowing that changes nothing.
+    /// Information that changes nothing.
     Note(String),
-    /// How far the running step is.
+    /// How far the current step is.
     Advanced(String),
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn note(report: Report<'_>, text: impl Into<String>) {
     report(Progress::Note(text.into()));
 }
 
-/// A step that reports its begin, and its end when it is [finished](Step::finish).
+/// A step that reports its start, and its end when it is [finished](Step::finish).
 pub(crate) struct Step<'a> {
     report: Report<'a>,
     name: String,

@@ -1,4 +1,4 @@
-//! The root of a node: host programs read-only, pretend hardware, everything writable private.
+//! The root of a node: host programs read-only, simulated hardware, everything writable private to the node.
 //!
 //! [`prepare`] lays out the directory from the harness; `enter` mounts and pivots inside the node's own mount namespace.
 
@@ -15,7 +15,7 @@ use super::sysfs;
 const PROGRAMS: [&str; 9] = [
     "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu",
 ];
-/// Directories of the node itself.
+/// Directories that are private to the node.
 const PRIVATE: [&str; 14] = [
     "dev",
     "etc",
@@ -32,7 +32,7 @@ const PRIVATE: [&str; 14] = [
     "var/log",
     "var/lib/kubelet",
 ];
-/// Parts of the host's `/etc` that programs need and nobody changes.
+/// Parts of the host's `/etc` that programs need but never change.
 const SHARED_ETC: [&str; 9] = [
     "alternatives",
     "ca-certificates",
@@ -45,7 +45,7 @@ const SHARED_ETC: [&str; 9] = [
     "ssl",
 ];
 const DEVICES: [&str; 7] = ["null", "zero", "full", "random", "urandom", "tty", "kmsg"];
-/// Kernel parameters that a kubelet sets at its start; each gets a private file with the host's value.
+/// Kernel parameters that a kubelet sets at start; each gets a private file with the host's value.
 const SYSCTLS: [&str; 6] = [
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -55,16 +55,16 @@ const SYSCTLS: [&str; 6] = [
     "kernel/keys/root_maxbytes",
 ];
 
-/// What a node's root is made of; all paths are the host's.
+/// The parts of a node's root; all paths are the host's.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Root {
     /// Directory that becomes `/`.
     pub dir: PathBuf,
     /// Directory with the private files for kernel parameters.
     pub sysctls: PathBuf,
-    /// Tree of [`sysfs::write_tree`].
+    /// Tree that [`sysfs::write_tree`] wrote.
     pub hardware: PathBuf,
-    /// Directory that the node sees, writable, at the same path: the cluster's.
+    /// The cluster's directory, which the node sees, writable, at the same path.
     pub state_dir: PathBuf,
     /// Directories of programs that the node sees, read-only, at the same path.
     pub program_dirs: Vec<PathBuf>,
@@ -104,7 +104,7 @@ pub fn prepare(root: &Root, node: &str, address: std::net::Ipv4Addr) -> std::io:
     Ok(())
 }
 
-/// Directories that a node sees at the host's path, except those that it has anyway.
+/// Returns the directories that a node sees at the host's path, except those below `/usr`, which it sees anyway.
 fn same_paths(root: &Root) -> impl Iterator<Item = &Path> {
     std::iter::once(root.state_dir.as_path())
         .chain(root.program_dirs.iter().map(PathBuf::as_path))
@@ -125,7 +125,7 @@ fn write_etc(etc: &Path, node: &str, address: std::net::Ipv4Addr) -> std::io::Re
     put("group", "root:x:0:\nnogroup:x:65534:\n")?;
     put("hosts", &format!("127.0.0.1 localhost\n{address} {node}\n"))?;
     put("hostname", &format!("{node}\n"))?;
-    // Without a name server the resolver asks this machine and is refused at once.
+    // The resolver asks this machine, which has no name server, so each query is refused at once.
     put(
         "resolv.conf",
         "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
@@ -173,7 +173,7 @@ pub(crate) fn enter(root: &Root) -> Result<(), mounts::Error> {
     {
         bind_read_only(programs, &below(dir, programs))?;
     }
-    // Last, so that it is writable even below a directory of programs.
+    // Bound last, so that it is writable even below a directory of programs.
     bind_alone(&root.state_dir, &below(dir, &root.state_dir))?;
     mount_devices(&dir.join("dev"))?;
     mount_proc(root)?;
@@ -226,7 +226,7 @@ fn mount_devices(dev: &Path) -> Result<(), mounts::Error> {
     Ok(())
 }
 
-/// `/proc` of the cluster's PID namespace with the pretend machine and private kernel parameters.
+/// Mounts `/proc` of the cluster's PID namespace, with the simulated machine and private kernel parameters.
 fn mount_proc(root: &Root) -> Result<(), mounts::Error> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount_kernel("proc", &root.dir.join("proc"), flags, None)?;
@@ -240,7 +240,7 @@ fn mount_proc(root: &Root) -> Result<(), mounts::Error> {
     bind_hardware(root, "/proc")
 }
 
-/// The host's `/sys`, read-only with its control groups, and the pretend machine over it.
+/// Binds the host's `/sys`, read-only with its control groups, and the simulated machine over it.
 fn mount_sys(root: &Root) -> Result<(), mounts::Error> {
     let target = root.dir.join("sys");
     bind(Path::new("/sys"), &target)?;
@@ -260,7 +260,7 @@ fn bind_hardware(root: &Root, below_path: &str) -> Result<(), mounts::Error> {
     Ok(())
 }
 
-/// Makes `dir` the root of the mount namespace and forgets the old one.
+/// Makes `dir` the root of the mount namespace and unmounts the old one.
 fn pivot(dir: &Path) -> Result<(), mounts::Error> {
     let failed = |errno: nix::Error| mounts::Error::new("change the root to", dir, errno);
     nix::unistd::chdir(dir).map_err(failed)?;
@@ -269,7 +269,7 @@ fn pivot(dir: &Path) -> Result<(), mounts::Error> {
     nix::unistd::chdir("/").map_err(failed)
 }
 
-/// Where an absolute path lies below another root.
+/// Returns the place of an absolute path below another root.
 fn below(dir: &Path, path: &Path) -> PathBuf {
     dir.join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -1,12 +1,12 @@
 //! The holder: PID 1 of a cluster's own PID namespace, with a mount and a network namespace of its own.
 //!
-//! Every process of the cluster is a child of the holder. When the holder ends, however it ends, the kernel ends all of
-//! them and removes their mounts, namespaces and links. It ends
-//! - when it is told to, or killed;
+//! Every process of the cluster is a descendant of the holder. However the holder ends, the kernel then ends all of them and removes their
+//! mounts, namespaces and links. It ends
+//! - when it gets a request to quit, or is killed;
 //! - when its launcher dies (parent death signal);
 //! - when its owner dies (end of file on its standard input), unless it was detached.
 //!
-//! Reading order: [`protocol`] is what it understands, [`client`] how to talk to it, [`children`] how it keeps processes.
+//! Reading order: [`protocol`] has its requests, [`client`] sends them, [`children`] runs the processes.
 
 pub mod children;
 pub mod client;
@@ -41,11 +41,11 @@ pub struct Args {
     pub state_dir: PathBuf,
 }
 
-/// The launcher: makes the PID namespace, starts the holder in it and waits, so that the holder leaves no corpse.
+/// Runs the launcher: creates the PID namespace, starts the holder in it and waits for it, so that the holder leaves no zombie.
 ///
 /// Writes one [`Announcement::Launched`] line to standard output; the holder writes the next.
 pub fn launch(args: &Args) -> anyhow::Result<ExitCode> {
-    // Ctrl-C in the owner's terminal is the owner's business.
+    // Ctrl-C in the owner's terminal is handled by the owner.
     nix::unistd::setsid().context("cannot leave the session")?;
     unshare(CloneFlags::CLONE_NEWPID).context("cannot make a PID namespace")?;
     let mut holder = Command::new(children::THIS_PROGRAM)
@@ -64,7 +64,7 @@ pub fn launch(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The holder. Writes one [`Announcement::Ready`] or [`Announcement::Failed`] line to standard output.
+/// Runs the holder. Writes one [`Announcement::Ready`] or [`Announcement::Failed`] line to standard output.
 pub fn hold(args: &Args) -> anyhow::Result<ExitCode> {
     match prepare(&args.state_dir) {
         Ok((subnet, listener)) => {
@@ -89,7 +89,7 @@ fn announce(announcement: &Announcement) -> anyhow::Result<()> {
         .context("cannot announce to the owner")
 }
 
-/// Everything that has to happen while there is one thread only.
+/// Does everything that has to happen while there is only one thread.
 fn prepare(state_dir: &Path) -> anyhow::Result<(net::Subnet, UnixListener)> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
         .context("cannot tie the holder to its launcher")?;
@@ -114,7 +114,7 @@ fn prepare(state_dir: &Path) -> anyhow::Result<(net::Subnet, UnixListener)> {
     Ok((subnet, listener))
 }
 
-/// Serves until somebody or something ends the cluster.
+/// Serves until a request, the owner or an error ends the cluster.
 fn serve(listener: UnixListener) -> anyhow::Result<()> {
     let children = Arc::new(Children::default());
     let detached = Arc::new(AtomicBool::new(false));
@@ -126,11 +126,11 @@ fn serve(listener: UnixListener) -> anyhow::Result<()> {
     let owner_quit = quit.clone();
     let owner_detached = Arc::clone(&detached);
     std::thread::spawn(move || {
-        // The owner never writes: this returns when the other end is closed, by whatever ended the owner.
+        // The owner never writes: the loop ends when the other end of the pipe is closed, however the owner ended.
         let mut sink = [0_u8; 64];
         while matches!(std::io::stdin().read(&mut sink), Ok(count) if count > 0) {}
         if !owner_detached.load(Ordering::SeqCst) {
-            // The main thread is gone only when the process is.
+            // Sending fails only when the main thread, and with it the process, has ended.
             let _ = owner_quit.send(());
         }
     });
@@ -202,7 +202,7 @@ fn answer(
     }
 }
 
-/// A lock whose data stays usable when a thread died holding it: each change of it is a single step.
+/// Locks a mutex, also after a thread died while it held the lock: each change of the data is a single step, so the data stays consistent.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Pretend hardware: the files through which a kubelet (cAdvisor) and the RTE see a machine.
+//! Simulated hardware: the files through which a kubelet (cAdvisor) and the RTE see a machine.
 //!
-//! One tree serves every node with the same machine; nodes bind its parts, read-only, over the real ones
-//! (local-cluster.md, "A real kubelet on pretend NUMA hardware").
+//! One tree serves every node with the same machine; nodes bind its parts, read-only, over the real ones (local-cluster.md, "A real kubelet
+//! on pretend NUMA hardware").
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fixtures::machines::{Machine, format_cpu_list};
 use fs_err::os::unix::fs::symlink;
 
-/// Parts of the tree and where each belongs in a node.
+/// Parts of the tree and the path of each in a node.
 pub const PARTS: [(&str, &str); 5] = [
     ("cpu", "/sys/devices/system/cpu"),
     ("node", "/sys/devices/system/node"),
@@ -187,7 +187,7 @@ fn write_cache(
     Ok(())
 }
 
-/// Pools of both page sizes; the pool of the whole machine has two files more than that of a zone.
+/// Writes the pools of both page sizes; the pools of the whole machine have two more files than those of a zone.
 fn write_hugepages(dir: &Path, small: u64, large: u64, whole_machine: bool) -> std::io::Result<()> {
     for (kib, count) in [(PAGE_2MI_KIB, small), (PAGE_1GI_KIB, large)] {
         let pool = dir.join(format!("hugepages-{kib}kB"));
@@ -263,7 +263,7 @@ fn cpuinfo(machine: &Machine) -> String {
     text
 }
 
-/// A CPU set as Linux prints masks: 32-bit words in hexadecimal, highest first, comma separated.
+/// Formats a CPU set as Linux prints masks: 32-bit words in hexadecimal, highest first, comma separated.
 fn cpu_mask(cpus: &[u32]) -> String {
     let words = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
     let word = |index: u32| {
@@ -327,7 +327,7 @@ mod tests {
         assert!(read("node/node0/meminfo").contains("Node 0 MemTotal:       67108864 kB"));
         assert!(read("meminfo").starts_with("MemTotal:       134217728 kB"));
         assert_eq!(read("cpuinfo").matches("processor\t:").count(), 48);
-        // In a node both parts lie below /sys/devices/system, here below one directory: the links mean the same.
+        // In a node both parts lie below /sys/devices/system, here below one directory: the links resolve the same way.
         assert!(dir.path().join("cpu/cpu36/node1").is_symlink());
         assert!(dir.path().join("node/node1/cpu36").is_symlink());
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-/// Hands out the addresses of a prefix, oldest released last.
+/// Allocates the addresses of a prefix in turn, so that a released address is reused as late as possible.
 #[derive(Debug)]
 pub struct AddressPool {
     gateway: Ipv4Addr,
@@ -14,10 +14,10 @@ pub struct AddressPool {
     used: BTreeSet<u32>,
 }
 
-/// Why a pool cannot be had, or has nothing left.
+/// Why a pool could not be created, or has no address left.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A prefix without room for pods.
+    /// The prefix has no room for pods.
     #[error("prefix length {0} leaves no address for pods")]
     Prefix(u8),
     /// Every address is in use.
@@ -31,7 +31,7 @@ pub enum Error {
 }
 
 impl AddressPool {
-    /// The addresses around `gateway`, which keeps its own; network and broadcast address are left out.
+    /// Creates a pool of the addresses around `gateway`, without the gateway's own, the network and the broadcast address.
     pub fn new(gateway: Ipv4Addr, prefix: u8) -> Result<Self, Error> {
         if !(1..=29).contains(&prefix) {
             return Err(Error::Prefix(prefix));
@@ -49,7 +49,7 @@ impl AddressPool {
         })
     }
 
-    /// An address that was not used for as long as possible: neighbours may remember who had it.
+    /// Allocates an address that has been unused for long, because neighbours may remember its last owner.
     pub fn allocate(&mut self) -> Result<Ipv4Addr, Error> {
         let free = (self.next..=self.last)
             .chain(self.first..self.next)
@@ -67,19 +67,19 @@ impl AddressPool {
         Ok(Ipv4Addr::from_bits(free))
     }
 
-    /// Gives an address back; the gateway's stays taken.
+    /// Releases an address; the gateway's stays in use.
     pub fn release(&mut self, address: Ipv4Addr) {
         if address != self.gateway {
             self.used.remove(&address.to_bits());
         }
     }
 
-    /// Length of the prefix.
+    /// Returns the length of the prefix.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// Address of the node's end.
+    /// Returns the address of the node's end.
     pub fn gateway(&self) -> Ipv4Addr {
         self.gateway
     }

@@ -1,19 +1,19 @@
 //! Files that stand in for the cgroup of a container.
 //!
-//! CPU sets and limits are recorded, never applied: the CPUs are pretend. What was recorded is shown to the container, and to
-//! whatever is executed in it, below `/sys/fs/cgroup`, under the names of both versions of cgroups:
-//! `cpuset.cpus`, `cpuset.cpus.effective`, `cpuset.mems`, `cpuset.mems.effective`, `memory.max`, `cpu.max`, and
-//! `cpuset/cpuset.cpus`, `cpuset/cpuset.mems`. A container without a CPU set of its own sees all CPUs of the node.
+//! CPU sets and limits are recorded but never applied, because the CPUs are simulated. The container, and every command executed in it,
+//! sees the recorded values below `/sys/fs/cgroup`, under the names of both versions of cgroups: `cpuset.cpus`, `cpuset.cpus.effective`,
+//! `cpuset.mems`, `cpuset.mems.effective`, `memory.max`, `cpu.max`, and `cpuset/cpuset.cpus`, `cpuset/cpuset.mems`. A container without a
+//! CPU set of its own sees all CPUs of the node.
 
 use std::io;
 use std::path::Path;
 
 use podresources::cri::v1::LinuxContainerResources;
 
-/// Period of the CPU quota when none is given, in microseconds.
+/// Default period of the CPU quota, in microseconds.
 const DEFAULT_PERIOD: i64 = 100_000;
 
-/// What the node has online, as lists (`0-31`).
+/// The node's online CPUs and NUMA nodes, as lists (`0-31`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Online {
     /// CPUs.
@@ -23,7 +23,7 @@ pub struct Online {
 }
 
 impl Online {
-    /// Reads the lists from the node's `/sys`; what cannot be read stays empty.
+    /// Reads the lists from the node's `/sys`; a list that cannot be read stays empty.
     pub fn read() -> Self {
         let read = |path| {
             std::fs::read_to_string(path)
@@ -38,7 +38,7 @@ impl Online {
     }
 }
 
-/// Writes the files into `directory`. They are written in place, so that containers see the change.
+/// Writes the files into `directory`. They are written in place, so that running containers see the change.
 pub fn write(
     directory: &Path,
     resources: &LinuxContainerResources,
@@ -79,7 +79,7 @@ fn files(resources: &LinuxContainerResources, online: &Online) -> Vec<(&'static 
     ]
 }
 
-/// Records an update: what it does not say stays as it was.
+/// Records an update; fields that it does not set keep their values.
 pub fn merge(resources: &mut LinuxContainerResources, update: LinuxContainerResources) {
     let number = |own: &mut i64, update: i64| {
         if update != 0 {

@@ -1,5 +1,5 @@
-//! Command lines of everything in this module: subcommands of the testbed's helper program, and the programs that it is
-//! when it is called by their names.
+//! Command lines of everything in this module: subcommands of the testbed's helper program, and the small programs that it contains, chosen
+//! by the name in `argv[0]`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::programs::{connect, device_plugin, files, numacell, pause, podresourc
 use super::spec::NodeSpec;
 use super::{helper, server};
 
-/// Exit code for arguments that make no sense.
+/// Exit code for invalid arguments.
 const USAGE: u8 = 2;
 
 /// Subcommands of the helper program.
@@ -43,7 +43,8 @@ pub struct NodeArgs {
 }
 
 impl Command {
-    /// Does what the subcommand says. The process must have one thread: the roles for containers change what it is.
+    /// Runs the subcommand. The process must have only one thread, because the container roles change its namespaces and replace its
+    /// program.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Node(args) => {
@@ -64,7 +65,7 @@ impl Command {
 pub(crate) fn serve<F: Future<Output = anyhow::Result<()>>>(
     server: impl FnOnce() -> F,
 ) -> anyhow::Result<ExitCode> {
-    // Another part of the program may have set it up.
+    // Another part of the program may have set up logging already.
     let _ = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
@@ -110,8 +111,8 @@ pub const PROGRAMS: [&str; 8] = [
     "podresources-proxy",
 ];
 
-/// Runs the program that the process was called as, by the file name of its first argument; `None` when that is none of
-/// ours. The process must have one thread.
+/// Runs the small program named by the file name of the first argument; returns `None` if there is no such program. The process must have
+/// only one thread.
 pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
     let name = Path::new(argv.first()?).file_name()?.to_str()?;
     let arguments = || argv.iter().skip(1).filter_map(|argument| argument.to_str());
@@ -151,7 +152,7 @@ pub fn run_as_program(argv: &[OsString]) -> Option<anyhow::Result<ExitCode>> {
     })
 }
 
-/// Says what is wrong with the arguments.
+/// Writes what is wrong with the arguments.
 fn usage(message: &str) -> anyhow::Result<ExitCode> {
     use std::io::Write as _;
     writeln!(std::io::stderr(), "{}", message.trim_end()).context("cannot write")?;

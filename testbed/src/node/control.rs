@@ -1,6 +1,6 @@
-//! The control protocol of a node: what a harness does to containers behind the kubelet's back.
+//! The control protocol of a node: operations of a harness on containers, of which the kubelet knows nothing.
 //!
-//! Over a unix socket, one JSON object a line each way, any number of requests on a connection:
+//! Over a unix socket, one JSON object per line in each direction, any number of requests per connection:
 //!
 //! | request | answer |
 //! |---|---|
@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds that a command may take unless told otherwise.
+/// Default time limit of a command, in seconds.
 const DEFAULT_EXEC_LIMIT: u64 = 30;
-/// How long an answer may take beyond what the request itself allows.
+/// Time limit of an answer, in addition to that of the request itself.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A container by the names that Kubernetes has for it. The newest attempt is meant.
+/// A container by its names in Kubernetes; it refers to the newest attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// Namespace of the pod.
@@ -40,7 +40,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The container `container` of pod `namespace/pod`.
+    /// Returns the container `container` of pod `namespace/pod`.
     pub fn new(namespace: &str, pod: &str, container: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -62,11 +62,11 @@ impl fmt::Display for Target {
 pub enum Signal {
     /// Freeze every process.
     Stop,
-    /// Let them go on.
+    /// Let every process continue.
     Cont,
-    /// End at once.
+    /// Kill the first process.
     Kill,
-    /// Please end.
+    /// Ask the first process to end.
     Term,
 }
 
@@ -84,7 +84,7 @@ impl FromStr for Signal {
     }
 }
 
-/// A name that is none of the signals.
+/// The name of no supported signal.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown signal {0:?}: STOP, CONT, KILL or TERM")]
 pub struct UnknownSignal(String);
@@ -93,32 +93,32 @@ pub struct UnknownSignal(String);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Request {
-    /// What is there?
+    /// List the containers.
     Containers,
     /// Send a signal.
     Signal {
-        /// To which container.
+        /// The container.
         #[serde(flatten)]
         target: Target,
-        /// Which one.
+        /// The signal.
         signal: Signal,
     },
     /// Run a command.
     Exec {
-        /// In which container.
+        /// The container.
         #[serde(flatten)]
         target: Target,
         /// Program and arguments.
         command: Vec<String>,
-        /// How long it may take.
+        /// Time limit of the command.
         #[serde(default = "default_exec_limit")]
         timeout_seconds: u64,
     },
-    /// Have nftables take rules in the network of a pod.
+    /// Apply nftables rules in the network of a pod.
     Filter {
-        /// Uid of the pod.
+        /// UID of the pod.
         pod_uid: String,
-        /// What `nft` reads.
+        /// Input of `nft`.
         rules: String,
     },
 }
@@ -139,36 +139,36 @@ pub enum State {
     Exited,
 }
 
-/// A container as the runtime knows it.
+/// The runtime's facts about a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerFacts {
     /// Its names.
     #[serde(flatten)]
     pub target: Target,
-    /// Uid of the pod.
+    /// UID of the pod.
     pub pod_uid: String,
-    /// Id in the runtime.
+    /// ID in the runtime.
     pub id: String,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub attempt: u32,
-    /// Where it is in its life.
+    /// State of the container.
     pub state: State,
-    /// Id of its first process in the PID namespace of the node's runtime, while it runs.
+    /// ID of its first process in the PID namespace of the node's runtime, while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// Exit code, once it ended.
+    /// Exit code after its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Recorded CPU set; empty when none was.
+    /// Recorded CPU set; empty if there is none.
     pub cpus: String,
-    /// Recorded memory nodes; empty when none were.
+    /// Recorded memory nodes; empty if there are none.
     pub mems: String,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOutput {
-    /// Exit code, 128 + signal for a signal.
+    /// Exit code, 128 + signal if a signal ended the command.
     pub exit_code: i32,
     /// Standard output.
     pub stdout: String,
@@ -176,7 +176,7 @@ pub struct ExecOutput {
     pub stderr: String,
 }
 
-/// What is answered when it worked.
+/// The answer to a request that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ok", rename_all = "lowercase")]
 enum Answer {
@@ -185,34 +185,34 @@ enum Answer {
     Output(ExecOutput),
 }
 
-/// What is answered when it did not work.
+/// The answer to a request that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Refusal {
     error: String,
 }
 
-/// Why a request was not answered as hoped.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket cannot be talked to.
+    /// The socket could not be used.
     #[error("cannot talk to {}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// What came back is not the protocol.
+    /// The answer is not valid in this protocol.
     #[error("cannot understand the answer of {}", path.display())]
     Garbled {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         #[source]
         source: serde_json::Error,
     },
-    /// The node refused.
+    /// The node refused the request.
     #[error("{0}")]
     Refused(String),
     /// The answer belongs to another request.
@@ -220,26 +220,26 @@ pub enum Error {
     Unexpected,
 }
 
-/// A client that blocks. It connects anew for each request, so it survives a restart of the node.
+/// A blocking client. It opens a connection for each request, so it survives a restart of the node.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
 }
 
 impl Client {
-    /// A client of the control socket at `socket`.
+    /// Creates a client of the control socket at `socket`.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
         }
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Every container that the runtime remembers.
+    /// Returns every container in the runtime's records.
     pub fn containers(&self) -> Result<Vec<ContainerFacts>, Error> {
         match self.ask(&Request::Containers, Duration::ZERO)? {
             Answer::Containers { containers } => Ok(containers),
@@ -277,7 +277,7 @@ impl Client {
         }
     }
 
-    /// Has nftables take rules in the network of a pod.
+    /// Applies nftables rules in the network of a pod.
     pub fn filter(&self, pod_uid: &str, rules: &str) -> Result<(), Error> {
         let request = Request::Filter {
             pod_uid: pod_uid.to_owned(),

@@ -1,6 +1,6 @@
 //! The container runtime interface v1 in front of the process runtime.
 //!
-//! Not offered: attaching, port forwarding, terminals, checkpoints, the stream of container events.
+//! Not offered: attaching, terminals, checkpoints, the stream of container events.
 
 pub mod convert;
 pub mod image_service;
@@ -16,7 +16,7 @@ use tonic::service::Routes;
 use super::runtime::{Error, Runtime};
 use super::streaming::Streaming;
 
-/// Both services.
+/// Both CRI services.
 #[derive(Clone, Debug)]
 pub struct Cri {
     runtime: Arc<Runtime>,
@@ -24,7 +24,7 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// The services of this runtime.
+    /// Creates the services of this runtime.
     pub fn new(runtime: Arc<Runtime>, streaming: Streaming) -> Self {
         Self {
             runtime,
@@ -32,7 +32,7 @@ impl Cri {
         }
     }
 
-    /// What a server serves.
+    /// Returns the routes for a server.
     pub fn routes(self) -> Routes {
         Routes::new(
             RuntimeServiceServer::new(self.clone())
@@ -44,7 +44,7 @@ impl Cri {
     }
 }
 
-/// The code that clients look at, and the error with its causes.
+/// Returns the gRPC code for clients and the error with its causes.
 fn status(error: &Error) -> Status {
     let text = error.chain();
     match error {

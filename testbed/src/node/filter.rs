@@ -1,4 +1,4 @@
-//! Rules of nftables in the network of a sandbox, by the program `nft`.
+//! Applies nftables rules in the network of a sandbox, with the program `nft`.
 
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 use super::namespaces::Namespaces;
 use crate::local::privileges::find_program;
 
-/// The program that takes rules.
+/// The program that applies rules.
 const NFT: &str = "nft";
 
-/// What every sandbox begins with. It lets everything through, and has the kernel follow connections: of one that was open before it did,
-/// an answer would look like the beginning of another.
+/// The first rules of every sandbox. They let everything through, and make the kernel track connections: it takes a reply on a connection
+/// that it has not tracked from the start for the beginning of a new one.
 pub const TRACKING: &str = "table inet tracking {
   chain input {
     type filter hook input priority -1; policy accept;
@@ -26,33 +26,33 @@ pub const TRACKING: &str = "table inet tracking {
 /// Why rules are not in force.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The sandbox has the node's network.
+    /// The sandbox uses the node's network.
     #[error("it has no network of its own")]
     NoNetwork,
-    /// The namespace cannot be entered, or the program not be started.
+    /// The namespace could not be entered, or the program could not be started.
     #[error("cannot run the program nft in its network")]
     Start(#[source] io::Error),
-    /// The program refused.
+    /// The program rejected the rules.
     #[error("nft refused the rules: {0}")]
     Refused(String),
-    /// The thread that starts it is gone.
+    /// The thread that starts the program panicked.
     #[error("the thread that starts nft panicked")]
     Thread,
 }
 
-/// Whether this machine has the program.
+/// Returns whether this machine has the program.
 pub fn is_possible() -> bool {
     find_program(NFT).is_some()
 }
 
-/// Has `nft` read `rules` in the network of a sandbox. It takes all of them or none.
+/// Applies `rules` in the network of a sandbox with `nft`: either all of them or none.
 pub async fn apply(namespaces: Arc<Namespaces>, rules: String) -> Result<(), Error> {
     let (done, outcome) = oneshot::channel();
-    // the namespace is the thread's, so it must be one that ends
+    // changing the namespace affects the whole thread, so a thread of its own does it and ends
     std::thread::Builder::new()
         .name("filter".to_owned())
         .spawn(move || {
-            // the caller may have given up
+            // the caller may no longer wait
             let _ = done.send(run(&namespaces, &rules));
         })
         .map_err(Error::Start)?;
@@ -70,7 +70,7 @@ fn run(namespaces: &Namespaces, rules: &str) -> Result<(), Error> {
         .spawn()
         .map_err(Error::Start)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // one that does not read says why when it ends
+        // if `nft` does not read, its own message says why
         let _ = stdin.write_all(rules.as_bytes());
     }
     let output = child.wait_with_output().map_err(Error::Start)?;

@@ -1,8 +1,8 @@
-//! How work is handed to a helper process, and how it tells whether it could do it.
+//! Passes requests to helper processes, which report whether they could run them.
 //!
-//! The helper's standard input is a socket: the request comes in as JSON until the sender shuts its side down. The answer
-//! is what the helper writes back until its side is closed, which `exec` does by itself: `READY` right before the
-//! attempt, then, only if something failed, why.
+//! The helper's standard input is a socket. It carries the request as JSON until the sender shuts down its side. The answer is everything
+//! that the helper writes until its side is closed, which `exec` does by itself: `READY` right before the attempt, then the reason, but
+//! only if something failed.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -18,19 +18,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 /// Written when everything is prepared and the program is about to be executed.
 const READY: u8 = b'R';
 
-/// Why a helper did not do what it was told.
+/// Why a helper did not run its request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request cannot be written down.
+    /// The request could not be encoded.
     #[error("cannot encode the request")]
     Encode(#[source] serde_json::Error),
     /// The socket failed.
     #[error("cannot talk to the helper process")]
     Socket(#[source] io::Error),
-    /// The helper says why.
+    /// The helper's own reason.
     #[error("{0}")]
     Refused(String),
-    /// The helper ended without a word.
+    /// The helper ended without an answer.
     #[error("helper process died before it was ready")]
     Died,
 }
@@ -65,7 +65,7 @@ fn judge(answer: &[u8]) -> Result<(), Error> {
 pub struct Reply(UnixStream);
 
 impl Reply {
-    /// The program is about to be executed.
+    /// Reports that the program is about to be executed.
     pub fn ready(&mut self) -> io::Result<()> {
         self.0.write_all(&[READY])
     }
@@ -75,14 +75,14 @@ impl Reply {
         self.0.shutdown(Shutdown::Both)
     }
 
-    /// It did not work out.
+    /// Reports why the program cannot be executed.
     pub fn refuse(&mut self, reason: &anyhow::Error) {
-        // Whoever would read it is gone if this fails.
+        // If this fails, nobody is left to read the reason.
         let _ = write!(self.0, "{reason:#}");
     }
 }
 
-/// Takes the request from standard input, which is `/dev/null` afterwards.
+/// Reads the request from standard input, which is `/dev/null` afterwards.
 pub fn receive<T: DeserializeOwned>() -> anyhow::Result<(T, Reply)> {
     let stdin = io::stdin();
     let mut request = Vec::new();

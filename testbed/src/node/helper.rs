@@ -1,6 +1,6 @@
-//! The helper processes: `container-init` becomes the first process of a container, `container-exec` a further one.
+//! The helper processes: `container-init` becomes the first process of a container, `container-exec` an additional one.
 //!
-//! Both have one thread, take their request from standard input ([`super::handoff`]) and end by executing the program.
+//! Both have one thread, read their request from standard input ([`super::handoff`]) and end by executing the program.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -22,29 +22,29 @@ use super::programs::pause;
 use super::rootfs::{Step, apply};
 use super::stop;
 
-/// Exit code when the program could not be started, as with real runtimes.
+/// Exit code if the program could not be started, as with real runtimes.
 pub const START_ERROR: u8 = 128;
 
-/// A program with everything it is started with.
+/// A program with its environment, user and other attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Program and arguments; the program is looked up in `PATH` unless it has a slash.
+    /// Program and arguments; the program is searched in `PATH` unless it contains a slash.
     pub argv: Vec<String>,
     /// The whole environment.
     pub env: Vec<(String, String)>,
-    /// Working directory; made when missing.
+    /// Working directory; created if missing.
     pub directory: PathBuf,
-    /// User id.
+    /// User ID.
     pub uid: u32,
-    /// Primary group id.
+    /// Primary group ID.
     pub gid: u32,
     /// Supplemental groups.
     pub groups: Vec<u32>,
-    /// Whether set-user-id programs stay powerless.
+    /// Whether set-user-ID programs gain no privileges.
     pub no_new_privileges: bool,
 }
 
-/// Kinds of namespaces that are joined.
+/// Kinds of namespaces that a helper joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// Network.
@@ -67,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// Name of its file below `/proc/PID/ns`.
+    /// Returns the name of its file below `/proc/PID/ns`.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Net => "net",
@@ -78,25 +78,25 @@ impl Kind {
     }
 }
 
-/// What `container-init` is asked for.
+/// The request of `container-init`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InitRequest {
-    /// Namespaces of the sandbox: kind and a path that leads there.
+    /// Namespaces of the sandbox: kind and a path to each.
     pub namespaces: Vec<(Kind, PathBuf)>,
-    /// What to become.
+    /// The role of the process.
     pub role: Role,
 }
 
-/// What the first process of a PID namespace becomes.
+/// The role of the first process of a PID namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
     /// A container.
     Container {
-        /// An existing directory that the root is made over.
+        /// An existing directory over which the root is built.
         root: PathBuf,
-        /// How the root is made.
+        /// The steps that build the root.
         steps: Vec<Step>,
-        /// Whether the root is read-only in the end.
+        /// Whether the finished root is read-only.
         read_only: bool,
         /// The program.
         program: Program,
@@ -105,25 +105,25 @@ pub enum Role {
     Pause,
 }
 
-/// What `container-exec` is asked for.
+/// The request of `container-exec`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExecRequest {
-    /// Namespaces of the container: kind and a path that leads there.
+    /// Namespaces of the container: kind and a path to each.
     pub namespaces: Vec<(Kind, PathBuf)>,
-    /// Path that leads to the pipe with its standard input; empty input without one.
+    /// Path of the pipe with its standard input; without it the input is empty.
     pub stdin: Option<PathBuf>,
     /// The program.
     pub program: Program,
 }
 
-/// Runs `container-init`; returns only if it could not become a program.
+/// Runs `container-init`; returns only if it executes no program.
 pub fn container_init() -> anyhow::Result<ExitCode> {
     let (request, mut reply) = handoff::receive::<InitRequest>()?;
     let outcome = become_init(request, &mut reply);
     Ok(finish(outcome, &mut reply))
 }
 
-/// Runs `container-exec`; returns only if it could not become the program.
+/// Runs `container-exec`; returns only if it could not execute the program.
 pub fn container_exec() -> anyhow::Result<ExitCode> {
     let (request, mut reply) = handoff::receive::<ExecRequest>()?;
     let outcome = become_exec(&request, &mut reply);
@@ -162,7 +162,7 @@ fn become_init(request: InitRequest, reply: &mut Reply) -> anyhow::Result<ExitCo
         Role::Pause => {
             prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
             reply.ready().context("cannot answer")?;
-            // Nothing is executed that would close it.
+            // No `exec` follows that would close the socket.
             reply.end().context("cannot answer")?;
             pause::run().context("cannot wait for signals")
         }
@@ -185,10 +185,10 @@ fn join(namespaces: &[(Kind, PathBuf)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces the process by the program; the texts of the last failures are those of real runtimes.
+/// Replaces the process with the program; the texts of the last errors are those of real runtimes.
 fn execute(program: &Program, reply: &mut Reply) -> anyhow::Result<Infallible> {
     let name = program.argv.first().context("no command specified")?;
-    // A session of its own: no signal of a terminal arrives. Fails only where that is so already.
+    // A new session, so that no signals of a terminal arrive. It fails only for a process that leads a process group already.
     let _ = setsid();
     std::fs::create_dir_all(&program.directory)
         .and_then(|()| chdir(&program.directory).map_err(Into::into))
@@ -203,7 +203,7 @@ fn execute(program: &Program, reply: &mut Reply) -> anyhow::Result<Infallible> {
     if program.no_new_privileges {
         prctl::set_no_new_privs().context("cannot give up new privileges")?;
     }
-    // After the change of the user, which would take it off.
+    // Set after the change of the user, which would clear it.
     prctl::set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
     reply.ready().context("cannot answer")?;
     if is_ours(&path) {
@@ -218,8 +218,8 @@ fn execute(program: &Program, reply: &mut Reply) -> anyhow::Result<Infallible> {
     Err(anyhow::anyhow!("exec {name:?}: {error}"))
 }
 
-/// Executes a program of ours with the signals blocked that ask it to end, which the standard library would undo. They would
-/// otherwise be lost on the first process of a PID namespace until it is ready for them.
+/// Executes a program of ours while the signals that ask it to end are blocked, a state that the standard library would undo. Otherwise the
+/// first process of a PID namespace would lose them until it is ready to handle them.
 fn execute_blocked(path: &Path, program: &Program) -> anyhow::Result<Infallible> {
     stop::signals()
         .thread_block()
@@ -230,7 +230,7 @@ fn execute_blocked(path: &Path, program: &Program) -> anyhow::Result<Infallible>
     execve(&path, &argv, &env).context("exec")
 }
 
-/// Whether a program is this one, under whatever name.
+/// Returns whether a program is this one, under any name.
 fn is_ours(path: &Path) -> bool {
     let identity =
         |path: &Path| std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
@@ -256,7 +256,7 @@ fn c_environment(env: &[(String, String)]) -> anyhow::Result<Vec<CString>> {
         .collect()
 }
 
-/// Why there is no such program.
+/// Why a program was not found.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum FindError {
     #[error("exec: {0:?}: executable file not found in $PATH")]

@@ -1,4 +1,4 @@
-//! Who a container runs as, and the texts for its `/etc` that follow from it.
+//! The user and groups of a container, and the files of its `/etc` that depend on them.
 
 use std::fmt::Write as _;
 
@@ -6,33 +6,33 @@ use podresources::cri::v1 as cri;
 
 use super::rootfs::EtcFiles;
 
-/// User id of `nobody`, and group id of its group.
+/// User ID of `nobody`, and group ID of its group.
 const NOBODY: u32 = 65534;
 
 /// The user and groups of a container's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// User id.
+    /// User ID.
     pub uid: u32,
-    /// Primary group id.
+    /// Primary group ID.
     pub gid: u32,
     /// Supplemental groups.
     pub groups: Vec<u32>,
 }
 
-/// Why it is not clear who a container should run as.
+/// Why the user of a container could not be determined.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A name that is neither in the image nor a number.
+    /// A user name is neither in the image nor a number.
     #[error("unable to find user {0}: no matching entries in passwd file")]
     UnknownUser(String),
-    /// An id that no Linux system has.
+    /// An ID is outside Linux's range.
     #[error("{0} is no user or group id")]
     Range(i64),
 }
 
 impl Identity {
-    /// What the security context asks for; where it is silent, the image's user (root without one) in group 0.
+    /// Returns the user and groups of the security context; where it has none, the image's user (root without one) and group 0.
     pub fn resolve(
         security: Option<&cri::LinuxContainerSecurityContext>,
         image_user: Option<u32>,
@@ -59,7 +59,7 @@ impl Identity {
         Ok(Self { uid, gid, groups })
     }
 
-    /// As the CRI shows it.
+    /// Returns the identity as a message of the CRI.
     pub fn to_cri(&self) -> cri::ContainerUser {
         cri::ContainerUser {
             linux: Some(cri::LinuxContainerUser {
@@ -70,7 +70,7 @@ impl Identity {
         }
     }
 
-    /// Home directory, by the same rule as the users of [`etc_files`].
+    /// Returns the home directory, by the same rule as for the users of [`etc_files`].
     pub fn home(&self) -> &'static str {
         if self.uid == 0 { "/root" } else { "/" }
     }
@@ -90,7 +90,7 @@ fn by_name(name: &str) -> Result<u32, Error> {
     }
 }
 
-/// The texts for `/etc`: the users root, nobody and the container's own; the sandbox's name, address and resolver.
+/// Returns the files for `/etc`: the users root, nobody and the container's own; the sandbox's name, address and resolver settings.
 pub fn etc_files(
     identity: &Identity,
     hostname: &str,

@@ -1,7 +1,7 @@
 //! Images: references and what they resolve to.
 //!
-//! There is nothing to pull: an image is a repository name with the host's programs behind it ([`Image`]). Every tag and
-//! every digest of a known repository is that image, and it is always present.
+//! Nothing is pulled: an image is a repository name with programs of the host ([`Image`]). Every tag and every digest of a known repository
+//! refers to that image, and it is always present.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use sha2::{Digest as _, Sha256};
 
 use super::spec::Image;
 
-/// A reference taken apart: `repository[:tag][@digest]`.
+/// A parsed reference: `repository[:tag][@digest]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference<'a> {
-    /// Everything before tag and digest, with the registry.
+    /// Everything before tag and digest, including the registry.
     pub repository: &'a str,
-    /// After the last colon, unless that belongs to the registry's port.
+    /// The part after the last colon, unless that belongs to the registry's port.
     pub tag: Option<&'a str>,
-    /// After the `@`.
+    /// The part after the `@`.
     pub digest: Option<&'a str>,
 }
 
 impl<'a> Reference<'a> {
-    /// Takes a reference apart; what it names is not looked at.
+    /// Splits a reference into its parts, without checks.
     pub fn parse(text: &'a str) -> Self {
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
@@ -44,7 +44,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The reference with what Docker's conventions leave out: registry, `library/` and the tag `latest`.
+    /// Returns the reference with the defaults of Docker's conventions: registry, `library/` and the tag `latest`.
     fn normalized(&self) -> String {
         let first = self.repository.split('/').next().unwrap_or_default();
         let has_registry =
@@ -69,7 +69,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// No image of that name; the text is that of a real runtime whose registry does not know it.
+/// There is no image of that name; the text is that of a real runtime whose registry does not know it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "failed to pull and unpack image \"{normalized}\": failed to resolve reference \"{normalized}\": {normalized}: not found"
@@ -78,23 +78,23 @@ pub struct NotFound {
     normalized: String,
 }
 
-/// An image that was found.
+/// A resolved image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// `sha256:…`, made of the repository's name.
+    /// `sha256:…`, computed from the repository's name.
     pub id: String,
     /// The repository.
     pub repository: String,
     /// Repository and digest.
     pub digest_reference: String,
-    /// Repository and tag, when it was asked for with a tag.
+    /// Repository and tag, if the request had a tag.
     pub tag_reference: Option<String>,
     /// The programs.
     pub image: Image,
 }
 
 impl Resolved {
-    /// As the CRI shows it.
+    /// Returns the image as a message of the CRI.
     pub fn to_cri(&self) -> cri::Image {
         let size = self
             .image
@@ -107,7 +107,7 @@ impl Resolved {
             id: self.id.clone(),
             repo_tags: self.tag_reference.iter().cloned().collect(),
             repo_digests: vec![self.digest_reference.clone()],
-            // An image without size would look broken to the kubelet.
+            // The kubelet would take an image of size 0 for broken.
             size: size.max(1),
             uid: self.image.user.map(|user| cri::Int64Value {
                 value: i64::from(user),
@@ -117,7 +117,7 @@ impl Resolved {
                 image: self.id.clone(),
                 ..Default::default()
             }),
-            // Never to be collected as garbage: nothing could bring it back.
+            // Pinned against garbage collection, because a removed image could not be pulled again.
             pinned: true,
         }
     }
@@ -130,12 +130,12 @@ pub struct Images {
 }
 
 impl Images {
-    /// The images by repository.
+    /// Creates the images of a node by repository.
     pub fn new(by_repository: BTreeMap<String, Image>) -> Self {
         Self { by_repository }
     }
 
-    /// Finds an image by id, or by reference with any tag and digest.
+    /// Finds an image by ID, or by reference with any tag and digest.
     pub fn resolve(&self, name: &str) -> Result<Resolved, NotFound> {
         if let Some((repository, image)) = self
             .by_repository
@@ -158,7 +158,7 @@ impl Images {
         }
     }
 
-    /// All of them.
+    /// Returns all images.
     pub fn all(&self) -> impl Iterator<Item = Resolved> {
         self.by_repository
             .iter()

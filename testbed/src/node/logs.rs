@@ -1,4 +1,4 @@
-//! Container log files in the CRI's format: `<RFC 3339 time> <stdout|stderr> <F|P> <text>`, one record a line.
+//! Container log files in the CRI's format: `<RFC 3339 time> <stdout|stderr> <F|P> <text>`, one record per line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use k8s_openapi::jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Longest text of one record, in bytes; a longer line is written in parts, all but the last marked `P`.
+/// Longest text of one record, in bytes; a longer line is split into records, all but the last marked `P`.
 const RECORD_LIMIT: usize = 16 * 1024;
 
-/// Where a record came from.
+/// The source of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -29,15 +29,15 @@ impl Stream {
     }
 }
 
-/// A text to be written as one record.
+/// The text of one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     text: Vec<u8>,
-    /// Whether the line ends here.
+    /// Whether the line ends with this record.
     full: bool,
 }
 
-/// Cuts a stream of bytes into records.
+/// Splits a stream of bytes into records.
 #[derive(Debug, Default)]
 struct Splitter {
     pending: Vec<u8>,
@@ -66,7 +66,7 @@ impl Splitter {
         parts
     }
 
-    /// What is left at the end of the stream: a line without its newline.
+    /// Returns the rest at the end of the stream: a line without its newline.
     fn finish(self) -> Option<Part> {
         (!self.pending.is_empty()).then_some(Part {
             text: self.pending,
@@ -83,7 +83,7 @@ fn record(at: Timestamp, stream: Stream, part: &Part) -> Vec<u8> {
     record
 }
 
-/// The log file of one container; shared by the two streams.
+/// The log file of one container, shared by both streams.
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
@@ -91,7 +91,7 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Opens the file for appending; missing directories are made.
+    /// Opens the file for appending; creates missing directories.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -99,7 +99,7 @@ impl LogFile {
         })
     }
 
-    /// Opens the path anew: the kubelet moved the old file away to rotate it.
+    /// Reopens the path, because the kubelet renamed the old file to rotate it.
     pub fn reopen(&self) -> io::Result<()> {
         let file = open(&self.path)?;
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
@@ -118,11 +118,11 @@ impl LogFile {
         }
     }
 
-    /// Writes everything that `source` gives, until it ends.
+    /// Writes everything from `source` until it ends.
     pub async fn copy(&self, stream: Stream, mut source: impl AsyncRead + Unpin) {
         let mut splitter = Splitter::default();
         let mut buffer = vec![0; 8 * 1024];
-        // A pipe that cannot be read has ended as well.
+        // A pipe that cannot be read has ended, too.
         while let Ok(length @ 1..) = source.read(&mut buffer).await {
             let parts = splitter.feed(&buffer[..length]);
             if !parts.is_empty() {

@@ -1,7 +1,7 @@
 //! The namespaces of a sandbox: network, host name and IPC.
 //!
-//! They are kept alive by open files of this process, without a process inside: when this process ends, however it ends, the
-//! kernel removes them with the links in them.
+//! Open files of this process keep them alive, without a process inside. However this process ends, the kernel then removes them with the
+//! links in them.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::helper::Kind;
 use super::network::Link;
 
-/// What a sandbox has for itself; the rest is the node's.
+/// Which namespaces a sandbox has of its own; the rest are the node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// A network of its own (not `hostNetwork`), and with it a host name of its own.
@@ -24,19 +24,19 @@ pub struct Wanted {
     pub ipc: bool,
 }
 
-/// Why there are no namespaces.
+/// Why namespaces could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {action} for a sandbox")]
     System {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The thread that makes them is gone.
+    /// The thread that creates them panicked.
     #[error("the thread that makes namespaces panicked")]
     Thread,
 }
@@ -48,7 +48,7 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// Makes namespaces in a thread that ends afterwards, with a netlink connection into the network if there is one.
+    /// Creates namespaces in a thread that ends afterwards; also returns a netlink connection into the network if it is the sandbox's own.
     pub async fn create(wanted: Wanted, hostname: String) -> Result<(Self, Option<Link>), Error> {
         let runtime = tokio::runtime::Handle::current();
         let (done, outcome) = oneshot::channel();
@@ -56,14 +56,14 @@ impl Namespaces {
             .name("namespaces".to_owned())
             .spawn(move || {
                 let _entered = runtime.enter();
-                // The caller may have given up.
+                // The caller may no longer wait.
                 let _ = done.send(create(wanted, &hostname));
             })
             .map_err(system("start a thread"))?;
         outcome.await.map_err(|_| Error::Thread)?
     }
 
-    /// Kind of each namespace and a path that leads there, for any process that sees this one.
+    /// Returns the kind of each namespace and a path to it, for any process that sees this one.
     pub fn paths(&self) -> Vec<(Kind, PathBuf)> {
         let pid = std::process::id();
         self.held
@@ -72,7 +72,7 @@ impl Namespaces {
             .collect()
     }
 
-    /// The network, unless it is the node's.
+    /// Returns the network namespace, unless it is the node's.
     pub fn network(&self) -> Option<&OwnedFd> {
         self.held
             .iter()

@@ -1,4 +1,4 @@
-//! The pod network of a node: a bridge in the node's network namespace, and a pair of links from it into each sandbox.
+//! The pod network of a node: a bridge in the node's network namespace, and a veth pair from it into each sandbox.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 
 use super::addresses::{self, AddressPool};
 
-/// The bridge of the sandboxes in the node's network namespace.
+/// Name of the sandboxes' bridge in the node's network namespace.
 const BRIDGE: &str = "pods0";
-/// The sandbox's end of its link.
+/// Name of the sandbox's end of its link.
 const INSIDE: &str = "eth0";
 /// Index of the loopback device in every network namespace.
 const LOOPBACK: u32 = 1;
@@ -24,22 +24,22 @@ const LOOPBACK: u32 = 1;
 /// Why a link could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No address left, or no room for any.
+    /// No address is left, or the prefix has no room for any.
     #[error("no address for a sandbox")]
     Address(#[from] addresses::Error),
-    /// The kernel refused.
+    /// The kernel refused a request.
     #[error("cannot {action}")]
     Netlink {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: rtnetlink::Error,
     },
-    /// No netlink socket.
+    /// A netlink socket could not be opened.
     #[error("cannot open a netlink socket")]
     Socket(#[source] io::Error),
-    /// A link that was just made is not there.
+    /// A link that was just created does not exist.
     #[error("link {0} does not exist")]
     NoLink(String),
 }
@@ -48,7 +48,7 @@ fn netlink(action: &'static str) -> impl FnOnce(rtnetlink::Error) -> Error {
     move |source| Error::Netlink { action, source }
 }
 
-/// A netlink connection into the network namespace of the thread that opened it. It holds that namespace.
+/// A netlink connection into the network namespace of the thread that opened it. It keeps that namespace alive.
 #[derive(Debug)]
 pub struct Link {
     handle: Handle,
@@ -56,7 +56,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens a connection; needs a runtime.
+    /// Opens a connection; needs a tokio runtime.
     pub fn open() -> io::Result<Self> {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         let task = tokio::runtime::Handle::current().spawn(connection);
@@ -67,7 +67,7 @@ impl Link {
         let mut links = self.handle.link().get().match_name(name).execute();
         match links.try_next().await {
             Ok(link) => Ok(link.map(|link| link.header.index)),
-            // The kernel says so by an error.
+            // The kernel reports a missing link as an error.
             Err(rtnetlink::Error::NetlinkError(error))
                 if error.raw_code() == -(nix::errno::Errno::ENODEV as i32) =>
             {
@@ -99,7 +99,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The task would otherwise keep the socket, and the socket the namespace.
+        // Otherwise the task would keep the socket open, and the socket the namespace.
         self.task.abort();
     }
 }
@@ -113,11 +113,11 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes the bridge with `gateway` as its address in the network namespace of the calling thread.
+    /// Creates the bridge with `gateway` as its address in the network namespace of the calling thread.
     pub async fn start(gateway: Ipv4Addr, prefix: u8) -> Result<Self, Error> {
         let pool = AddressPool::new(gateway, prefix)?;
         let link = Link::open().map_err(Error::Socket)?;
-        // Streams to commands in containers come over it.
+        // The streams to commands in containers use it.
         link.up(LOOPBACK).await?;
         let bridge = match link.index(BRIDGE).await? {
             Some(left_by_a_predecessor) => left_by_a_predecessor,
@@ -130,7 +130,7 @@ impl Network {
         })
     }
 
-    /// Connects the sandbox whose network is `namespace`, reached through `inside`, and returns its address.
+    /// Connects the sandbox whose network is `namespace`, in which `inside` is a connection; returns its address.
     pub async fn attach(
         &self,
         sandbox: &str,
@@ -191,13 +191,13 @@ impl Network {
             .map_err(netlink("add the default route of a sandbox"))
     }
 
-    /// Removes the sandbox's link, if it is still there, and frees its address.
+    /// Removes the sandbox's link, if it still exists, and frees its address.
     pub async fn detach(&self, sandbox: &str, address: Ipv4Addr) {
         let name = outside_name(sandbox);
         match self.link.index(&name).await {
             Ok(Some(index)) => {
                 if let Err(error) = self.link.handle.link().del(index).execute().await {
-                    // It goes with the namespace as well.
+                    // The link also disappears with the namespace.
                     tracing::debug!(link = name, %error, "Link is gone already");
                 }
             }
@@ -213,7 +213,7 @@ impl Network {
 }
 
 async fn make_bridge(link: &Link, gateway: Ipv4Addr, prefix: u8) -> Result<u32, Error> {
-    // A bridge without an address of its own takes that of the newest port, and neighbours would go on with the old one.
+    // A bridge without an address of its own takes that of its newest port, while neighbours still use the old one.
     let mut hardware_address = vec![0x02, 0x42];
     hardware_address.extend_from_slice(&gateway.octets());
     let bridge = LinkBridge::new(BRIDGE).address(hardware_address).build();
@@ -232,7 +232,7 @@ async fn make_bridge(link: &Link, gateway: Ipv4Addr, prefix: u8) -> Result<u32, 
     Ok(index)
 }
 
-/// The node's end of a sandbox's link; names of links have at most 15 bytes.
+/// Returns the name of the node's end of a sandbox's link; link names have at most 15 bytes.
 fn outside_name(sandbox: &str) -> String {
     format!("pod{}", sandbox.get(..12).unwrap_or(sandbox))
 }

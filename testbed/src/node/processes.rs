@@ -1,4 +1,4 @@
-//! The processes of containers as `/proc` shows them.
+//! The processes of containers, read from `/proc`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-/// What a process used.
+/// Resource usage of processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time, with that of children that were waited for.
+    /// CPU time, including that of children that were waited for.
     pub cpu: Duration,
     /// Resident memory, in bytes.
     pub resident: u64,
@@ -17,7 +17,7 @@ pub struct Usage {
     pub faults: u64,
     /// Major page faults.
     pub major_faults: u64,
-    /// Number of processes that were added up.
+    /// Number of processes in the sum.
     pub processes: u64,
 }
 
@@ -33,7 +33,8 @@ impl Usage {
     }
 }
 
-/// Every process in the PID namespace of `pid`, `pid` first. Only `pid` where it shares the namespace (`alone`).
+/// Returns every process in the PID namespace of `pid`, `pid` first. Returns only `pid` if `alone` is set, because other containers are in
+/// its namespace.
 pub fn members(pid: Pid, alone: bool) -> Vec<Pid> {
     let mut members = vec![pid];
     if alone {
@@ -65,7 +66,7 @@ fn namespace_of(pid: &str) -> Option<std::path::PathBuf> {
     std::fs::read_link(Path::new("/proc").join(pid).join("ns/pid")).ok()
 }
 
-/// What these processes used together; those that are gone count nothing.
+/// Returns the total usage of these processes; those that have ended count nothing.
 pub fn usage(pids: &[Pid]) -> Usage {
     let system = System::read();
     pids.iter()
@@ -98,10 +99,10 @@ impl System {
     }
 }
 
-/// Reads `/proc/PID/stat`; the name in parentheses may hold anything, so fields count from its end.
+/// Parses `/proc/PID/stat`. The name in parentheses may contain anything, so fields count from its end.
 fn parse_stat(stat: &str, system: System) -> Option<Usage> {
     let (_, fields) = stat.rsplit_once(')')?;
-    // The first of these is field 3 of the manual page.
+    // The first of these is field 3 in the manual page.
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let (minor, major) = (field(10)? + field(11)?, field(12)? + field(13)?);

@@ -1,7 +1,7 @@
-//! The small programs of the stack image that the testbed brings itself.
+//! The small programs of the stack image that are part of the testbed.
 //!
-//! Each is chosen by the file name of `argv[0]`, as the image's paths have it (`/pause`, `/bin/sleep`, `/bin/cat`,
-//! `/bin/touch`, `/bin/connect`, `/bin/numacell`, `/bin/deviceplugin`).
+//! The file name of `argv[0]` chooses the program, as in the image's paths (`/pause`, `/bin/sleep`, `/bin/cat`, `/bin/touch`,
+//! `/bin/connect`, `/bin/numacell`, `/bin/deviceplugin`).
 
 pub mod connect;
 pub mod device_plugin;

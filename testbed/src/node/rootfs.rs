@@ -1,13 +1,12 @@
-//! The root file system of a container: what it is made of ([`plan`]), and the making of it ([`apply`]).
+//! The root file system of a container: [`plan`] lists its parts, [`apply`] builds it.
 //!
-//! A container sees an empty tmpfs with the programs and libraries of the node's `/usr` read-only in it, the programs of its
-//! image under the paths that the image has them at, its own `/etc`, `/proc`, `/dev` and `/tmp`, the (pretend) `/sys`, and
-//! the mounts and devices that the kubelet asked for. `/bin` and `/usr/local/bin` hold no more than the image's programs and a
-//! few ordinary tools.
+//! A container sees an empty tmpfs that contains the programs and libraries of the node's `/usr` (read-only), the programs of its image at
+//! the image's paths, its own `/etc`, `/proc`, `/dev` and `/tmp`, the (simulated) `/sys`, and the mounts and devices that the kubelet asked
+//! for. `/bin` and `/usr/local/bin` contain only the image's programs and, in `/bin`, a few ordinary tools.
 //!
-//! Differences from a real runtime: every container has `/usr`, capabilities are not restricted, privileged containers get
-//! no more devices than others and no writable `/sys` or `/proc/sys` (these belong to the host), and a bidirectional mount
-//! propagates to the container only.
+//! Differences from a real runtime: every container has `/usr`, capabilities are not restricted, privileged containers get no more devices
+//! than others and no writable `/sys` or `/proc/sys` (these belong to the host), and a bidirectional mount propagates only to the
+//! container.
 
 pub mod apply;
 
@@ -19,13 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::Image;
 
-/// Tools that containers find in `/bin`, where the node has them.
+/// Tools in the `/bin` of containers, as far as the node has them.
 const TOOLS: &[&str] = &[
     "[", "cat", "chmod", "cp", "curl", "date", "echo", "env", "false", "grep", "head", "hostname",
     "id", "kill", "ls", "mkdir", "mv", "nproc", "printenv", "ps", "pwd", "readlink", "rm", "sed",
     "seq", "sh", "sleep", "stat", "tail", "tee", "test", "touch", "true", "wc",
 ];
-/// Top-level entries of the node that programs cannot run without. `/bin` is made anew.
+/// Top-level entries of the node that programs need. `/bin` is not among them, because each container has its own.
 const SYSTEM_ENTRIES: &[&str] = &["lib", "lib32", "lib64", "libx32", "sbin"];
 /// Parts of the node's `/etc` that ordinary programs read.
 const SHARED_ETC: &[&str] = &[
@@ -41,31 +40,31 @@ const SHARED_ETC: &[&str] = &[
 ];
 /// Devices of every container.
 const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];
-/// Below `/proc`, never writable: these change the machine.
+/// Paths below `/proc` that are never writable, because they change the machine.
 const PROTECTED_PROC: &[&str] = &["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"];
 
-/// How a top-level entry of the node's root looks.
+/// The kind of a top-level entry of the node's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SystemEntry {
     /// A link, nearly always into `/usr`.
     Link(PathBuf),
-    /// A directory of its own.
+    /// A directory.
     Directory,
 }
 
-/// What containers take from the node's root.
+/// The parts of the node's root that containers use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Entries beside `/usr` that hold programs or libraries.
+    /// Entries besides `/usr` that contain programs or libraries.
     pub system: BTreeMap<String, SystemEntry>,
-    /// Tools by name, with their path below `/usr`.
+    /// Tools by name, with their paths below `/usr`.
     pub tools: BTreeMap<String, PathBuf>,
-    /// Whether there is a `/usr/local/bin` to put an image's programs over.
+    /// Whether `/usr/local/bin` exists, so that an image's programs can be mounted over it.
     pub has_local_bin: bool,
 }
 
 impl HostFacts {
-    /// Looks at the root that the calling process sees.
+    /// Reads the root that the calling process sees.
     pub fn probe() -> Self {
         let system = SYSTEM_ENTRIES
             .iter()
@@ -94,25 +93,25 @@ impl HostFacts {
     }
 }
 
-/// Whether a mount may be written to.
+/// Access through a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// As the source.
+    /// The same as that of the source.
     ReadWrite,
-    /// The mount itself is read-only, mounts below it are as they were: what Kubernetes' `readOnly` means.
+    /// The mount itself is read-only, mounts below it keep their access: the meaning of `readOnly` in Kubernetes.
     ReadOnly,
-    /// All of it is read-only.
+    /// The mount and all mounts below it are read-only.
     ReadOnlyRecursive,
 }
 
-/// What to do when the source of a bind mount does not exist.
+/// What happens if the source of a bind mount does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Missing {
     /// The container cannot start.
     Fail,
-    /// There is nothing to mount, then.
+    /// Nothing is mounted.
     Skip,
-    /// A directory is made, as runtimes do for host paths.
+    /// A directory is created, as runtimes do for host paths.
     CreateDirectory,
 }
 
@@ -123,15 +122,15 @@ pub struct Bind {
     pub source: PathBuf,
     /// Path in the container.
     pub target: PathBuf,
-    /// Whether it may be written to.
+    /// Access through the mount.
     pub access: Access,
-    /// Whether mounts that the node makes later below the source appear.
+    /// Whether later mounts of the node below the source appear in the container.
     pub follow_node: bool,
-    /// What to do without a source.
+    /// What happens if the source does not exist.
     pub missing: Missing,
 }
 
-/// One step of making a root; paths are those inside the container.
+/// One step of building a root; paths are those inside the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
     /// A directory with these permission bits.
@@ -142,19 +141,19 @@ pub enum Step {
     Link(PathBuf, PathBuf),
     /// An empty file system in memory with these permission bits.
     Tmpfs(PathBuf, u32),
-    /// The processes of the container.
+    /// The `proc` file system of the container's PID namespace.
     Proc(PathBuf),
-    /// Pseudo terminals.
+    /// A file system of pseudo terminals.
     Devpts(PathBuf),
-    /// Something of the node's.
+    /// A bind mount of a path of the node.
     Bind(Bind),
-    /// What is at the path becomes read-only, if there is anything.
+    /// Makes the path read-only, if it exists.
     Protect(PathBuf),
-    /// What is at the path is hidden, if there is anything.
+    /// Hides the path, if it exists.
     Mask(PathBuf),
 }
 
-/// Texts for the container's `/etc`.
+/// Contents of files in the container's `/etc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EtcFiles {
     /// Users.
@@ -163,30 +162,30 @@ pub struct EtcFiles {
     pub group: String,
     /// The host name.
     pub hostname: String,
-    /// Used unless the kubelet mounts its own.
+    /// The `hosts` file, unless the kubelet mounts its own.
     pub hosts: String,
     /// The resolver's settings.
     pub resolv_conf: String,
 }
 
-/// What a root is planned from.
+/// The inputs of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
     /// The node's root.
     pub host: &'a HostFacts,
     /// The image.
     pub image: &'a Image,
-    /// Texts for `/etc`.
+    /// Contents of files in `/etc`.
     pub etc: &'a EtcFiles,
     /// Directory with the files that stand in for the container's cgroup.
     pub cgroup: &'a Path,
-    /// What the kubelet asked for.
+    /// The kubelet's configuration of the container.
     pub config: &'a cri::ContainerConfig,
-    /// Host paths that are replaced, for faults.
+    /// Host paths that are replaced by others, for faults.
     pub host_path_overrides: &'a BTreeMap<PathBuf, PathBuf>,
 }
 
-/// The steps that make the root of a container, in order.
+/// Returns the steps that build the root of a container, in order.
 pub fn plan(inputs: &Inputs<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     base(inputs, &mut steps);
@@ -251,7 +250,7 @@ fn base(inputs: &Inputs<'_>, steps: &mut Vec<Step>) {
     for (name, entry) in &inputs.host.system {
         let path = Path::new("/").join(name);
         steps.push(match entry {
-            // Relative, so that a path through it stays inside while the root is being made.
+            // Relative, so that a path through it stays inside the root while that is being built.
             SystemEntry::Link(target) => {
                 Step::Link(path, target.strip_prefix("/").unwrap_or(target).to_owned())
             }
@@ -295,7 +294,7 @@ fn etc(inputs: &Inputs<'_>, steps: &mut Vec<Step>) {
 
 fn kernel_file_systems(inputs: &Inputs<'_>, steps: &mut Vec<Step>) {
     steps.push(Step::Proc("/proc".into()));
-    // The pretend hardware of the node.
+    // The simulated hardware of the node.
     for path in ["/proc/cpuinfo", "/proc/meminfo"] {
         steps.push(bind(path, path, Access::ReadOnly, Missing::Skip));
     }
@@ -345,7 +344,7 @@ fn bind(
     })
 }
 
-/// The bind mount for a mount of the CRI.
+/// Returns the bind mount for a mount of the CRI.
 fn requested(mount: &cri::Mount, overrides: &BTreeMap<PathBuf, PathBuf>) -> Bind {
     Bind {
         source: overridden(Path::new(&mount.host_path), overrides),
@@ -360,7 +359,7 @@ fn requested(mount: &cri::Mount, overrides: &BTreeMap<PathBuf, PathBuf>) -> Bind
     }
 }
 
-/// The path with its longest overridden prefix replaced.
+/// Returns the path with its longest overridden prefix replaced.
 fn overridden(path: &Path, overrides: &BTreeMap<PathBuf, PathBuf>) -> PathBuf {
     path.ancestors()
         .find_map(|prefix| Some((prefix, overrides.get(prefix)?)))
@@ -369,7 +368,7 @@ fn overridden(path: &Path, overrides: &BTreeMap<PathBuf, PathBuf>) -> PathBuf {
             |(prefix, replacement)| match path.strip_prefix(prefix) {
                 Ok(rest) if rest.as_os_str().is_empty() => replacement.clone(),
                 Ok(rest) => replacement.join(rest),
-                // Not possible for a path's own ancestor.
+                // Impossible, because the prefix is an ancestor of the path.
                 Err(_) => path.to_owned(),
             },
         )

@@ -1,7 +1,7 @@
 //! The process runtime: sandboxes and containers as processes of this node, without gRPC.
 //!
-//! State lives in memory: it survives a restart of the kubelet, and ends with this process, as all its containers do.
-//! Reading order: [`records`] (what is remembered), [`sandboxes`], [`containers`], [`exec`].
+//! State lives in memory: it survives a restart of the kubelet, and ends with this process, as do all its containers. Reading order:
+//! [`records`] (the state), [`sandboxes`], [`containers`], [`exec`].
 
 pub mod containers;
 pub mod exec;
@@ -29,16 +29,16 @@ use records::{Container, Sandbox};
 /// Why a call of the runtime failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such sandbox.
+    /// The sandbox does not exist.
     #[error("an error occurred when try to find sandbox \"{0}\": not found")]
     NoSandbox(String),
-    /// There is no such container.
+    /// The container does not exist.
     #[error("an error occurred when try to find container \"{0}\": not found")]
     NoContainer(String),
     /// The image does not exist.
     #[error(transparent)]
     Image(#[from] images::NotFound),
-    /// The request lacks something or contradicts itself.
+    /// The request is incomplete or contradictory.
     #[error("{0}")]
     Invalid(&'static str),
     /// The object is not in the state that the call needs.
@@ -46,21 +46,21 @@ pub enum Error {
     State {
         /// `container` or `sandbox`.
         object: &'static str,
-        /// Its id.
+        /// Its ID.
         id: String,
-        /// The state that it is in.
+        /// Its current state.
         state: &'static str,
     },
-    /// It is not clear who the container should run as.
+    /// The user of the container could not be determined.
     #[error("cannot tell the user of the container")]
     Identity(#[from] identity::Error),
-    /// The sandbox's namespaces could not be made.
+    /// The sandbox's namespaces could not be created.
     #[error("failed to create the namespaces of the sandbox")]
     Namespaces(#[from] namespaces::Error),
     /// The sandbox's network could not be set up.
     #[error("failed to set up the network of the sandbox")]
     Network(#[from] network::Error),
-    /// The connections of the sandbox could not be followed.
+    /// Connection tracking in the sandbox could not be set up.
     #[error("failed to follow the connections of the sandbox")]
     Filter(#[from] filter::Error),
     /// A process could not be started.
@@ -81,30 +81,30 @@ pub enum Error {
     /// A container does not end.
     #[error("container \"{0}\" is still running after SIGKILL")]
     Unkillable(String),
-    /// A file or directory of the runtime.
+    /// A file or directory of the runtime could not be used.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// A signal could not be sent.
     #[error("cannot signal container \"{id}\"")]
     Signal {
-        /// The container.
+        /// ID of the container.
         id: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: nix::errno::Errno,
     },
 }
 
 impl Error {
-    /// The error with its causes, as one line.
+    /// Returns the error with its causes, as one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);
@@ -129,7 +129,7 @@ fn file(action: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) 
 /// The runtime of one node.
 #[derive(Debug)]
 pub struct Runtime {
-    /// What the node was given.
+    /// The specification of the node.
     pub spec: NodeSpec,
     /// The images.
     pub images: Images,
@@ -140,7 +140,7 @@ pub struct Runtime {
     records: Mutex<Records>,
 }
 
-/// Everything by id.
+/// All sandboxes and containers by ID.
 #[derive(Debug, Default)]
 struct Records {
     sandboxes: BTreeMap<String, Arc<Sandbox>>,
@@ -148,10 +148,10 @@ struct Records {
 }
 
 impl Runtime {
-    /// Prepares the node: its pod network, its state directory.
+    /// Prepares the node: its pod network and its state directory.
     pub async fn start(spec: NodeSpec) -> Result<Self, Error> {
         let containers = spec.state_dir.join("containers");
-        // What a predecessor left: its containers died with it.
+        // The directory of an earlier process, whose containers ended with it.
         if containers.exists() {
             std::fs::remove_dir_all(&containers).map_err(file("remove", &containers))?;
         }
@@ -167,7 +167,7 @@ impl Runtime {
         })
     }
 
-    /// The sandbox with this id.
+    /// Returns the sandbox with this ID.
     pub fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, Error> {
         self.records()
             .sandboxes
@@ -176,7 +176,7 @@ impl Runtime {
             .ok_or_else(|| Error::NoSandbox(id.to_owned()))
     }
 
-    /// The container with this id.
+    /// Returns the container with this ID.
     pub fn container(&self, id: &str) -> Result<Arc<Container>, Error> {
         self.records()
             .containers
@@ -185,24 +185,24 @@ impl Runtime {
             .ok_or_else(|| Error::NoContainer(id.to_owned()))
     }
 
-    /// All sandboxes, by id.
+    /// Returns all sandboxes, sorted by ID.
     pub fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
         self.records().sandboxes.values().cloned().collect()
     }
 
-    /// The namespaces of a pod's ready sandbox.
+    /// Returns the namespaces of a pod's ready sandbox.
     pub fn namespaces_of(&self, pod_uid: &str) -> Option<Arc<Namespaces>> {
         let mut sandboxes = self.sandboxes();
         sandboxes.retain(|sandbox| sandbox.metadata().uid == pod_uid);
         sandboxes.iter().find_map(|sandbox| sandbox.namespaces())
     }
 
-    /// All containers, by id.
+    /// Returns all containers, sorted by ID.
     pub fn containers(&self) -> Vec<Arc<Container>> {
         self.records().containers.values().cloned().collect()
     }
 
-    /// The containers of a sandbox.
+    /// Returns the containers of a sandbox.
     pub fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
         let mut containers = self.containers();
         containers.retain(|container| container.sandbox.id == sandbox);
@@ -213,8 +213,8 @@ impl Runtime {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This program in another role. The link in `/proc` is followed by the child itself and leads to the program that is
-    /// running now, even if the file was replaced meanwhile.
+    /// Returns a command that runs this program in another role. The child itself follows the link in `/proc`, which leads to the running
+    /// program even if its file was replaced.
     fn helper(role: &str) -> Command {
         let mut command = Command::new("/proc/self/exe");
         command
@@ -225,14 +225,14 @@ impl Runtime {
     }
 }
 
-/// Nanoseconds since 1970, as the CRI counts time.
+/// Returns the nanoseconds since 1970, the time unit of the CRI.
 pub fn now() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// A fresh id of 64 hexadecimal digits, as other runtimes have them.
+/// Returns a new ID of 64 hexadecimal digits, as in other runtimes.
 fn new_id() -> String {
     format!(
         "{}{}",

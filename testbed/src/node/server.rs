@@ -1,4 +1,4 @@
-//! The `node` process: the CRI and the control protocol on their sockets.
+//! The `node` process, which serves the CRI and the control protocol on their sockets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub async fn run(spec: NodeSpec) -> anyhow::Result<()> {
         .map_err(|error| anyhow::anyhow!(error.chain()))
         .context("cannot start the node's runtime")?;
     let runtime = Arc::new(runtime);
-    // The control socket first: whoever sees the CRI socket may use both.
+    // The control socket comes first: a client that sees the CRI socket may use both.
     let control = tokio::spawn(control::server::serve(
         listen(&control_socket)?,
         Arc::clone(&runtime),
@@ -40,12 +40,12 @@ pub async fn run(spec: NodeSpec) -> anyhow::Result<()> {
         .serve(Cri::new(runtime, streaming).routes(), stop)
         .await;
     control.abort();
-    // Somebody else may have cleaned up already.
+    // The socket may already be removed.
     let _ = std::fs::remove_file(&control_socket);
     Ok(outcome?)
 }
 
-/// Listens at `path`, in place of what a predecessor left.
+/// Listens at `path`, and replaces the socket of an earlier process.
 fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     if let Some(parent) = path.parent() {
         fs_err::create_dir_all(parent)?;

@@ -1,7 +1,7 @@
-//! Starting processes in PID namespaces other than this process's own.
+//! Starts processes in PID namespaces other than this process's own.
 //!
-//! The PID namespace of children is a property of the thread that starts them, and a child that asks to die with its parent
-//! dies with that thread. So one thread lives as long as the process and starts everything.
+//! The PID namespace of children is a property of the thread that starts them, and a parent death signal arrives when that thread ends. So
+//! one thread, which lives as long as the process, starts all of them.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +12,12 @@ use nix::sched::{CloneFlags, setns, unshare};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 
-/// Where a process starts.
+/// The PID namespace of a new process.
 #[derive(Clone, Debug)]
 pub enum PidNamespace {
-    /// As the first process of a new namespace.
+    /// The process is the first of a new namespace.
     New,
-    /// In an existing one.
+    /// The process joins an existing namespace.
     Join(Arc<OwnedFd>),
 }
 
@@ -27,19 +27,19 @@ pub enum Error {
     /// The thread could not be set up.
     #[error("cannot start the thread that starts processes")]
     Thread(#[source] io::Error),
-    /// The PID namespace is not to be had.
+    /// The PID namespace could not be created, joined or left.
     #[error("cannot {action} a PID namespace")]
     Namespace {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The process itself could not be started.
     #[error("cannot start a process")]
     Spawn(#[source] io::Error),
-    /// The thread is gone.
+    /// The thread has ended.
     #[error("the thread that starts processes is gone")]
     Gone,
 }
@@ -58,7 +58,7 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Starts the thread; needs a runtime, which the processes' pipes belong to.
+    /// Starts the thread. Needs a tokio runtime, which drives the processes' pipes.
     pub fn start() -> Result<Self, Error> {
         let runtime = tokio::runtime::Handle::current();
         let own = File::open("/proc/self/ns/pid").map_err(Error::Thread)?;
@@ -69,7 +69,7 @@ impl Spawner {
                 let _entered = runtime.enter();
                 for order in incoming {
                     let outcome = spawn(&own, order.command, &order.namespace);
-                    // The caller may have given up; the child then ends by itself, nobody will talk to it.
+                    // The caller may no longer wait. The child then ends by itself, because it gets no request.
                     let _ = order.done.send(outcome);
                 }
             })

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that `numaresources-testbed node` needs to know; read as JSON from the file named by `--spec`.
+/// The input of `numaresources-testbed node`, read as JSON from the file named by `--spec`.
 ///
-/// The process is started inside the node's mount and network namespaces: `/` is already the root of the node (host
-/// programs and libraries read-only below `/usr`, pretend hardware below `/sys`, private `/var`, `/run`, `/etc`, `/tmp`)
-/// and the node's own network link is up.
+/// The process is started inside the node's mount and network namespaces: `/` is already the root of the node (host programs and libraries
+/// read-only below `/usr`, simulated hardware below `/sys`, private `/var`, `/run`, `/etc`, `/tmp`) and the node's own network link is up.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NodeSpec {
     /// Name of the Kubernetes Node.
@@ -21,7 +20,7 @@ pub struct NodeSpec {
     pub control_socket: PathBuf,
     /// Directory for the runtime's own state; private to the node.
     pub state_dir: PathBuf,
-    /// First address of the pod network of this node; the bridge of the sandboxes takes it.
+    /// First address of this node's pod network; the bridge of the sandboxes has it.
     pub pod_gateway: Ipv4Addr,
     /// Prefix length of the pod network of this node.
     pub pod_prefix: u8,
@@ -29,19 +28,19 @@ pub struct NodeSpec {
     pub node_address: Ipv4Addr,
     /// Images by repository (a reference without tag and digest).
     pub images: BTreeMap<String, Image>,
-    /// Host paths that a volume gets another directory for; used by faults (e.g. a proxy before the podresources socket).
+    /// Host path → directory that a volume of this path gets instead; for faults (e.g. a proxy in front of the podresources socket).
     #[serde(default)]
     pub host_path_overrides: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// What an image reference resolves to: programs of the host under the paths that the image would have them at.
+/// An image: programs of the host at the paths that they would have in the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Image {
     /// Path inside the container → program on the host.
     pub programs: BTreeMap<PathBuf, PathBuf>,
-    /// Numeric user of the image; containers run as this user unless the pod says otherwise.
+    /// Numeric user of the image; containers run as this user unless the pod specifies another.
     #[serde(default)]
     pub user: Option<u32>,
-    /// Command of the image for containers that give none.
+    /// Command of the image, for containers without a command.
     pub entrypoint: Vec<String>,
 }

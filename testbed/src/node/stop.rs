@@ -6,10 +6,10 @@ use std::io;
 use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The signals that ask a program to end.
+/// Returns the signals that ask a program to end.
 ///
-/// They are blocked for a program of ours from before it is executed until it can take them: as the first process of a
-/// container it would otherwise never hear of one that comes before that.
+/// They are blocked in our programs from before their execution until they can handle them: the first process of a container would
+/// otherwise lose signals that arrive earlier.
 pub fn signals() -> SigSet {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
@@ -17,7 +17,8 @@ pub fn signals() -> SigSet {
     signals
 }
 
-/// Completes on `SIGTERM` or `SIGINT`; both are caught from this call on, in the calling thread. Needs a runtime.
+/// Returns a future that completes on `SIGTERM` or `SIGINT`. Both are caught from this call on, and unblocked in the calling thread. Needs
+/// a tokio runtime.
 pub fn signalled() -> io::Result<impl Future<Output = ()> + Send + use<>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

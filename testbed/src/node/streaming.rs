@@ -1,11 +1,12 @@
-//! Commands in containers with streams, and connections to ports of pods: what `kubectl exec`, `kubectl port-forward` and API clients use.
+//! Commands in containers with streams, and connections to ports of pods: the server side of `kubectl exec`, `kubectl port-forward` and API
+//! clients.
 //!
-//! A session ([`session`]) is the same whatever the client speaks: SPDY ([`spdy_client`]) or websockets ([`websocket_client`]).
-//! There are no terminals: with `tty` a command runs all the same, on pipes.
+//! A session ([`session`]) is the same for every protocol of the client: SPDY ([`spdy_client`]) or websockets ([`websocket_client`]). There
+//! are no terminals: with `tty` a command still runs, on pipes.
 //!
-//! The server here is that of a container runtime: it hands the kubelet an address with a one-time token, and the kubelet passes
-//! the client's connection on to it. For a command what arrives is SPDY/3.1 with remote command protocol version 4: a real API server
-//! translates the websockets of newer clients. For ports it passes on either.
+//! The server here is that of a container runtime: it returns to the kubelet an address with a one-time token, and the kubelet proxies the
+//! client's connection to it. For a command the connection uses SPDY/3.1 with remote command protocol version 4, because a real API server
+//! translates the websockets of newer clients. For ports the API server forwards either protocol.
 
 pub mod port_forward;
 pub mod session;
@@ -30,23 +31,23 @@ use self::websocket_client::Version;
 use super::namespaces::Namespaces;
 use super::runtime::Runtime;
 
-/// How long an address is good for, and how long the head of a request may take.
+/// How long an address is valid, and how long the head of a request may take.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Longest head of a request.
+/// Longest head of a request, in bytes.
 const HEAD_LIMIT: usize = 16 * 1024;
-/// The one version of channels that is spoken.
+/// The only supported version of the remote command protocol.
 const PROTOCOL: &str = Version::V4.protocol();
 
-/// What waits for its client.
+/// A stream request that waits for its client.
 #[derive(Debug)]
 pub enum Order {
     /// A command.
     Command(ExecRequest),
     /// Ports of a pod.
     Ports {
-        /// Where they are.
+        /// Where the ports are.
         namespaces: Arc<Namespaces>,
-        /// Which; a client that speaks SPDY says so itself.
+        /// The port numbers; a client that speaks SPDY names them itself.
         wanted: Vec<u16>,
     },
 }
@@ -60,7 +61,7 @@ impl Order {
     }
 }
 
-/// What an address is for.
+/// The kind of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Command,
@@ -70,7 +71,7 @@ enum Kind {
 impl Kind {
     const ALL: [Self; 2] = [Self::Command, Self::Ports];
 
-    /// Where such orders wait.
+    /// Returns the path prefix of such addresses.
     fn path(self) -> &'static str {
         match self {
             Self::Command => "/exec/",
@@ -78,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// The protocol over SPDY.
+    /// Returns the protocol over SPDY.
     fn protocol(self) -> &'static str {
         match self {
             Self::Command => PROTOCOL,
@@ -89,7 +90,7 @@ impl Kind {
 
 type Orders = Mutex<BTreeMap<String, Order>>;
 
-/// The server.
+/// The streaming server.
 #[derive(Debug)]
 pub struct Streaming {
     address: SocketAddr,
@@ -97,7 +98,7 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    /// Serves on the loopback device of the node until the process ends.
+    /// Starts a server on the node's loopback device, which runs until the process ends.
     pub async fn start(runtime: Arc<Runtime>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let streaming = Self {
@@ -118,7 +119,7 @@ impl Streaming {
                     }
                     Err(error) => {
                         tracing::warn!(%error, "Streaming connection is lost");
-                        // Out of file descriptors, most likely: some will be free again soon.
+                        // Most likely there are no file descriptors left; some will soon be free again.
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 }
@@ -127,7 +128,7 @@ impl Streaming {
         Ok(streaming)
     }
 
-    /// The address at which something waits for its client, for a minute and for one client.
+    /// Returns an address for the client of `order`. It is valid for a minute and for one client.
     pub fn announce(&self, order: Order) -> String {
         let path = order.kind().path();
         let token = uuid::Uuid::new_v4().simple().to_string();
@@ -145,24 +146,24 @@ fn lock(orders: &Orders) -> std::sync::MutexGuard<'_, BTreeMap<String, Order>> {
     orders.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The head of a request, as far as it matters.
+/// The relevant parts of a request's head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Head {
     path: String,
     upgrade: String,
     protocols: Vec<String>,
-    /// What a client that speaks websockets wants proof for.
+    /// Key of a websocket client, which the answer has to prove.
     key: String,
 }
 
-/// How a client wants to talk.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speech {
     Spdy,
     Websocket,
 }
 
-/// Status line of a refusal, and why.
+/// Status line and reason of a refusal.
 type Refusal = (&'static str, String);
 
 impl Head {
@@ -189,7 +190,7 @@ impl Head {
         Some(head)
     }
 
-    /// What is asked for, by which token and how.
+    /// Returns kind, token and protocol of the request.
     fn judge(&self) -> Result<(Kind, &str, Speech), Refusal> {
         let mut kinds = Kind::ALL.into_iter();
         let found = kinds.find_map(|kind| Some((kind, self.path.strip_prefix(kind.path())?)));
@@ -211,7 +212,7 @@ impl Head {
         Ok((kind, token, speech))
     }
 
-    /// Agrees to talk so.
+    /// Returns the response that accepts the upgrade.
     fn accepted(&self, kind: Kind, speech: Speech) -> String {
         let how = match speech {
             Speech::Spdy => format!(
@@ -282,7 +283,7 @@ async fn refuse(mut connection: TcpStream, (status, reason): Refusal) -> io::Res
     connection.shutdown().await
 }
 
-/// Reads the head of a request; what came after it belongs to the upgraded protocol.
+/// Reads the head of a request; the bytes after it belong to the upgraded protocol.
 async fn read_head(connection: &mut TcpStream) -> io::Result<(Head, Vec<u8>)> {
     const END: &[u8] = b"\r\n\r\n";
     let broken = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);

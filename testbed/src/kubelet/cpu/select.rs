@@ -1,4 +1,4 @@
-//! Which CPUs are taken out of a set (kubelet-node.md 6.4, 6.5).
+//! Selects which CPUs are taken out of a set (kubelet-node.md 6.4, 6.5).
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use super::topology::{Cpus, Level, Topology};
 /// Why CPUs cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
-    /// Fewer than asked for.
+    /// Fewer CPUs are free than requested.
     #[error(
         "not enough cpus available to satisfy request: requested={requested}, available={available}"
     )]
     Short {
-        /// Asked for.
+        /// Requested number.
         requested: usize,
-        /// There.
+        /// Number of free CPUs.
         available: usize,
     },
-    /// There are enough, and still not found.
+    /// Enough CPUs are free, but the algorithm does not find them.
     #[error("failed to allocate cpus")]
     Failed,
 }
 
-/// What is taken, and from what.
+/// State of one selection: the free CPUs, the number still needed, and the CPUs taken.
 struct Taker<'a> {
     topology: &'a Topology,
     options: &'a Options,
@@ -34,7 +34,7 @@ struct Taker<'a> {
     taken: Cpus,
 }
 
-/// Takes by the rules that the options choose.
+/// Takes CPUs by the algorithm that the options choose.
 pub fn take(
     topology: &Topology,
     options: &Options,
@@ -48,7 +48,7 @@ pub fn take(
     }
 }
 
-/// Takes as few and as full groups as possible.
+/// Takes CPUs from as few groups as possible: whole groups first, then those with the fewest free CPUs.
 pub fn packed(
     topology: &Topology,
     options: &Options,
@@ -102,7 +102,7 @@ impl Taker<'_> {
         }
     }
 
-    /// Groups of a level that have free CPUs among `within`, fewest free first, then by id.
+    /// Returns the groups of a level that have CPUs among `within`: those with the fewest free CPUs first, then by ID.
     fn sorted(&self, level: Level, within: &Cpus) -> Vec<u32> {
         let mut groups: Vec<u32> = within
             .iter()
@@ -165,7 +165,7 @@ impl Taker<'_> {
         self.taken.extend(cpus);
     }
 
-    /// Takes completely free groups in this order while they are needed as a whole.
+    /// Takes completely free groups in this order as long as a whole group is still needed.
     fn whole_groups(&mut self, level: Level, order: Vec<u32>) {
         let whole: Vec<u32> = order
             .into_iter()
@@ -192,8 +192,8 @@ impl Taker<'_> {
         }
     }
 
-    /// Takes all that is needed from the first cores of one cache that have free CPUs, or nothing: a core of which a part is in
-    /// use counts as a whole, so that the cache may be passed over although it has enough.
+    /// Takes everything that is needed from the first cores of one cache that have free CPUs, or nothing. A partly used core counts as a
+    /// whole, so a cache may be skipped although it has enough free CPUs.
     fn part_of_cache(&mut self, cache: u32) {
         let per_core = self.topology.average(Level::Core);
         let free = self.topology.members(&self.free, Level::Cache, cache);
@@ -240,7 +240,7 @@ impl Taker<'_> {
     }
 }
 
-/// How CPUs are spread over zones.
+/// A way to spread CPUs over zones.
 struct Spread {
     balance: f64,
     zones: Vec<u32>,
@@ -248,7 +248,7 @@ struct Spread {
     rest: Vec<u32>,
 }
 
-/// Takes equally many from as few zones as possible, so that what is left is balanced.
+/// Takes equally many CPUs from as few zones as possible, so that the remaining CPUs are balanced.
 pub fn distributed(
     topology: &Topology,
     options: &Options,
@@ -308,7 +308,7 @@ pub fn distributed(
     packed(topology, options, from, count, false)
 }
 
-/// The best way to take from exactly these zones, if there is one.
+/// Returns the best way to take from exactly these zones, if there is one.
 fn spread(
     zones: &[u32],
     free: &BTreeMap<u32, usize>,
@@ -360,7 +360,7 @@ fn spread(
     best
 }
 
-/// The balance after the rest was taken from these zones in turns; none if they do not have it.
+/// Returns the balance after the rest was taken from these zones in turns; none if they do not have enough.
 fn hand_out(
     zones: &[u32],
     mut after: BTreeMap<u32, usize>,
@@ -385,7 +385,7 @@ fn hand_out(
     Some(deviation(&after))
 }
 
-/// Standard deviation of what is left, rounded as the kubelet rounds: mean and result to three decimals.
+/// Returns the standard deviation of the free CPUs, rounded as the kubelet does: mean and result to three decimals.
 fn deviation(left: &BTreeMap<u32, usize>) -> f64 {
     let round = |value: f64| (value * 1000.0).round() / 1000.0;
     let count = left.len() as f64;
@@ -421,7 +421,7 @@ fn take_spread(
         let before = taken.len();
         for zone in &spread.rest {
             if taken.len() < count {
-                // A zone that has no group left is passed over.
+                // A zone without a whole group left is skipped.
                 match take_from(*zone, group, &mut taken) {
                     Ok(()) | Err(Shortage::Short { .. }) => {}
                     Err(error) => return Err(error),

@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fixtures::machines::Machine;
 
-/// A set of CPU ids.
+/// A set of CPU IDs.
 pub type Cpus = BTreeSet<u32>;
 
-/// Where a CPU is.
+/// The place of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// NUMA zone.
     pub zone: u8,
     /// Socket.
     pub socket: u32,
-    /// Core: the lowest id of its CPUs.
+    /// Core: the lowest ID of its CPUs.
     pub core: u32,
-    /// Last-level cache that is not a whole zone's, else the socket.
+    /// Last-level cache; the socket if the cache covers a whole zone.
     pub cache: u32,
 }
 
@@ -26,7 +26,7 @@ pub struct Topology {
     places: BTreeMap<u32, Place>,
 }
 
-/// What CPUs are grouped by.
+/// A level by which CPUs are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// NUMA zone.
@@ -40,7 +40,7 @@ pub enum Level {
 }
 
 impl Topology {
-    /// The CPUs of a machine.
+    /// Creates the topology of a machine.
     pub fn new(machine: &Machine) -> Self {
         let places = (0..machine.total_cpus())
             .map(|cpu| {
@@ -61,12 +61,12 @@ impl Topology {
         Self { places }
     }
 
-    /// Every CPU.
+    /// Returns every CPU.
     pub fn all(&self) -> Cpus {
         self.places.keys().copied().collect()
     }
 
-    /// The group of a CPU at a level.
+    /// Returns the group of a CPU at a level.
     pub fn group(&self, cpu: u32, level: Level) -> Option<u32> {
         let place = self.places.get(&cpu)?;
         Some(match level {
@@ -77,7 +77,7 @@ impl Topology {
         })
     }
 
-    /// The groups of a level.
+    /// Returns the groups of a level.
     pub fn groups(&self, level: Level) -> BTreeSet<u32> {
         self.places
             .keys()
@@ -85,12 +85,12 @@ impl Topology {
             .collect()
     }
 
-    /// The CPUs of a group.
+    /// Returns the CPUs of a group.
     pub fn cpus(&self, level: Level, group: u32) -> Cpus {
         self.members(&self.all(), level, group)
     }
 
-    /// Those CPUs of a set that are in a group.
+    /// Returns those CPUs of a set that are in a group.
     pub fn members(&self, set: &Cpus, level: Level, group: u32) -> Cpus {
         set.iter()
             .copied()
@@ -98,7 +98,7 @@ impl Topology {
             .collect()
     }
 
-    /// CPUs of a group on the average of the machine, as the kubelet counts.
+    /// Returns the machine's average number of CPUs in a group, computed as the kubelet does.
     pub fn average(&self, level: Level) -> usize {
         self.places.len() / self.groups(level).len().max(1)
     }

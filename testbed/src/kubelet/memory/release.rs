@@ -1,8 +1,9 @@
-//! What the memory manager takes back from pods that are gone, and in which order (kubelet-node.md 7).
+//! What the memory manager takes back from pods that are not active any more, and in which order (kubelet-node.md 7).
 //!
-//! The kubelet keeps its entries in hash tables and forgets them as it walks these. As a rule the order does not matter. It does where
-//! blocks of different groups of zones have one in common, as a Topology Manager that is only best-effort lets happen: the zone gives what
-//! it holds to the block that goes first, and what is missing for another stays reserved in the rest of its group, for ever.
+//! The kubelet keeps its entries in hash tables and forgets them in their order of iteration. As a rule the order does not matter. It does
+//! if blocks of different groups of zones share a zone, which a best-effort Topology Manager allows: the zone returns what it holds to the
+//! block that is released first, and the part that is then missing for another block stays reserved in the rest of that block's group
+//! forever.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,10 @@ use topology::mask::NumaMask;
 
 use super::{Block, Manager, Zones};
 
-/// Pods, or containers of a pod, whose orders are all tried at most: there are 2^n sets of them.
+/// Maximum number of pods, or of containers of a pod, whose orders are all tried: n items have 2^n subsets.
 const MOST: usize = 12;
 
-/// Which of the states to choose that different orders lead to.
+/// The chosen one of the states that different orders lead to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Favoured {
     nth: Option<usize>,
@@ -21,8 +22,8 @@ pub(super) struct Favoured {
 }
 
 impl Manager {
-    /// Of the different states that orders of forgetting pods lead to, the next release takes the one with this number, if there are so
-    /// many. Without it, pods are forgotten by UID and containers by name.
+    /// Makes the next release choose the state with this number among those that different orders lead to, if there are so many. Without
+    /// it, pods are released by UID and containers by name.
     pub fn favour_release(&mut self, nth: usize) {
         self.favoured = Favoured {
             nth: Some(nth),
@@ -30,7 +31,7 @@ impl Manager {
         };
     }
 
-    /// Whether there was a release with so many different states.
+    /// Returns whether a release had so many different states.
     pub fn took_favoured_release(&self) -> bool {
         self.favoured.taken
     }
@@ -73,7 +74,7 @@ impl Manager {
     }
 }
 
-/// Whether groups of zones overlap that are not the same.
+/// Returns whether different groups of zones overlap.
 fn depends_on_order(gone: &[Vec<Vec<Block>>]) -> bool {
     let groups = gone.iter().flatten().flatten().map(|block| block.affinity);
     let groups: Vec<NumaMask> = groups.collect();
@@ -83,13 +84,13 @@ fn depends_on_order(gone: &[Vec<Vec<Block>>]) -> bool {
     })
 }
 
-/// All states to which taking every item leads, each once, whatever the order.
+/// Returns all different states to which taking the items in any order leads.
 fn in_every_order<T>(
     zones: &Zones,
     items: &[T],
     take: impl Fn(&Zones, &T) -> BTreeSet<Zones>,
 ) -> BTreeSet<Zones> {
-    // By the set of what has been taken, as bits.
+    // Indexed by the set of items taken so far, as bits.
     let mut reached = vec![BTreeSet::new(); 1 << items.len()];
     reached[0].insert(zones.clone());
     for taken in 0..reached.len() {
@@ -107,7 +108,7 @@ fn in_every_order<T>(
     BTreeSet::new()
 }
 
-/// The zones get back what a container held.
+/// Returns to the zones what a container held.
 pub(super) fn blocks(zones: &mut Zones, blocks: &[Block]) {
     for block in blocks {
         let mut left = block.size;
@@ -149,7 +150,7 @@ mod tests {
         }]
     }
 
-    /// 100 bytes in each of two zones; a pod has 30 in the first of them, one that came later 120 in `wide`.
+    /// Returns a manager with 100 bytes in each of three zones. One pod holds 30 in zone 0; a later one holds 120 in `wide`.
     fn holding(wide: &[u64]) -> Manager {
         let tables = || BTreeMap::from([("memory".to_owned(), (100, 0, 100))]);
         let machine = (0..3).map(|id| (zone(id), tables())).collect();
@@ -163,7 +164,8 @@ mod tests {
         manager
     }
 
-    /// What is reserved in each zone after all pods were forgotten, in the favoured order if there is one.
+    /// Returns what is reserved in each zone after all pods were released, in the favoured order if there is one, and whether that was
+    /// used.
     fn left(mut manager: Manager, nth: Option<usize>) -> (Vec<u64>, bool) {
         if let Some(nth) = nth {
             manager.favour_release(nth);

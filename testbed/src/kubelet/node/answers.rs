@@ -1,4 +1,4 @@
-//! What a kubelet answers about resources (kubelet-node.md 10).
+//! The kubelet's answers about resources (kubelet-node.md 10).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::kubelet::device::Device;
 use crate::kubelet::workload::{ContainerKind, Unit, Workload};
 
 impl Node {
-    /// Answer of `List`, pods by UID. The device manager forgets pods that are gone.
+    /// Returns the answer of `List`, pods sorted by UID. As in the kubelet, the device manager forgets pods that are not active any more.
     pub fn list(&mut self) -> v1::ListPodResourcesResponse {
         let living: BTreeSet<String> = self.active.keys().cloned().collect();
         self.devices.remove_stale(&living);
@@ -23,7 +23,7 @@ impl Node {
         }
     }
 
-    /// Answer of `Get`.
+    /// Returns the answer of `Get`.
     pub fn get(&self, namespace: &str, name: &str) -> Result<v1::PodResources, NotFound> {
         self.active
             .values()
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Answer of `GetAllocatableResources`.
+    /// Returns the answer of `GetAllocatableResources`.
     pub fn allocatable_resources(&self) -> v1::AllocatableResourcesResponse {
         let devices = self
             .devices
@@ -119,7 +119,8 @@ fn nodes(zones: impl Iterator<Item = ZoneId>) -> v1::TopologyInfo {
     }
 }
 
-/// One entry for each zone of a device; one without topology where it has none; nothing where its list of zones is empty.
+/// Returns one entry for each zone of a device; one without topology if the device has no list of zones; none if its list of zones is
+/// empty.
 fn device_entries(resource: &str, id: &str, device: Option<&Device>) -> Vec<v1::ContainerDevices> {
     let entry = |topology| v1::ContainerDevices {
         resource_name: resource.to_owned(),

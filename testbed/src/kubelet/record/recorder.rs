@@ -1,4 +1,4 @@
-//! One node of a recording.
+//! Records on one node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,31 +23,31 @@ use crate::kubelet::recipe::{ContainerRecipe, PodRecipe};
 use crate::kubelet::replay::{Difference, Replay};
 use crate::local::{KubeletSettings, NodeHandle, node_handle};
 
-/// Time between two looks.
+/// Pause between two polls.
 const LOOK: Duration = Duration::from_millis(20);
-/// Files of the managers' state below the kubelet's root.
+/// State files of the managers, relative to the kubelet's root.
 const CPU: &str = "cpu_manager_state";
 const MEMORY: &str = "memory_manager_state";
 const DEVICES: &str = "device-plugins/kubelet_internal_checkpoint";
-/// Every so many sequences keep their state files.
+/// One of this many sequences keeps its state files.
 const WITH_FILES: u64 = 4;
 
-/// What was recorded of one configuration.
+/// What was recorded for one configuration.
 pub(super) struct File {
     pub(super) configuration: Configuration,
     pub(super) sequences: Vec<Sequence>,
 }
 
-/// One node.
+/// The recorder of one node.
 pub(super) struct Recorder {
     node: NodeHandle,
     pods: Api<Pod>,
     nodes: Api<Node>,
     deadline: Instant,
     done: UnboundedSender<File>,
-    /// Name → UID of every pod that this kubelet configuration saw.
+    /// Name → UID of every pod since the kubelet runs with this configuration.
     uids: BTreeMap<String, String>,
-    /// Pods of the running sequence that have not been deleted, and those among them that have failed.
+    /// Pods of the current sequence that have not been deleted, and those among them that have failed.
     alive: Vec<String>,
     failed: BTreeSet<String>,
 }
@@ -77,7 +77,7 @@ impl Recorder {
 
     pub(super) async fn run(mut self, list: Named, plan: Plan) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
-        // The cluster was brought up with the first.
+        // The cluster was brought up with the first settings.
         let mut running = list.first().map(|(_, settings)| settings.clone());
         for (name, settings) in list {
             let path = plan
@@ -125,7 +125,7 @@ impl Recorder {
         Ok(outcome)
     }
 
-    /// Records one configuration. `fits` says that the kubelet runs with it.
+    /// Records one configuration. `fits` means that the kubelet already runs with it.
     async fn file(
         &mut self,
         name: &str,
@@ -139,8 +139,8 @@ impl Recorder {
             self.node.restart_kubelet(settings).await?;
         }
         self.uids.clear();
-        // A restarted kubelet knows the devices of the pods before from its checkpoint and believes in them until it has seen
-        // what pods there are now, which may be only after it has admitted the first.
+        // A restarted kubelet reads the devices of earlier pods from its checkpoint and keeps them until it knows which pods exist now.
+        // That may happen only after it has admitted the first pod.
         self.settle("settle").await?;
         self.uids.clear();
         let configuration = self.configuration(name.to_owned(), settings).await?;
@@ -162,7 +162,7 @@ impl Recorder {
                 corpus::write(path, &configuration, &sequences)?;
             }
         }
-        // Nobody listens any more only when the recording as a whole has failed.
+        // The receiver is closed only when the recording as a whole has failed.
         drop(self.done.send(File {
             configuration,
             sequences,
@@ -238,7 +238,7 @@ impl Recorder {
                     self.delete(std::slice::from_ref(name), &client).await?;
                     self.alive.retain(|other| other != name);
                 }
-                // It would not come back: no CPU manager starts without shared CPUs.
+                // The kubelet would not start again: the CPU manager refuses a state without shared CPUs.
                 Operation::Restart { .. } if !self.has_shared_cpus()? => continue,
                 Operation::Restart { probe } => {
                     self.node.stop_kubelet().await?;
@@ -259,8 +259,8 @@ impl Recorder {
         Ok(Sequence { seed, steps, files })
     }
 
-    /// Waits until a restarted kubelet has admitted again what it found, and knows that it has seen all. It may take the first
-    /// pod together with those; the second comes after them.
+    /// Waits until a restarted kubelet has admitted again the pods that it found, and knows that it has seen all of them. It may process
+    /// the first new pod together with those; the second comes after them.
     async fn settle(&mut self, prefix: &str) -> Result<(), Error> {
         let client = self.client()?;
         let probe = PodRecipe {
@@ -276,7 +276,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Creates a pod and waits for its admission, or for its containers; why it was refused.
+    /// Creates a pod and waits for its admission, or for its containers if they are started; returns why it was refused.
     async fn create(&mut self, name: &str, recipe: &PodRecipe) -> Result<Option<Refusal>, Error> {
         let pod = recipe.pod(NAMESPACE, name, self.node.name());
         let made = self.pods.create(&PostParams::default(), &pod).await;
@@ -290,7 +290,7 @@ impl Recorder {
             match status.phase.as_deref() {
                 Some("Failed") => return Ok(Some(refusal(&status))),
                 Some("Running") => return Ok(None),
-                // A refused pod has a start time too, for a moment before it is seen to have failed, but never containers.
+                // A refused pod also has a start time for a moment before its phase is `Failed`, but it never has container statuses.
                 _ if !recipe.runs && status.container_statuses.is_some() => return Ok(None),
                 _ => {}
             }
@@ -304,7 +304,7 @@ impl Recorder {
         Ok(status.unwrap_or_default())
     }
 
-    /// Pods that the kubelet has ended or refused by itself since the last look, when the API knows of all.
+    /// Returns the pods that the kubelet has ended or refused since the last call, after the API shows the end of all of them.
     async fn newly_failed(
         &mut self,
         client: &PodResources,
@@ -337,7 +337,7 @@ impl Recorder {
         Ok(failed)
     }
 
-    /// Deletes pods by force and waits until the kubelet has nothing left of them.
+    /// Deletes pods by force and waits until the kubelet no longer lists them.
     async fn delete(&self, names: &[String], client: &PodResources) -> Result<(), Error> {
         let now = DeleteParams::default().grace_period(0);
         for name in names {
@@ -355,7 +355,7 @@ impl Recorder {
         }
     }
 
-    /// Deletes every pod of the node by force, after something went wrong.
+    /// Deletes every pod of the node by force, after a failure.
     async fn remove_all(&self) -> Result<(), Error> {
         let here = ListParams::default().fields(&format!("spec.nodeName={}", self.node.name()));
         let now = DeleteParams::default().grace_period(0);
@@ -370,7 +370,7 @@ impl Recorder {
         client: &PodResources,
         seen: &mut Seen,
     ) -> Result<(), Error> {
-        // List first: it makes the device manager forget pods that are gone.
+        // `List` comes first: it makes the device manager forget pods that are not active any more.
         seen.list = client
             .list()
             .await?
@@ -381,7 +381,7 @@ impl Recorder {
         if let Operation::Create { name, .. } = operation {
             seen.get = match client.get(NAMESPACE, name).await {
                 Ok(answer) => answer.pod_resources.as_ref().map(ContainerView::of_pod),
-                // What the kubelet answers about a pod that it refused.
+                // The kubelet answers this for a pod that it refused.
                 Err(podresources::client::Error::Answer { source, .. })
                     if source.message().ends_with("not found") =>
                 {
@@ -396,7 +396,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// A state file; empty when there is none.
+    /// Returns the text of a state file; empty if the file does not exist.
     fn text(&self, file: &str) -> Result<String, Error> {
         match self.node.state_file(file) {
             Ok(text) => Ok(text),
@@ -417,7 +417,7 @@ impl Recorder {
         })
     }
 
-    /// A state file with pod names for UIDs and without its checksum; null when there is none.
+    /// Returns a state file with pod names in place of UIDs and without its checksum; null if the file does not exist.
     fn state(&self, file: &str) -> Result<Value, Error> {
         let mut text = self.text(file)?;
         if text.is_empty() {
@@ -438,7 +438,7 @@ impl Recorder {
         Ok(state["policyName"] != "static" || state["defaultCpuSet"] != "")
     }
 
-    /// Entries of the device manager's checkpoint of pods of this configuration.
+    /// Returns the entries of the device manager's checkpoint for the pods of this configuration.
     fn devices(&self) -> Result<Vec<DeviceEntry>, Error> {
         let state = self.state(DEVICES)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -468,7 +468,7 @@ impl Recorder {
     }
 }
 
-/// Distance of the seeds of a configuration from those of others: the same whatever else is recorded.
+/// Returns the offset of a configuration's seeds. It depends on the name only, so it stays the same whatever else is recorded.
 fn offset(name: &str) -> u64 {
     let sum = name.bytes().fold(7_u64, |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(u64::from(byte))

@@ -1,4 +1,4 @@
-//! Building the programs from Go modules: slow the first time, so it says what it does.
+//! Builds the programs from Go modules. The first build is slow, so it reports progress.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use super::{ETCD_VERSION, KUBERNETES_VERSION};
 use crate::local::privileges::find_program;
 use crate::local::progress::{Progress, Report, Step, note};
 
-/// Modules that live in the repository of Kubernetes and are published beside it as v0.X.
+/// Modules of the Kubernetes repository that are also published separately as v0.X.
 const STAGING: [&str; 29] = [
     "api",
     "apiextensions-apiserver",
@@ -43,13 +43,13 @@ const STAGING: [&str; 29] = [
 ];
 /// Oldest Go that builds this Kubernetes.
 const OLDEST_GO: (u32, u32) = (1, 25);
-/// Lines of the compiler's output that an error shows.
+/// Number of lines of the compiler's output that an error shows.
 const TAIL: usize = 15;
 
 /// Why the programs could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No Go at all.
+    /// There is no Go on `PATH`.
     #[error(
         "they can be built, but there is no go on PATH: install Go {}.{} or newer, or put ready programs on PATH, or name \
          their directory by --assets or KUBEBUILDER_ASSETS",
@@ -60,7 +60,7 @@ pub enum Error {
     /// Go is too old.
     #[error("they can be built, but {found} is older than Go {}.{}: install a newer one", OLDEST_GO.0, OLDEST_GO.1)]
     OldGo {
-        /// What `go version` says.
+        /// Output of `go version`.
         found: String,
     },
     /// A directory or file could not be used.
@@ -76,7 +76,7 @@ pub enum Error {
     },
 }
 
-/// Builds programs into the cache; other processes that want the same wait here and find them done.
+/// Builds programs into the cache. Other processes that need the same programs wait here and then find them built.
 pub fn build(names: &[&str], cache: &Path, report: Report<'_>) -> Result<(), Error> {
     let go = check_go()?;
     let parent = cache.parent().unwrap_or(cache);
@@ -135,7 +135,7 @@ fn check_go() -> Result<PathBuf, Error> {
     }
 }
 
-/// Major and minor number out of `go version go1.26.8 linux/amd64`.
+/// Parses major and minor number out of `go version go1.26.8 linux/amd64`.
 fn go_version(text: &str) -> Option<(u32, u32)> {
     let numbers = text.split_whitespace().nth(2)?.strip_prefix("go")?;
     let mut parts = numbers.split('.');
@@ -149,7 +149,7 @@ fn go_version(text: &str) -> Option<(u32, u32)> {
     Some((digits(parts.next()?)?, digits(parts.next()?)?))
 }
 
-/// `v1.35.4` is published as v0.35.4 in the staging modules.
+/// Returns the version of the staging modules: `v1.35.4` is published as v0.35.4 there.
 fn staging_version() -> String {
     KUBERNETES_VERSION.replacen("v1.", "v0.", 1)
 }
@@ -179,7 +179,7 @@ fn etcd_module() -> String {
     )
 }
 
-/// Without these the server's version is a template that clients cannot parse.
+/// Returns linker flags that set the version. Without them the server reports a template that clients cannot parse.
 fn version_flags() -> String {
     let package = "k8s.io/component-base/version";
     let numbers: Vec<&str> = KUBERNETES_VERSION
@@ -200,7 +200,7 @@ fn compile(go: &Path, work: &Path, linker_flags: &str, report: Report<'_>) -> Re
     let out = work.join("out");
     fs_err::create_dir_all(&out)?;
     let out = out.to_string_lossy().into_owned();
-    // -v names each package when it is compiled: that is the progress.
+    // -v prints each package when it is compiled, which serves as progress.
     run(
         go,
         work,
@@ -209,7 +209,7 @@ fn compile(go: &Path, work: &Path, linker_flags: &str, report: Report<'_>) -> Re
     )
 }
 
-/// Runs go and turns each line that it writes into progress, at most a few a second.
+/// Runs go and reports the lines that it writes as progress, at most a few per second.
 fn run(go: &Path, work: &Path, arguments: &[&str], report: Report<'_>) -> Result<(), Error> {
     let mut child = Command::new(go)
         .args(arguments)

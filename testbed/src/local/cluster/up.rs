@@ -1,4 +1,4 @@
-//! Bringing a cluster up: everything that can start at once does, everything else waits on conditions.
+//! Brings a cluster up: everything that can start at once does, everything else waits for conditions.
 
 mod nodes;
 mod wait;
@@ -30,42 +30,42 @@ const LONGEST_SOCKET: &str = "/control.sock";
 /// Why a cluster did not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine does not allow it.
+    /// The machine lacks prerequisites.
     #[error("this machine cannot run a local cluster, it lacks:\n{}", list(.0))]
     Privileges(Vec<Missing>),
-    /// The plan makes no sense.
+    /// The plan is invalid.
     #[error("cannot plan the cluster: {0}")]
     Plan(String),
-    /// The state directory.
+    /// The state directory could not be used.
     #[error(transparent)]
     State(#[from] state::Error),
     /// The holder could not be started or prepared.
     #[error("cannot start the cluster's holder: {0}")]
     Launch(String),
-    /// The holder refused or is gone.
+    /// The holder refused a request or does not answer.
     #[error(transparent)]
     Holder(#[from] client::Error),
-    /// Keys.
+    /// Keys could not be created.
     #[error(transparent)]
     Pki(#[from] pki::Error),
-    /// A file of the cluster.
+    /// A file of the cluster could not be used.
     #[error("cannot write the files of the cluster")]
     Files(#[from] std::io::Error),
-    /// The client of the new cluster.
+    /// The client of the new cluster could not be created.
     #[error(transparent)]
     Client(#[from] super::Error),
-    /// It could not be made an OpenShift.
+    /// The cluster could not be made an OpenShift.
     #[error("the cluster is no OpenShift")]
     Flavour(#[from] openshift::Error),
     /// A node failed.
     #[error(transparent)]
     Node(#[from] node_handle::Error),
-    /// The API server refused something that an administrator may do.
+    /// The API server refused a request of the administrator, or did not answer in time.
     #[error("cannot {action}")]
     Api {
-        /// What was tried.
+        /// The failed action.
         action: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: Box<kube::Error>,
     },
@@ -78,7 +78,7 @@ pub enum Error {
         problem: String,
         /// File with its log.
         log: PathBuf,
-        /// Last lines of it.
+        /// Last lines of the log.
         tail: String,
     },
 }
@@ -122,7 +122,7 @@ pub(super) async fn up(spec: ClusterSpec, report: Report<'_>) -> Result<LocalClu
     Ok(cluster)
 }
 
-/// Whether this machine and this process may run a cluster with this many nodes; looks only at facts and starts nothing.
+/// Checks that this machine and this process can run a cluster with this many nodes; only gathers facts and starts nothing.
 pub fn check_privileges(nodes: usize) -> Result<(), Error> {
     let missing = privileges::missing(&Facts::gather(nodes), nodes);
     if missing.is_empty() {
@@ -132,7 +132,7 @@ pub fn check_privileges(nodes: usize) -> Result<(), Error> {
     }
 }
 
-/// Whatever can be known to be wrong before anything starts.
+/// Checks everything that can be checked before anything starts.
 fn check(spec: &ClusterSpec) -> Result<(), Error> {
     check_privileges(spec.nodes.len())?;
     if spec.nodes.is_empty() || spec.nodes.len() > net::MAX_NODES {
@@ -154,7 +154,7 @@ fn check(spec: &ClusterSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the holder and makes the keys of its cluster.
+/// Starts the holder and creates the keys of its cluster.
 async fn prepare(
     spec: &ClusterSpec,
     dir: &Path,
@@ -187,7 +187,7 @@ async fn prepare(
     ))
 }
 
-/// Starts everything and waits for it.
+/// Starts all processes and waits until the nodes are ready.
 async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> {
     let spec = cluster.spec();
     let holder = cluster.holder();
@@ -237,7 +237,7 @@ async fn start(cluster: &LocalCluster, report: Report<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// Starts the holder; returns what ties it to us and the network that it found.
+/// Starts the holder; returns the value that ties it to this process, and the network that it took.
 fn launch(spec: &ClusterSpec, dir: &Path) -> Result<(Owned, Subnet), Error> {
     let failed = |error: &dyn std::fmt::Display| Error::Launch(error.to_string());
     let log = fs_err::File::create(dir.join("logs/holder.log"))?;

@@ -1,8 +1,8 @@
-//! What network policies mean for a pod: rules of nftables for its own network namespace.
+//! Translates network policies into nftables rules for a pod's own network namespace.
 //!
-//! A pod that no policy selects for a direction is open in that direction; one that is selected is closed but for what some policy
-//! allows. Whoever answers a connection that was let through may answer, and a node reaches its own pods, as with every
-//! implementation of policies. Policies speak of TCP, UDP and SCTP; nothing else passes where a direction is closed.
+//! A direction of a pod that no policy selects is open; a selected one is closed except for what some policy allows. Replies on allowed
+//! connections always pass, and a node always reaches its own pods, as in every implementation of policies. Policies cover TCP, UDP and
+//! SCTP; no other protocol passes where a direction is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,16 +17,17 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 use kube::core::{Selector, SelectorExt as _};
 
-/// Rules that let everything through: the table is removed, and to be removed it has to be there.
+/// Rules that let everything through: they add the table so that deleting it cannot fail, and delete it.
 pub const OPEN: &str = "table inet policies {}\ndelete table inet policies\n";
 const INGRESS: &str = "Ingress";
 const EGRESS: &str = "Egress";
-/// The API server's port on its service, and the one that policies see behind it: addresses of services are translated before policies are
-/// looked at, and nearly every API server has this port. Here the service's address is the server's own, so it stands for both.
+/// Port of the API server's service, and the port of the server behind it, which policies refer to: implementations translate addresses of
+/// services before they apply policies, and nearly every API server listens on this port. Here the service's address is the server's own,
+/// so it stands for both.
 const SERVICE_PORT: u16 = 443;
 const SERVER_PORT: i32 = 6443;
 
-/// All that policies are judged by.
+/// Everything that the rules depend on.
 pub struct World<'a> {
     /// All policies.
     pub policies: &'a [NetworkPolicy],
@@ -38,7 +39,7 @@ pub struct World<'a> {
     pub kubernetes: Ipv4Addr,
 }
 
-/// The rules for a pod, with the address of its node in the pod network; [`OPEN`] for one that no policy selects.
+/// Returns the rules for a pod; [`OPEN`] if no policy selects it. `node` is the address of its node in the pod network.
 pub fn of_pod(world: &World<'_>, pod: &Pod, node: Ipv4Addr) -> String {
     let mut text = OPEN.to_owned();
     let selecting: Vec<(&NetworkPolicy, &NetworkPolicySpec)> = world
@@ -107,7 +108,7 @@ fn selects(policy: &NetworkPolicy, spec: &NetworkPolicySpec, pod: &Pod) -> bool 
     policy.namespace() == pod.namespace() && matches(&selector, pod.labels())
 }
 
-/// Whether a policy closes a direction. One that does not say which closes the way in, and the way out if it has rules for it.
+/// Returns whether a policy applies to a direction. A policy without types applies to ingress, and to egress if it has an egress section.
 fn is_about(spec: &NetworkPolicySpec, direction: &str) -> bool {
     match spec.policy_types.as_deref() {
         None | Some([]) => direction == INGRESS || spec.egress.is_some(),
@@ -115,13 +116,14 @@ fn is_about(spec: &NetworkPolicySpec, direction: &str) -> bool {
     }
 }
 
-/// A selector that cannot be read selects nothing; the API server lets none through.
+/// Returns whether a selector matches labels. An invalid selector matches nothing; the API server accepts none.
 fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
 }
 
 impl World<'_> {
-    /// What lets through the peers of a rule, at its ports; everybody when none is named. Ports are those of the peer where a pod is one.
+    /// Returns the lines that accept the peers of a rule at its ports; all peers if the rule names none. For a pod as peer, `ports` gets
+    /// that pod.
     fn lines(
         &self,
         address: &str,
@@ -164,7 +166,7 @@ impl World<'_> {
     }
 }
 
-/// The address of a pod that has one for itself.
+/// Returns the address of a pod that has not ended and is not in the host's network.
 pub fn address_of(pod: &Pod) -> Option<Ipv4Addr> {
     let is_host = pod.spec.as_ref().and_then(|spec| spec.host_network);
     let status = pod.status.as_ref()?;
@@ -183,16 +185,16 @@ fn of_block(address: &str, block: &IPBlock) -> String {
     text
 }
 
-/// Ports that are let through.
+/// Ports that are accepted.
 enum Ports {
-    /// All of them, of every protocol that policies speak of.
+    /// All ports of every protocol that policies cover.
     All,
-    /// Ranges by protocol; none of them where a name stands for nothing.
+    /// Ranges by protocol; empty if a name matches no port.
     Some(BTreeSet<(&'static str, String)>),
 }
 
 impl Ports {
-    /// Lines that let them through, for whom `beginning` says.
+    /// Returns the lines that accept the ports; `beginning` restricts the peers.
     fn lines(self, beginning: &str) -> Vec<String> {
         match self {
             Self::All => vec![format!(
@@ -209,7 +211,7 @@ impl Ports {
     }
 }
 
-/// The ports of a rule; `named` finds the numbers behind a name.
+/// Returns the ports of a rule; `named` returns the numbers of a port name.
 fn ports(listed: Option<&[NetworkPolicyPort]>, named: impl Fn(&str) -> Vec<i32>) -> Ports {
     let Some(listed) = listed.filter(|listed| !listed.is_empty()) else {
         return Ports::All;
@@ -247,7 +249,7 @@ fn protocol(port: &NetworkPolicyPort) -> &'static str {
     }
 }
 
-/// Whether ports of a rule have this one of TCP among them.
+/// Returns whether the ports of a rule include this TCP port.
 fn is_open(listed: Option<&[NetworkPolicyPort]>, number: i32) -> bool {
     let Some(listed) = listed.filter(|listed| !listed.is_empty()) else {
         return true;
@@ -263,7 +265,7 @@ fn is_open(listed: Option<&[NetworkPolicyPort]>, number: i32) -> bool {
     })
 }
 
-/// The number of a pod's port of that name.
+/// Returns the number of a pod's port with this name.
 fn named(pod: &Pod, name: &str) -> Option<i32> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
@@ -301,7 +303,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The rules of pod `here/target`, beside which `here/friend`, `there/friend` and `here/other` are.
+    /// Returns the rules of pod `here/target`; the other pods are `here/friend`, `there/friend` and `here/other`.
     fn rules(specs: &[Value]) -> String {
         let namespaces: Vec<Namespace> = ["here", "there"]
             .map(|name| {
@@ -327,7 +329,7 @@ mod tests {
         of_pod(&world, &pods[0], NODE)
     }
 
-    /// The lines of a chain that say who is let through.
+    /// Returns the lines of a chain that accept peers.
     fn let_through(text: &str, hook: &str) -> Vec<String> {
         let Some((_, rest)) = text.split_once(&format!("chain {hook} {{")) else {
             return Vec::new();

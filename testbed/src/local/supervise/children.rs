@@ -1,4 +1,4 @@
-//! The processes of a cluster: started, stopped and reaped by name.
+//! The processes of a cluster, which are started, stopped and listed by name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use nix::unistd::Pid;
 use super::lock;
 use super::protocol::{ProcessStatus, Start};
 
-/// The running program, also when another one has been built in its place since.
+/// Path of the running program, valid even after another one was built in its place.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// All children of the holder, named ones and the orphans that the kernel hands to PID 1.
+/// All children of the holder: those that were started by name, and the orphans that the kernel hands to PID 1.
 #[derive(Debug, Default)]
 pub struct Children {
-    /// Held over every spawn, so that no child is reaped before it is known (see [`Children::reap_forever`]).
+    /// Locked during every spawn, so that no child is reaped before it is known (see [`Children::reap_forever`]).
     known: Mutex<BTreeMap<String, Child>>,
     changed: Condvar,
 }
@@ -33,7 +33,7 @@ struct Child {
 }
 
 impl Children {
-    /// Starts a process; the error is a text for the one who asked.
+    /// Starts a process; the error is a text for the client.
     pub fn start(&self, start: &Start) -> Result<Pid, String> {
         let mut known = lock(&self.known);
         if known
@@ -78,7 +78,7 @@ impl Children {
         }
     }
 
-    /// Sends a signal, waits and kills; a process that does not run is stopped already.
+    /// Sends a signal, waits, and kills the process after `patience`. Does nothing for a process that does not run.
     pub fn stop(&self, name: &str, signal: i32, patience: Duration) -> Result<(), String> {
         let signal =
             Signal::try_from(signal).map_err(|_| format!("no signal has the number {signal}"))?;
@@ -106,7 +106,7 @@ impl Children {
         }
     }
 
-    /// All processes by name.
+    /// Returns all processes by name.
     pub fn list(&self) -> Vec<ProcessStatus> {
         lock(&self.known)
             .iter()
@@ -119,15 +119,15 @@ impl Children {
             .collect()
     }
 
-    /// Reaps whatever ends. Only looks at first, and takes corpses with the lock held: a failed `exec` inside
-    /// [`Command::spawn`] must find its own child still there.
+    /// Reaps every child that ends. It first waits without reaping, and reaps only while it holds the lock: when `exec` fails inside
+    /// [`Command::spawn`], that function has to reap its own child.
     pub fn reap_forever(&self) {
         loop {
             match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
                 Ok(_) => self.reap_ended(),
                 Err(Errno::ECHILD) => {
                     let known = lock(&self.known);
-                    // Woken by the next start; the limit covers orphans, which come without notice.
+                    // The next start wakes this thread. The time limit covers orphans, which arrive without notice.
                     drop(self.changed.wait_timeout(known, Duration::from_millis(200)));
                 }
                 Err(_) => {}
@@ -184,7 +184,7 @@ fn spawn(start: &Start, joined: Option<Pid>) -> std::io::Result<Pid> {
         .stdout(log.file().try_clone()?)
         .stderr(log.into_file())
         .spawn()?;
-    // The handle is dropped without waiting: the reaper waits for every child.
+    // The handle is dropped without waiting, because the reaper waits for every child.
     Ok(Pid::from_raw(child.id().cast_signed()))
 }
 
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    // One test only: reaping takes every child of the test process.
+    // There is only one test, because the reaper takes every child of the test process.
     #[test]
     fn children_are_started_listed_and_stopped_by_name() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Talking to the holder of a cluster (blocking; every request but a stop is answered at once).
+//! A client of the holder of a cluster (blocking; the holder answers every request but a stop at once).
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// Why a request to the holder failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket could not be used: the cluster is gone, or not ours.
+    /// The socket could not be used: the cluster has ended, or belongs to another user.
     #[error("cannot talk to the cluster's holder at {}", socket.display())]
     Connection {
         /// The socket.
@@ -35,7 +35,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the holder of the cluster in this directory.
+    /// Creates a client of the holder of the cluster in this directory.
     pub fn new(state_dir: &Path) -> Self {
         Self {
             socket: state_dir.join(SOCKET),
@@ -47,7 +47,7 @@ impl Client {
         self.request(&Request::Start(start), ANSWER).map(drop)
     }
 
-    /// Stops a process: signal, patience, `SIGKILL`. Returns when it is gone.
+    /// Stops a process: sends the signal, waits for `patience`, then sends `SIGKILL`. Returns when the process has ended.
     pub fn stop(&self, name: &str, signal: i32, patience: Duration) -> Result<(), Error> {
         let request = Request::Stop {
             name: name.to_owned(),
@@ -66,13 +66,13 @@ impl Client {
         self.request(&request, ANSWER).map(drop)
     }
 
-    /// All processes that were started by name.
+    /// Returns all processes that were started by name.
     pub fn list(&self) -> Result<Vec<ProcessStatus>, Error> {
         self.request(&Request::List, ANSWER)
             .map(|reply| reply.processes)
     }
 
-    /// Lets the cluster survive this process.
+    /// Lets the cluster outlive this process.
     pub fn detach(&self) -> Result<(), Error> {
         self.request(&Request::Detach, ANSWER).map(drop)
     }

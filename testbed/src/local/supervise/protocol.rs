@@ -1,4 +1,4 @@
-//! Messages between a harness and the holder: one JSON object a line, one reply a request.
+//! Messages between a harness and the holder: one JSON object per line, one reply per request.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use crate::local::net::Subnet;
 pub enum Announcement {
     /// The holder runs.
     Launched {
-        /// Its process id in the namespace of the launcher.
+        /// Its process ID in the launcher's namespace.
         pid: u32,
     },
-    /// The namespaces are made and the socket accepts requests.
+    /// The namespaces are ready and the socket accepts requests.
     Ready {
-        /// The network that was free.
+        /// The network that the cluster took.
         subnet: Subnet,
     },
-    /// The holder could not prepare itself and ends.
+    /// The holder could not be prepared and ends.
     Failed {
-        /// Why, with all causes.
+        /// The error with all its causes.
         error: String,
     },
 }
@@ -34,7 +34,7 @@ pub enum Announcement {
 pub enum Request {
     /// Start a process under a name that no running process has.
     Start(Start),
-    /// Send a signal, wait, and kill what is left; the request is answered when the process is gone.
+    /// Send a signal, wait, and kill the process if it still runs. The reply comes when it has ended.
     Stop {
         /// Name of the process.
         name: String,
@@ -43,16 +43,16 @@ pub enum Request {
         /// Milliseconds until `SIGKILL`.
         patience_ms: u64,
     },
-    /// Send a signal and do not wait.
+    /// Send a signal without waiting.
     Signal {
         /// Name of the process.
         name: String,
         /// Signal, by number.
         signal: i32,
     },
-    /// Only tell about the processes, as every reply does.
+    /// Only report the processes, as every reply does.
     List,
-    /// Survive the end of the owner.
+    /// Keep running after the end of the owner.
     Detach,
     /// End the cluster.
     Quit,
@@ -61,7 +61,7 @@ pub enum Request {
 /// A process to start.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Start {
-    /// Name by which the process is known from now on.
+    /// Name of the process in later requests.
     pub name: String,
     /// Program (absolute path) and arguments.
     pub argv: Vec<String>,
@@ -79,10 +79,10 @@ pub struct Start {
 /// Answer to any request.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Reply {
-    /// Why the request was not carried out.
+    /// Why the request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// All processes known by name.
+    /// All processes that were started by name.
     #[serde(default)]
     pub processes: Vec<ProcessStatus>,
 }
@@ -101,10 +101,10 @@ impl Reply {
 pub struct ProcessStatus {
     /// Its name.
     pub name: String,
-    /// Its id in the PID namespace of the cluster.
+    /// Its ID in the PID namespace of the cluster.
     pub pid: i32,
     /// How it ended (`exit status: 1`, `signal: SIGKILL`); none while it runs.
     pub ended: Option<String>,
-    /// Where its output went.
+    /// File with its output.
     pub log: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! The server's side of the control protocol.
+//! The server of the control protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub async fn serve(listener: UnixListener, runtime: Arc<Runtime>) {
             }
             Err(error) => {
                 tracing::warn!(%error, "Control connection is lost");
-                // Out of file descriptors, most likely: some will be free again soon.
+                // Most likely there are no file descriptors left; some will soon be free again.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -118,7 +118,7 @@ fn target_of(container: &Container) -> Target {
     }
 }
 
-/// The running container of that name; of several the one that was made last.
+/// Returns the running container with this name; of several, the newest.
 fn running(runtime: &Runtime, target: &Target) -> Result<Arc<Container>, Error> {
     runtime
         .containers()

@@ -1,4 +1,4 @@
-//! Records of the runtime as messages of the CRI, and the filters of its lists.
+//! Converts records of the runtime into messages of the CRI, and implements the filters of its lists.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use podresources::cri::v1 as cri;
 use crate::node::runtime::now;
 use crate::node::runtime::records::{Container, Phase, Sandbox};
 
-/// State of a sandbox.
+/// Returns the state of a sandbox.
 pub fn sandbox_state(sandbox: &Sandbox) -> cri::PodSandboxState {
     if sandbox.is_ready() {
         cri::PodSandboxState::SandboxReady
@@ -16,7 +16,7 @@ pub fn sandbox_state(sandbox: &Sandbox) -> cri::PodSandboxState {
     }
 }
 
-/// A sandbox in a list.
+/// Returns a sandbox as an item of a list.
 pub fn sandbox_item(sandbox: &Sandbox) -> cri::PodSandbox {
     cri::PodSandbox {
         id: sandbox.id.clone(),
@@ -29,7 +29,7 @@ pub fn sandbox_item(sandbox: &Sandbox) -> cri::PodSandbox {
     }
 }
 
-/// Status of a sandbox. Its address stays known after it was stopped.
+/// Returns the status of a sandbox, which keeps its address after it was stopped.
 pub fn sandbox_status(sandbox: &Sandbox) -> cri::PodSandboxStatus {
     cri::PodSandboxStatus {
         id: sandbox.id.clone(),
@@ -51,7 +51,7 @@ pub fn sandbox_status(sandbox: &Sandbox) -> cri::PodSandboxStatus {
     }
 }
 
-/// A container in a list.
+/// Returns a container as an item of a list.
 pub fn container_item(container: &Container) -> cri::Container {
     cri::Container {
         id: container.id.clone(),
@@ -67,7 +67,7 @@ pub fn container_item(container: &Container) -> cri::Container {
     }
 }
 
-/// Status of a container.
+/// Returns the status of a container.
 pub fn container_status(container: &Container) -> cri::ContainerStatus {
     let phase = container.phase();
     let mut status = cri::ContainerStatus {
@@ -76,7 +76,7 @@ pub fn container_status(container: &Container) -> cri::ContainerStatus {
         state: phase.to_cri().into(),
         created_at: container.created_at,
         image: container.config.image.as_ref().map(|image| cri::ImageSpec {
-            // What the user wrote, not the id that the kubelet made of it.
+            // The name in the pod, not the ID that the kubelet resolved it to.
             image: if image.user_specified_image.is_empty() {
                 image.image.clone()
             } else {
@@ -122,7 +122,7 @@ pub fn container_status(container: &Container) -> cri::ContainerStatus {
     status
 }
 
-/// What a container used.
+/// Returns the resource usage of a container.
 pub fn container_stats(container: &Container) -> cri::ContainerStats {
     let timestamp = now();
     let (usage, rate) = container.usage(timestamp);
@@ -158,7 +158,7 @@ pub fn container_stats(container: &Container) -> cri::ContainerStats {
     }
 }
 
-/// What the containers of a sandbox used.
+/// Returns the resource usage of a sandbox's containers.
 pub fn sandbox_stats(
     sandbox: &Sandbox,
     containers: &[cri::ContainerStats],
@@ -209,14 +209,14 @@ pub fn sandbox_stats(
     }
 }
 
-/// Whether an object has every label of a selector.
+/// Returns whether an object has every label of a selector.
 pub fn has_labels(labels: &BTreeMap<String, String>, selector: &BTreeMap<String, String>) -> bool {
     selector
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// Whether an id is the one asked for: empty asks for all, and the beginning of an id is enough.
+/// Returns whether an ID matches the requested one: an empty string matches all, and a prefix of the ID is enough.
 pub fn has_id(id: &str, wanted: &str) -> bool {
     id.starts_with(wanted)
 }

@@ -1,4 +1,4 @@
-//! The image half of the CRI.
+//! The image service of the CRI.
 
 use podresources::cri::v1 as cri;
 use podresources::cri::v1::image_service_server::ImageService;
@@ -42,7 +42,7 @@ impl ImageService for Cri {
         request: Request<cri::ImageStatusRequest>,
     ) -> Result<Response<cri::ImageStatusResponse>, Status> {
         let name = image_name(request.into_inner().image)?;
-        // An image that is not there is an empty answer, no error.
+        // A missing image yields an empty answer, not an error.
         let image = self.runtime.images.resolve(&name).ok();
         Ok(Response::new(cri::ImageStatusResponse {
             image: image.map(|image| image.to_cri()),
@@ -67,7 +67,7 @@ impl ImageService for Cri {
         &self,
         _request: Request<cri::RemoveImageRequest>,
     ) -> Result<Response<cri::RemoveImageResponse>, Status> {
-        // Images are what the node was given: they stay, and are pinned so that nobody asks.
+        // The images belong to the node's specification and stay. They are pinned, so the kubelet does not ask to remove them.
         Ok(Response::new(cri::RemoveImageResponse {}))
     }
 

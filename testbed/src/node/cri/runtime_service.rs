@@ -1,4 +1,4 @@
-//! The runtime half of the CRI.
+//! The runtime service of the CRI.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::node::runtime::now;
 use crate::node::runtime::records::Sandbox;
 use crate::node::streaming::Order;
 
-/// Why containers cannot be attached to.
+/// Error text of a request to attach to a container.
 const NO_ATTACH: &str =
     "the testbed's runtime attaches to no containers: it runs commands in them (exec)";
 
@@ -42,7 +42,7 @@ impl RuntimeService for Cri {
             .config
             .ok_or_else(|| Status::invalid_argument("no sandbox config"))?;
         let runtime = self.runtime.clone();
-        // Not given up halfway when the kubelet goes away.
+        // A task of its own finishes the work even if the kubelet disconnects.
         let made =
             tokio::spawn(async move { runtime.run_sandbox(config, request.runtime_handler).await });
         let pod_sandbox_id = joined(made).await?;
@@ -339,7 +339,7 @@ impl RuntimeService for Cri {
         &self,
         _: Request<cri::UpdateRuntimeConfigRequest>,
     ) -> Answer<cri::UpdateRuntimeConfigResponse> {
-        // The prefix of the pods comes with the node's specification.
+        // The pod prefix comes from the node's specification.
         Ok(Response::new(cri::UpdateRuntimeConfigResponse {}))
     }
 
@@ -399,7 +399,7 @@ impl RuntimeService for Cri {
         &self,
         request: Request<cri::UpdatePodSandboxResourcesRequest>,
     ) -> Answer<cri::UpdatePodSandboxResourcesResponse> {
-        // There is no cgroup of the pod that it could be applied to.
+        // Pods have no cgroup that this could be applied to.
         self.runtime
             .sandbox(&request.into_inner().pod_sandbox_id)
             .map_err(|error| status(&error))?;
@@ -419,7 +419,7 @@ impl Cri {
     }
 }
 
-/// The outcome of work that goes on even when the caller does not wait for it.
+/// Returns the outcome of work that continues even if the caller does not wait for it.
 async fn joined<T>(
     work: tokio::task::JoinHandle<Result<T, crate::node::runtime::Error>>,
 ) -> Result<T, Status> {

@@ -1,24 +1,24 @@
-//! `connect HOST PORT [SECONDS]`: whether somebody accepts connections there, for containers that have no better tool.
+//! `connect HOST PORT [SECONDS]` checks whether a port accepts connections, for containers that have no better tool.
 
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Seconds to wait unless told otherwise.
+/// Default time limit in seconds.
 const DEFAULT_LIMIT: u64 = 5;
 
 /// Why the arguments of `connect` were refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Too few or too many.
+    /// There are too few or too many arguments.
     #[error("want HOST PORT [SECONDS]")]
     Number,
-    /// A port or a time that is no number.
+    /// A port or a time is not a number.
     #[error("invalid number '{0}'")]
     Invalid(String),
 }
 
-/// Where to connect to.
+/// The target of the connection.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
     host: String,
@@ -27,7 +27,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Parses the arguments behind the name.
+    /// Parses the arguments after the program's name.
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseError> {
         let arguments: Vec<&str> = arguments.into_iter().collect();
         let (host, port, limit) = match arguments.as_slice() {
@@ -48,10 +48,10 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, ParseError> {
         .map_err(|_| ParseError::Invalid(text.to_owned()))
 }
 
-/// Connects, and closes the connection.
+/// Connects and closes the connection again.
 ///
 /// # Errors
-/// When nobody accepts it in time.
+/// If no address accepts the connection in time.
 pub fn run(options: &Options) -> std::io::Result<ExitCode> {
     let mut last = std::io::Error::other("the name stands for no address");
     for address in (options.host.as_str(), options.port).to_socket_addrs()? {

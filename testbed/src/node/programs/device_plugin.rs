@@ -1,4 +1,4 @@
-//! `deviceplugin`: plain devices of one resource, healthy, each on the NUMA nodes it is said to be on.
+//! `deviceplugin` serves healthy devices of one resource, each on the NUMA nodes given for it.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -25,22 +25,22 @@ pub struct Args {
     pub plugin_dir: PathBuf,
 }
 
-/// One `--device`.
+/// The value of a `--device`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceArg {
-    /// Id of the device.
+    /// ID of the device.
     pub id: String,
     /// NUMA nodes that it is near to; empty when unknown.
     pub numa: Vec<i64>,
 }
 
-/// Why a `--device` was refused.
+/// Why a `--device` is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceArgError {
-    /// No id before the `=`.
+    /// There is no ID before the `=`.
     #[error("a device needs an id")]
     Id,
-    /// Something else than numbers after the `=`.
+    /// A NUMA node is not a number.
     #[error("{0:?} is no NUMA node")]
     Numa(String),
 }
@@ -88,10 +88,10 @@ impl From<DeviceArg> for Device {
     }
 }
 
-/// A plugin with these devices.
+/// Creates a plugin with these devices.
 ///
-/// A container that gets devices sees their ids in an environment variable named after the resource: for
-/// `example.com/deviceA` that is `TESTBED_DEVICES_EXAMPLE_COM_DEVICEA`.
+/// A container gets the IDs of its devices in an environment variable named after the resource: for `example.com/deviceA` that is
+/// `TESTBED_DEVICES_EXAMPLE_COM_DEVICEA`.
 pub fn plugin(resource: String, devices: impl IntoIterator<Item = DeviceArg>) -> Plugin {
     let variable = variable(&resource);
     let devices = devices.into_iter().map(Device::from).collect();

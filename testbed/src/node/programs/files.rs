@@ -1,4 +1,4 @@
-//! `cat` and `touch`, for looking into containers of images without a shell.
+//! `cat` and `touch`, for containers of images without a shell.
 
 use std::fs::{File, FileTimes, OpenOptions};
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// Does something with each file; complains about those with which it cannot, and goes on.
+/// Applies `act` to each file. A failure is written to `complaints`, and the other files follow.
 fn each(
     name: &str,
     files: &[&str],
@@ -23,7 +23,7 @@ fn each(
     Ok(code)
 }
 
-/// The system's text without its number.
+/// Returns the system's text without the error number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
@@ -32,7 +32,7 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-/// Writes files to `out`, one after another; `-` or none at all is `input`.
+/// Writes files to `out`, one after another; `-` stands for `input`, as does an empty list.
 pub fn cat(
     files: &[&str],
     input: &mut impl io::Read,
@@ -51,7 +51,7 @@ pub fn cat(
     Ok(code)
 }
 
-/// Makes files that are missing, and sets the times of all to now.
+/// Creates missing files, and sets the times of all files to now.
 pub fn touch(files: &[&str], complaints: &mut impl io::Write) -> io::Result<ExitCode> {
     each("touch", files, complaints, |file| {
         let mut options = OpenOptions::new();

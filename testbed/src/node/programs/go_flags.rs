@@ -1,22 +1,22 @@
-//! Flags as Go's `flag` package reads them: `-name value`, `-name=value`, one or two dashes, booleans without a value.
+//! Parses flags like Go's `flag` package: `-name value`, `-name=value`, one or two dashes, booleans without a value.
 
 use std::collections::BTreeMap;
 
-/// Why flags were refused; the texts are those of Go's package.
+/// Why flags are invalid; the texts are those of Go's package.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A flag that the program does not have.
+    /// The program has no such flag.
     #[error("flag provided but not defined: -{0}")]
     Unknown(String),
-    /// A flag at the end that needs a value.
+    /// The last flag lacks its value.
     #[error("flag needs an argument: -{0}")]
     MissingValue(String),
-    /// A word that is no flag.
+    /// An argument is not a flag.
     #[error("unexpected argument {0:?}")]
     Unexpected(String),
 }
 
-/// What a flag takes.
+/// What a flag takes as its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing, or `=true` / `=false`.
@@ -25,8 +25,8 @@ pub enum Kind {
     Value,
 }
 
-/// Reads `arguments` (without the program's name) against the flags that the program has. A later value replaces an
-/// earlier one; switches are `"true"` unless told otherwise.
+/// Parses `arguments` (without the program's name) into values of the known flags. A later value replaces an earlier one; a switch without
+/// a value is `"true"`.
 pub fn parse<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
     known: &[(&str, Kind)],

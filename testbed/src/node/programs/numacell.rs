@@ -1,4 +1,4 @@
-//! `numacell`: one device plugin resource per NUMA node, so that a pod can ask for a node (scenarios-serial.md 2.1).
+//! `numacell` offers one device plugin resource per NUMA node, so that a pod can ask for a node (scenarios-serial.md 2.1).
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,9 @@ use tonic::Status;
 use super::go_flags::{self, Kind};
 use crate::node::stop;
 
-/// Devices of a cell when not told otherwise.
+/// Default number of devices of a cell.
 const DEFAULT_DEVICES: u32 = 15;
-/// Tells a container which cell it was given.
+/// Environment variable with the ID of a container's cell.
 const CELL_VARIABLE: &str = "KNI_NODE_CELL_ID";
 /// The flags of the program. Those of the Go logging library are accepted and ignored.
 const FLAGS: &[(&str, Kind)] = &[
@@ -28,43 +28,43 @@ const FLAGS: &[(&str, Kind)] = &[
     ("plugin-dir", Kind::Value),
 ];
 
-/// What the arguments ask for.
+/// The parsed arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Devices of each cell.
+    /// Number of devices of each cell.
     pub devices: u32,
-    /// Root of the sysfs to find the cells in.
+    /// Root of the sysfs that lists the cells.
     pub sysfs: PathBuf,
     /// Directory of the kubelet's socket, where the plugins' own sockets go as well.
     pub plugin_dir: PathBuf,
-    /// What to do with what was found.
+    /// What to do with the cells.
     pub action: Action,
 }
 
-/// What to do with the cells that were found.
+/// What to do with the discovered cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Register with the kubelet and serve.
     Serve,
-    /// `-discover`: print the ids of the cells as JSON and end.
+    /// `-discover`: print the IDs of the cells as JSON and end.
     Discover,
     /// `-render`: print resources and devices as JSON and end.
     Render,
 }
 
-/// Why the arguments were refused.
+/// Why the arguments are invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// Not the form of flags.
+    /// The arguments are not valid flags.
     #[error(transparent)]
     Flags(#[from] go_flags::Error),
-    /// `-devices` is no number.
+    /// The value of `-devices` is not a number.
     #[error("invalid value {0:?} for flag -devices")]
     Devices(String),
 }
 
 impl Options {
-    /// Reads the arguments (without the program's name).
+    /// Parses the arguments (without the program's name).
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, OptionsError> {
         let flags = go_flags::parse(arguments, FLAGS)?;
         let is_set = |name: &str| flags.get(name).is_some_and(|value| value == "true");
@@ -99,7 +99,7 @@ impl Options {
     }
 }
 
-/// What a cell is registered as.
+/// A cell, as its plugin registers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Cell {
     id: u32,
@@ -132,7 +132,7 @@ impl Cell {
     }
 }
 
-/// A container may have one device of a cell; it learns the cell's id.
+/// Allocates one device of a cell to a container, which gets the cell's ID; refuses more than one.
 fn allocate(cell: u32, devices: &[String]) -> Result<ContainerAllocateResponse, Status> {
     if devices.len() > 1 {
         return Err(Status::unknown("can't allocate more than 1 numacell"));
@@ -148,7 +148,7 @@ fn allocate(cell: u32, devices: &[String]) -> Result<ContainerAllocateResponse, 
     })
 }
 
-/// Ids of the NUMA nodes below `sysfs`, ascending.
+/// Returns the IDs of the NUMA nodes below `sysfs`, in ascending order.
 fn discover(sysfs: &Path) -> anyhow::Result<Vec<u32>> {
     let nodes = sysfs.join("devices/system/node");
     let mut ids = Vec::new();
@@ -165,7 +165,7 @@ fn discover(sysfs: &Path) -> anyhow::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Does what the options ask for; serving ends on `SIGTERM` or `SIGINT`.
+/// Runs the action of the options; serving ends on `SIGTERM` or `SIGINT`.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let cells: Vec<Cell> = discover(&options.sysfs)?
         .into_iter()
@@ -189,7 +189,7 @@ async fn serve(cells: &[Cell], dir: &Path) -> anyhow::Result<()> {
     let runs = plugins.iter().map(|plugin| {
         let mut stopped = stopped.clone();
         plugin.run(dir, async move {
-            // The sender is dropped on the signal.
+            // The sender is dropped when the signal arrives.
             let _ = stopped.changed().await;
         })
     });

@@ -1,4 +1,4 @@
-//! `pause`: holds namespaces and reaps orphans until it is told to stop.
+//! `pause` holds namespaces and reaps orphans until a signal stops it.
 
 use std::process::ExitCode;
 
@@ -8,10 +8,10 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use crate::node::stop;
 
-/// Waits for `SIGTERM` or `SIGINT`, reaping children meanwhile; the exit code is then 0.
+/// Waits for `SIGTERM` or `SIGINT` and reaps children meanwhile; the exit code is 0.
 ///
-/// The signals are blocked and waited for, not handled: a blocked signal reaches even the first process of a PID namespace,
-/// for which the kernel drops signals that are left at their default.
+/// The signals are blocked and waited for, not handled: a blocked signal also reaches the first process of a PID namespace, for which the
+/// kernel drops signals with their default action.
 pub fn run() -> Result<ExitCode, Errno> {
     let mut signals = stop::signals();
     signals.add(Signal::SIGCHLD);

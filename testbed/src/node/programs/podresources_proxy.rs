@@ -1,4 +1,4 @@
-//! `podresources-proxy`: passes the `PodResources` API of the kubelet on (rte.md 4.1), as it is or with the allocations hidden.
+//! `podresources-proxy` forwards the kubelet's `PodResources` API (rte.md 4.1), unchanged or without the allocations.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     serve(args, signalled).await
 }
 
-/// Serves until `stop` is done.
+/// Serves until `stop` completes.
 pub async fn serve(
     args: Args,
     stop: impl Future<Output = ()> + Send + 'static,
@@ -55,7 +55,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// The passing on itself.
+/// The forwarding server.
 struct Proxy {
     kubelet: PodResourcesListerClient<Channel>,
     hide_allocations: bool,
@@ -104,7 +104,7 @@ impl PodResourcesLister for Proxy {
     }
 }
 
-/// Takes every allocation away; names of pods and containers stay, so that fingerprints agree.
+/// Removes every allocation; names of pods and containers stay, so that fingerprints agree.
 fn hide_allocations(pod: &mut PodResources) {
     for container in &mut pod.containers {
         container.cpu_ids.clear();

@@ -10,18 +10,18 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::node::stop;
 
-/// Why the arguments of `sleep` were refused.
+/// Why the arguments of `sleep` are invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// No argument at all.
+    /// There is no argument.
     #[error("missing operand")]
     Missing,
-    /// An argument that is no duration.
+    /// An argument is not a duration.
     #[error("invalid time interval '{0}'")]
     Invalid(String),
 }
 
-/// The duration meant by the arguments: their sum; `None` is forever (`infinity`).
+/// Parses the arguments and returns the sum of their durations; `None` is forever (`infinity`).
 ///
 /// Each is a decimal number with an optional unit: `s` (the default), `m`, `h` or `d`.
 pub fn parse<'a>(
@@ -32,7 +32,7 @@ pub fn parse<'a>(
     for argument in arguments {
         seen = true;
         let one = parse_one(argument)?;
-        // What does not fit is longer than any machine runs: forever.
+        // A sum that overflows is longer than any machine runs, so it counts as forever.
         total = total.zip(one).and_then(|(sum, one)| sum.checked_add(one));
     }
     if seen {
@@ -42,7 +42,7 @@ pub fn parse<'a>(
     }
 }
 
-/// `None` is forever.
+/// Parses one duration; `None` is forever.
 fn parse_one(argument: &str) -> Result<Option<Duration>, ParseError> {
     let invalid = || ParseError::Invalid(argument.to_owned());
     let (number, unit) = match argument.char_indices().next_back() {
@@ -63,8 +63,8 @@ fn parse_one(argument: &str) -> Result<Option<Duration>, ParseError> {
     Ok(Duration::try_from_secs_f64(seconds).ok())
 }
 
-/// A command that does the same as a shell that does nothing for ever, the exporter's helper. A shell that is the first process of its
-/// PID namespace ignores `SIGTERM`, so that each roll-out would wait 30 s a pod; and there are machines without a shell.
+/// Returns an equivalent command if this one is a shell that only sleeps forever, as in the exporter's helper. A shell that is the first
+/// process of its PID namespace ignores `SIGTERM`, so each rollout would wait 30 s per pod; and some machines have no shell.
 pub fn without_shell(argv: &[String]) -> Option<Vec<String>> {
     let shell = argv.first()?;
     let script = argv.last()?;
@@ -72,18 +72,18 @@ pub fn without_shell(argv: &[String]) -> Option<Vec<String>> {
     is_idle.then(|| vec!["/bin/sleep".to_owned(), "infinity".to_owned()])
 }
 
-/// Sleeps for `duration`; `SIGTERM` and `SIGINT` end it at once with 128 + the signal, as a shell would see it.
+/// Sleeps for `duration`; `SIGTERM` and `SIGINT` end it at once with exit code 128 + signal, as a shell reports it.
 pub fn run(duration: Option<Duration>) -> Result<ExitCode, Errno> {
     let deadline = duration.and_then(|duration| Instant::now().checked_add(duration));
     let signals = stop::signals();
-    // Blocked, so that they reach also the first process of a PID namespace.
+    // Blocked, so that they also reach the first process of a PID namespace.
     signals.thread_block()?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
     loop {
         let timeout = match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
             None => PollTimeout::NONE,
             Some(Duration::ZERO) => return Ok(ExitCode::SUCCESS),
-            // Rounded up, and in slices where it exceeds what poll can express (24 days).
+            // Rounded up, and in slices if it exceeds the maximum of poll (24 days).
             Some(left) => PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX),
         };
         let mut fds = [PollFd::new(signal_fd.as_fd(), PollFlags::POLLIN)];

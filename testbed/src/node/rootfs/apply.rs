@@ -1,4 +1,4 @@
-//! Making the root of a container in the calling process's own mount namespace.
+//! Builds the root of a container in the calling process's own mount namespace.
 
 use std::fs::Permissions;
 use std::io;
@@ -13,20 +13,20 @@ use super::{Access, Bind, Missing, Step};
 /// Size limit of a container's writable layer.
 const ROOT_OPTIONS: &str = "mode=0755,size=1g";
 
-/// Why a root could not be made.
+/// Why a root could not be built.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
 pub struct Error {
-    /// What was tried.
+    /// The failed action.
     action: &'static str,
-    /// On which path.
+    /// The path.
     path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     #[source]
     source: io::Error,
 }
 
-/// Names the action and the path of a failed system call.
+/// Adds the action and the path to the error of a system call.
 fn at<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Error {
     let path = path.to_owned();
     move |source| Error {
@@ -36,13 +36,13 @@ fn at<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -
     }
 }
 
-/// Makes the root at `root` (an existing directory, covered by a tmpfs) and moves into it.
+/// Builds the root at `root` (an existing directory, covered by a tmpfs) and makes it the process's root.
 ///
-/// The calling process must have a mount namespace of its own and one thread. After an error its view of the file system is
-/// undefined: it should end.
+/// The calling process must have a mount namespace of its own and only one thread. After an error its view of the file system is undefined,
+/// so it should end.
 pub fn enter(root: &Path, steps: &[Step], read_only: bool) -> Result<(), Error> {
     const NONE: Option<&str> = None;
-    // Nothing that is mounted from here on may reach the node, but what the node mounts may arrive.
+    // Mounts from here on must not propagate to the node, but mounts of the node may propagate here.
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SLAVE, NONE)
         .map_err(at("keep mounts private below", Path::new("/")))?;
     mount(
@@ -187,14 +187,14 @@ fn make_bind(root: &Path, bind: &Bind) -> Result<(), Error> {
     }
 }
 
-/// Flags that a mount has already must be given again, or they are taken off.
+/// Makes a mount read-only. `flags` are its present flags, because a remount drops those that are not given again.
 fn remount_read_only(path: &Path, flags: MsFlags) -> Result<(), Error> {
     const NONE: Option<&str> = None;
     let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     mount(NONE, path, NONE, flags, NONE).map_err(at("make read-only", path))
 }
 
-/// A mount that the process sees.
+/// A mount in the process's mount namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     id: u32,
@@ -203,14 +203,14 @@ struct Mount {
     flags: MsFlags,
 }
 
-/// Flags of the topmost mount at `path`; none when it is no mount point.
+/// Returns the flags of the topmost mount at `path`; empty if it is not a mount point.
 fn mount_flags(path: &Path) -> Result<MsFlags, Error> {
     let mounts = mounts()?;
     let top = mounts.iter().rev().find(|mount| mount.path == path);
     Ok(top.map_or(MsFlags::empty(), |mount| mount.flags))
 }
 
-/// The topmost mount at `path` and those on it. What it covers is out of reach.
+/// Returns the topmost mount at `path` and the mounts below it, without those that others cover.
 fn tree<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
     let mut tree: Vec<&Mount> = mounts
         .iter()
@@ -223,7 +223,7 @@ fn tree<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
         tree.extend(mounts.iter().filter(|mount| mount.parent == parent));
         at += 1;
     }
-    // Of mounts on the same path only the topmost is in reach.
+    // Of several mounts on the same path only the topmost is reachable.
     let mut reachable: Vec<&Mount> = Vec::with_capacity(tree.len());
     for mount in tree {
         reachable.retain(|other| other.path != mount.path);
@@ -232,14 +232,14 @@ fn tree<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
     reachable
 }
 
-/// Every mount that the process sees, in the order of mounting.
+/// Returns every mount of the process's namespace, in the order of mounting.
 fn mounts() -> Result<Vec<Mount>, Error> {
     let path = Path::new("/proc/self/mountinfo");
     let text = std::fs::read_to_string(path).map_err(at("read", path))?;
     Ok(text.lines().filter_map(parse_mount).collect())
 }
 
-/// Reads a line of `/proc/self/mountinfo`: fields 1, 2, 5 and 6.
+/// Parses a line of `/proc/self/mountinfo`: fields 1, 2, 5 and 6.
 fn parse_mount(line: &str) -> Option<Mount> {
     let fields: Vec<&str> = line.split(' ').take(6).collect();
     let &[id, parent, _, _, path, flags] = fields.as_slice() else {
@@ -265,7 +265,7 @@ fn parse_mount(line: &str) -> Option<Mount> {
     })
 }
 
-/// The kernel writes blanks and backslashes in paths as three octal digits.
+/// Undoes the kernel's escapes: blanks and backslashes in paths are written as three octal digits.
 fn unescape(text: &str) -> String {
     let mut pieces = text.split('\\');
     let mut plain = pieces.next().unwrap_or_default().to_owned();
@@ -282,7 +282,7 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// Where a path of the container is while its root is being made. `..` does not lead out.
+/// Returns the place of a container's path while its root is being built. `..` does not lead out of the root.
 fn inside(root: &Path, path: &Path) -> PathBuf {
     let mut result = root.to_owned();
     let mut depth = 0;
@@ -310,7 +310,7 @@ fn create_parent(path: &Path) -> Result<(), Error> {
     path.parent().map_or(Ok(()), create_directory)
 }
 
-/// Makes sure that there is a file to mount on. A link would lead the mount out of the root: it gives way.
+/// Makes sure that a file to mount on exists. A link is replaced, because it would lead the mount out of the root.
 fn create_file(path: &Path) -> Result<(), Error> {
     create_parent(path)?;
     match std::fs::symlink_metadata(path) {

@@ -1,4 +1,4 @@
-//! Making, starting, stopping and removing containers.
+//! Creates, starts, stops and removes containers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,15 +26,15 @@ use crate::node::rootfs::{self, Inputs};
 use crate::node::spawner::{self, PidNamespace};
 use crate::node::spec::Image;
 
-/// Where programs are looked for unless the container says otherwise: the image's own first.
+/// Default `PATH` of containers: the image's own directories first.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/bin:/sbin:/usr/sbin:/usr/bin";
-/// How long output may be read after a container ended; only processes outside of it could still hold the pipes.
+/// How long output is still read after a container has ended: then only processes outside it can hold the pipes open.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long the kernel may take to end a process after `SIGKILL`.
 const KILL_LIMIT: Duration = Duration::from_secs(30);
 
 impl Runtime {
-    /// Makes a container in a ready sandbox; returns its id. Nothing runs yet.
+    /// Creates a container in a ready sandbox; returns its ID. Nothing runs yet.
     pub fn create_container(
         &self,
         sandbox: &str,
@@ -93,7 +93,7 @@ impl Runtime {
         Ok(id)
     }
 
-    /// The host name that processes of the sandbox see.
+    /// Returns the host name that processes of the sandbox see.
     fn hostname<'a>(&'a self, sandbox: &'a Sandbox) -> &'a str {
         if sandbox.config.hostname.is_empty() {
             &self.spec.node
@@ -108,7 +108,7 @@ impl Runtime {
             .map_err(file("write", &directory))
     }
 
-    /// Starts a container that was made; returns when its program was executed.
+    /// Starts a created container; returns after its program has been executed.
     pub async fn start_container(&self, id: &str) -> Result<(), Error> {
         let container = self.container(id)?;
         let claimed = container.phase.send_if_modified(|phase| {
@@ -246,8 +246,8 @@ impl Runtime {
         })
     }
 
-    /// Asks a container to end, makes it end after `grace`, and waits until it has. Nothing to do for one that is unknown
-    /// or does not run.
+    /// Asks a container to end, kills it after `grace`, and waits until it has ended. Does nothing for an unknown container or one that
+    /// does not run.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
         match self.container(id) {
             Ok(container) => self.stop(&container, grace).await,
@@ -257,7 +257,7 @@ impl Runtime {
 
     pub(super) async fn stop(&self, container: &Container, grace: Duration) -> Result<(), Error> {
         let mut phase = container.phase.subscribe();
-        // A start that is under way comes to an end by itself.
+        // A start in progress ends by itself.
         let outcome = phase.wait_for(|phase| *phase != Phase::Starting).await;
         if !outcome.is_ok_and(|phase| matches!(*phase, Phase::Running { .. })) {
             return Ok(());
@@ -280,7 +280,7 @@ impl Runtime {
         }
     }
 
-    /// Ends a container if it runs, and forgets it. Nothing to do for one that is unknown.
+    /// Ends a container if it runs, and removes it. Does nothing for an unknown container.
     pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
         let Ok(container) = self.container(id) else {
             return Ok(());
@@ -296,7 +296,7 @@ impl Runtime {
         }
     }
 
-    /// Records CPU set and limits; shown by the status and in the container's `/sys/fs/cgroup`.
+    /// Records CPU set and limits, which the status and the container's `/sys/fs/cgroup` show.
     pub fn update_resources(
         &self,
         id: &str,
@@ -320,7 +320,7 @@ impl Runtime {
         self.show_resources(&container)
     }
 
-    /// Opens the log file of a running container anew.
+    /// Reopens the log file of a running container.
     pub fn reopen_log(&self, id: &str) -> Result<(), Error> {
         let container = self.container(id)?;
         if !matches!(container.phase(), Phase::Running { .. }) {
@@ -338,7 +338,7 @@ impl Runtime {
     }
 }
 
-/// The error for a container that had to run.
+/// Returns the error for a container that should run.
 pub fn not_running(container: &Container) -> Error {
     Error::State {
         object: "container",
@@ -347,7 +347,7 @@ pub fn not_running(container: &Container) -> Error {
     }
 }
 
-/// Sends a signal to a container: to every process of it to freeze or thaw it, otherwise to its first process only.
+/// Sends a signal to a container: `SIGSTOP` and `SIGCONT` to each of its processes, other signals only to the first process.
 pub fn signal(container: &Container, signal: Signal) -> Result<(), Error> {
     let Some(process) = container.process() else {
         return Err(not_running(container));
@@ -358,7 +358,7 @@ pub fn signal(container: &Container, signal: Signal) -> Result<(), Error> {
     };
     for pid in pids {
         match kill(pid, signal) {
-            // It ended meanwhile.
+            // A process that has ended meanwhile needs no signal.
             Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
             Err(source) => {
                 return Err(Error::Signal {
@@ -380,11 +380,11 @@ async fn watch(
 ) {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let output = tokio::spawn(async move {
-        // Without a log file the output is read all the same, or the container would block.
+        // Without a log file the output is still read, otherwise the container would block.
         let copy = async |stream, source: Option<_>| match (&log, source) {
             (Some(log), Some(source)) => log.copy(stream, source).await,
             (None, Some(mut source)) => {
-                // A pipe that cannot be read has ended as well.
+                // A pipe that cannot be read has ended, too.
                 let _ = tokio::io::copy(&mut source, &mut tokio::io::sink()).await;
             }
             (_, None) => {}
@@ -421,7 +421,7 @@ async fn watch(
     });
 }
 
-/// Exit code as shells see it: 128 + signal for a signal.
+/// Returns the exit code as shells do: 128 + signal if a signal ended the process.
 pub(super) fn exit_code(status: ExitStatus) -> i32 {
     status
         .code()
@@ -429,19 +429,19 @@ pub(super) fn exit_code(status: ExitStatus) -> i32 {
         .unwrap_or(255)
 }
 
-/// The signal that asks a container to end.
+/// Returns the signal that asks a container to end.
 fn stop_signal(config: &cri::ContainerConfig) -> Signal {
     match config.stop_signal() {
         cri::Signal::RuntimeDefault => Signal::SIGTERM,
         named => named
             .as_str_name()
             .parse()
-            // Real-time signals and aliases, which nothing here uses.
+            // Real-time signals and aliases are not supported, because nothing here uses them.
             .unwrap_or(Signal::SIGTERM),
     }
 }
 
-/// The program of a container: the pod's command, or the image's, with the environment that other runtimes give.
+/// Returns the program of a container: the pod's command, or else the image's, with the environment that other runtimes set.
 fn program(
     config: &cri::ContainerConfig,
     image: &Image,

@@ -1,4 +1,4 @@
-//! Running a command in a container.
+//! Runs commands in containers.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,24 +16,24 @@ use crate::node::helper::{ExecRequest, Kind, Program};
 use crate::node::spawner::{self, PidNamespace};
 use crate::node::streaming::session::Attached;
 
-/// Most output that is kept of each stream, in bytes; the rest is read and dropped.
+/// Maximum number of bytes of each output stream that are kept; the rest is read and dropped.
 const OUTPUT_LIMIT: usize = 16 * 1024 * 1024;
 
-/// What a command did.
+/// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// What it wrote to standard output.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub stderr: Vec<u8>,
-    /// Its exit code, 128 + signal for a signal.
+    /// Exit code, 128 + signal if a signal ended the command.
     pub exit_code: i32,
 }
 
-/// A command that runs; it is killed when this is dropped.
+/// A running command; it is killed when this is dropped.
 #[derive(Debug)]
 pub struct Running {
-    /// Its standard input, if it was given one.
+    /// Its standard input, if requested.
     pub stdin: Option<pipe::Sender>,
     /// Its standard output.
     pub stdout: Option<ChildStdout>,
@@ -43,7 +43,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for its end; the exit code is 128 + signal for a signal.
+    /// Waits for its end; returns the exit code, 128 + signal if a signal ended it.
     pub async fn wait(&mut self) -> i32 {
         self.child.wait().await.map_or(255, exit_code)
     }
@@ -61,8 +61,8 @@ impl From<Running> for Attached {
 }
 
 impl Runtime {
-    /// Runs `command` in a running container as its user, with its environment. Without a `limit` it may take forever; the
-    /// command is killed when the limit is reached.
+    /// Runs `command` in a running container as the container's user, with its environment. The command is killed when `limit` is over;
+    /// without a limit it may run forever.
     pub async fn exec(
         &self,
         id: &str,
@@ -91,7 +91,7 @@ impl Runtime {
         }
     }
 
-    /// Starts `command` in a running container; returns when it was executed. Without `with_stdin` its input is empty.
+    /// Starts `command` in a running container; returns after it has been executed. Without `with_stdin` its input is empty.
     pub async fn start_exec(
         &self,
         id: &str,
@@ -118,7 +118,7 @@ impl Runtime {
         };
         let request = ExecRequest {
             namespaces,
-            // The helper opens it by this path: its own standard input brings the request.
+            // The helper opens it by this path, because its own standard input carries the request.
             stdin: input
                 .as_ref()
                 .map(|pipe| format!("/proc/{}/fd/{}", std::process::id(), pipe.as_raw_fd()).into()),
@@ -151,7 +151,7 @@ async fn collect(source: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut kept = Vec::new();
     if let Some(mut source) = source {
         let mut buffer = vec![0; 16 * 1024];
-        // A pipe that cannot be read has ended as well.
+        // A pipe that cannot be read has ended, too.
         while let Ok(length @ 1..) = source.read(&mut buffer).await {
             let room = OUTPUT_LIMIT - kept.len();
             kept.extend_from_slice(&buffer[..length.min(room)]);

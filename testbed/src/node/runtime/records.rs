@@ -1,4 +1,4 @@
-//! What the runtime remembers of sandboxes and containers.
+//! The runtime's records of sandboxes and containers.
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -20,31 +20,31 @@ use crate::node::processes::{self, Usage};
 /// A pod's sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
-    /// Its id.
+    /// ID of the sandbox.
     pub id: String,
-    /// As the kubelet asked for it.
+    /// The kubelet's configuration of it.
     pub config: cri::PodSandboxConfig,
-    /// The runtime class's handler.
+    /// Handler of the runtime class.
     pub runtime_handler: String,
-    /// When it was made, in nanoseconds since 1970.
+    /// Time of creation, in nanoseconds since 1970.
     pub created_at: i64,
     /// Whether it uses the node's network.
     pub host_network: bool,
-    /// Address of the pod; the node's on the node's network.
+    /// Address of the pod; the node's address if it uses the node's network.
     pub address: Ipv4Addr,
-    /// What is there while it is ready.
+    /// The resources of a ready sandbox; none if it is not ready.
     pub(super) ready: Mutex<Option<Ready>>,
 }
 
-/// What a ready sandbox holds.
+/// The resources of a ready sandbox.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) namespaces: Arc<Namespaces>,
-    /// The holder of the PID namespace that the containers share, if they share one.
+    /// The PID namespace that the containers share, if they share one.
     pub(super) shared_pids: Option<SharedPids>,
 }
 
-/// A PID namespace and the process that holds it; the process ends with this.
+/// A PID namespace and the process that holds it; the process is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct SharedPids {
     pub(super) namespace: Arc<OwnedFd>,
@@ -53,7 +53,7 @@ pub(super) struct SharedPids {
 }
 
 impl Sandbox {
-    /// Whether it is ready.
+    /// Returns whether it is ready.
     pub fn is_ready(&self) -> bool {
         self.ready_state().is_some()
     }
@@ -62,18 +62,18 @@ impl Sandbox {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its namespaces while it is ready.
+    /// Returns its namespaces while it is ready.
     pub fn namespaces(&self) -> Option<Arc<Namespaces>> {
         let ready = self.ready_state();
         ready.as_ref().map(|ready| Arc::clone(&ready.namespaces))
     }
 
-    /// Name, namespace, uid and attempt of the pod.
+    /// Returns name, namespace, UID and attempt of the pod.
     pub fn metadata(&self) -> cri::PodSandboxMetadata {
         self.config.metadata.clone().unwrap_or_default()
     }
 
-    /// Who shares which namespace with whom.
+    /// Returns which namespaces the pod shares.
     pub fn namespace_options(&self) -> cri::NamespaceOption {
         self.config
             .linux
@@ -87,35 +87,35 @@ impl Sandbox {
     }
 }
 
-/// Where a container is in its life; times in nanoseconds since 1970.
+/// Phase of a container; times in nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not started yet.
     Created,
-    /// A start is under way.
+    /// It is being started.
     Starting,
     /// Its first process runs.
     Running {
-        /// Since when.
+        /// Time of the start.
         started_at: i64,
     },
     /// It ended, or could not start.
     Exited {
-        /// When it was started; 0 if it never ran.
+        /// Time of the start; 0 if it never ran.
         started_at: i64,
-        /// When it ended.
+        /// Time of the end.
         finished_at: i64,
-        /// Exit code, 128 + signal for a signal.
+        /// Exit code, 128 + signal if a signal ended it.
         exit_code: i32,
         /// `Completed`, `Error` or `StartError`.
         reason: &'static str,
-        /// More about it, for a person.
+        /// Details for people.
         message: String,
     },
 }
 
 impl Phase {
-    /// As the CRI names it.
+    /// Returns the phase as a state of the CRI.
     pub fn to_cri(&self) -> cri::ContainerState {
         match self {
             Self::Created | Self::Starting => cri::ContainerState::ContainerCreated,
@@ -124,7 +124,7 @@ impl Phase {
         }
     }
 
-    /// A word for messages.
+    /// Returns a name for messages.
     pub fn name(&self) -> &'static str {
         self.to_cri().as_str_name()
     }
@@ -133,43 +133,43 @@ impl Phase {
 /// The first process of a running container.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its id in this process's PID namespace.
+    /// Its ID in this process's PID namespace.
     pub pid: Pid,
     /// Its PID namespace.
     pub namespace: Arc<OwnedFd>,
-    /// Whether it shares that with others than its own descendants.
+    /// Whether processes other than its own descendants are in that namespace.
     pub shared: bool,
 }
 
 /// A container.
 #[derive(Debug)]
 pub struct Container {
-    /// Its id.
+    /// ID of the container.
     pub id: String,
-    /// Its pod.
+    /// Sandbox of its pod.
     pub sandbox: Arc<Sandbox>,
-    /// As the kubelet asked for it.
+    /// The kubelet's configuration of it.
     pub config: cri::ContainerConfig,
     /// The image.
     pub image: Resolved,
-    /// Who it runs as.
+    /// User and groups of its processes.
     pub identity: Identity,
-    /// When it was made, in nanoseconds since 1970.
+    /// Time of creation, in nanoseconds since 1970.
     pub created_at: i64,
-    /// Where its log goes; `None` when the kubelet wants none.
+    /// Path of its log; `None` if the kubelet requests none.
     pub log_path: Option<PathBuf>,
-    /// Its own directory in the runtime's state.
+    /// Its directory in the runtime's state.
     pub(super) directory: PathBuf,
     pub(super) program: Program,
     pub(super) phase: watch::Sender<Phase>,
     pub(super) process: Mutex<Option<Process>>,
     pub(super) log: Mutex<Option<Arc<LogFile>>>,
     pub(super) resources: Mutex<cri::LinuxContainerResources>,
-    /// Time and CPU time of the last reading, to tell a rate.
+    /// Time and usage of the last reading, from which the next one computes a rate.
     last_reading: Mutex<Option<(i64, Usage)>>,
 }
 
-/// What a container is made from.
+/// The fields of a new container.
 #[derive(Debug)]
 pub(super) struct NewContainer {
     pub(super) id: String,
@@ -211,17 +211,17 @@ impl From<NewContainer> for Container {
 }
 
 impl Container {
-    /// Where it is in its life.
+    /// Returns its phase.
     pub fn phase(&self) -> Phase {
         self.phase.borrow().clone()
     }
 
-    /// Name and attempt.
+    /// Returns its name and attempt.
     pub fn metadata(&self) -> cri::ContainerMetadata {
         self.config.metadata.clone().unwrap_or_default()
     }
 
-    /// Its first process, while it runs.
+    /// Returns its first process while it runs.
     pub fn process(&self) -> Option<Process> {
         self.process
             .lock()
@@ -229,7 +229,7 @@ impl Container {
             .clone()
     }
 
-    /// The recorded CPU set and limits.
+    /// Returns the recorded CPU set and limits.
     pub fn resources(&self) -> cri::LinuxContainerResources {
         self.resources
             .lock()
@@ -237,14 +237,14 @@ impl Container {
             .clone()
     }
 
-    /// Every process of it.
+    /// Returns all its processes.
     pub fn processes(&self) -> Vec<Pid> {
         self.process().map_or_else(Vec::new, |process| {
             processes::members(process.pid, process.shared)
         })
     }
 
-    /// What its processes used until `at`, and how many nanoseconds of CPU time a second since the last reading.
+    /// Returns what its processes have used until `at`, and the nanoseconds of CPU time per second since the last reading.
     pub fn usage(&self, at: i64) -> (Usage, u64) {
         let usage = processes::usage(&self.processes());
         let mut last = self

@@ -1,4 +1,4 @@
-//! Making and removing sandboxes.
+//! Creates, stops and removes sandboxes.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use crate::node::namespaces::{Namespaces, Wanted};
 use crate::node::spawner::{self, PidNamespace};
 
 impl Runtime {
-    /// Makes a sandbox with its namespaces and its address; returns its id.
+    /// Creates a sandbox with its namespaces and its address; returns its ID.
     pub async fn run_sandbox(
         &self,
         config: cri::PodSandboxConfig,
@@ -92,7 +92,7 @@ impl Runtime {
         })
     }
 
-    /// Ends all containers of a sandbox and takes its network away. Nothing to do for one that is unknown or stopped.
+    /// Ends all containers of a sandbox and removes its network. Does nothing for an unknown or stopped sandbox.
     pub async fn stop_sandbox(&self, id: &str) -> Result<(), Error> {
         let Ok(sandbox) = self.sandbox(id) else {
             return Ok(());
@@ -110,7 +110,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Stops a sandbox and forgets it with all its containers. Nothing to do for one that is unknown.
+    /// Stops a sandbox and removes it with all its containers. Does nothing for an unknown sandbox.
     pub async fn remove_sandbox(&self, id: &str) -> Result<(), Error> {
         self.stop_sandbox(id).await?;
         for container in self.containers_of(id) {

@@ -1,7 +1,7 @@
 //! Connections to ports of a pod.
 //!
-//! Over SPDY a client opens two streams for each connection, one for data and one for what went wrong; over websockets there are
-//! two channels for each port of the request, and one connection for each of them.
+//! Over SPDY a client opens two streams for each connection, one for data and one for errors. Over websockets each port of the request has
+//! two channels and one connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,9 +26,9 @@ use crate::node::namespaces::Namespaces;
 
 /// The protocol over SPDY.
 pub(crate) const PROTOCOL: &str = "portforward.k8s.io";
-/// Messages that may wait on their way.
+/// Capacity of the queues, in messages.
 const QUEUE: usize = 16;
-/// How long a connection to a port may take to be made.
+/// Time limit for a connection to a port.
 const CONNECTING: Duration = Duration::from_secs(10);
 
 /// Where the ports of a pod are.
@@ -47,11 +47,11 @@ impl Ports {
             Self::Inside(namespaces) => Arc::clone(namespaces),
         };
         let (done, outcome) = oneshot::channel();
-        // the namespace is the thread's, so it must be one that ends
+        // changing the namespace affects the whole thread, so a thread of its own does it and ends
         std::thread::Builder::new()
             .name("port-forward".to_owned())
             .spawn(move || {
-                // the client may have hung up
+                // the client may have closed the connection
                 let _ = done.send(connect_inside(&namespaces, port));
             })?;
         let stream = outcome.await.map_err(io::Error::other)??;
@@ -68,14 +68,14 @@ fn connect_inside(namespaces: &Namespaces, port: u16) -> io::Result<std::net::Tc
     std::net::TcpStream::connect_timeout(&address, CONNECTING)
 }
 
-/// Bytes for the client, or the end of them, on one of the two sides of a connection.
+/// A message for the client: data of a connection, their end, or an error.
 enum Side {
     Data(Vec<u8>),
     DataEnd,
     Problem(String),
 }
 
-/// The way to the client, with what makes messages of what goes there.
+/// The way to the client, with an encoder for its messages.
 struct Way<E> {
     out: mpsc::Sender<Vec<u8>>,
     encode: E,
@@ -90,12 +90,12 @@ impl<E: Fn(Side) -> Vec<Vec<u8>>> Way<E> {
     }
 }
 
-/// The client has hung up.
+/// Returns the error for a client that has closed the connection.
 fn gone<T>(_: mpsc::error::SendError<T>) -> io::Error {
     io::ErrorKind::BrokenPipe.into()
 }
 
-/// Carries one connection: bytes from the client come by `from`, an empty message is their end.
+/// Carries one connection. `from` yields the client's bytes; an empty message ends them.
 async fn carry<E: Fn(Side) -> Vec<Vec<u8>>>(
     ports: Ports,
     port: u16,
@@ -123,7 +123,7 @@ async fn carry<E: Fn(Side) -> Vec<Vec<u8>>>(
     };
     let receiving = async {
         let mut buffer = vec![0; 16 * 1024];
-        // A connection that cannot be read has ended as well.
+        // A connection that cannot be read has ended, too.
         while let Ok(length @ 1..) = reader.read(&mut buffer).await {
             to.send(Side::Data(buffer[..length].to_vec())).await?;
         }
@@ -132,19 +132,19 @@ async fn carry<E: Fn(Side) -> Vec<Vec<u8>>>(
     tokio::pin!(sending);
     tokio::select! {
         received = receiving => received,
-        // The client is gone, or the pod takes no more.
+        // The client has closed the connection, or the pod accepts no more data.
         sent = &mut sending => sent,
     }
 }
 
-/// The two streams of a connection, until both are there.
+/// The two streams of a connection, until both are open.
 #[derive(Default)]
 struct Pair {
     data: Option<u32>,
     error: Option<u32>,
 }
 
-/// Serves a client that speaks SPDY; `first` came with the request's head.
+/// Serves a SPDY client; `first` are the bytes that came with the request's head.
 pub(crate) async fn spdy<C>(connection: C, first: Vec<u8>, ports: Ports) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Send + 'static,
@@ -203,7 +203,7 @@ where
                 last,
             } => {
                 if let Some(input) = inputs.get(&stream) {
-                    // A connection that has ended takes no more.
+                    // A connection that has ended accepts no more data.
                     if !bytes.is_empty() {
                         let _ = input.send(bytes).await;
                     }
@@ -225,7 +225,7 @@ where
     writing.await.unwrap_or(Ok(()))
 }
 
-/// The ports of a request, separated by commas or not.
+/// Returns the ports of a request, which may be separated by commas or given as several parameters.
 pub(crate) fn listed(query: &str) -> Vec<u16> {
     let pairs = parse(query.as_bytes());
     pairs
@@ -239,8 +239,8 @@ pub(crate) fn listed(query: &str) -> Vec<u16> {
         .collect()
 }
 
-/// Serves a client that speaks websockets: channel 2n has the data of the n-th port, channel 2n + 1 its problems. `first` came with the request's
-/// head.
+/// Serves a websocket client: channel 2n has the data of the n-th port, channel 2n + 1 its errors. `first` are the bytes that came with the
+/// request's head.
 pub(crate) async fn websocket<C>(
     connection: C,
     first: Vec<u8>,
@@ -270,7 +270,7 @@ where
         let encode = move |side: Side| match side {
             Side::Data(bytes) => vec![framed(data, &bytes)],
             Side::Problem(text) => vec![framed(error, text.as_bytes())],
-            // There is no message for the end of one channel.
+            // The protocol has no message for the end of one channel.
             Side::DataEnd => Vec::new(),
         };
         let to = Way {
@@ -279,7 +279,7 @@ where
         };
         let ports = ports.clone();
         connections.spawn(async move {
-            // Each channel begins with its port.
+            // Each channel begins with its port number.
             for channel in [data, error] {
                 let greeting = framed(channel, &port.to_le_bytes());
                 if to.out.send(greeting).await.is_err() {
@@ -300,7 +300,7 @@ where
                 && let Some(input) = inputs.get(usize::from(channel / 2))
                 && !bytes.is_empty()
             {
-                // A connection that has ended takes no more.
+                // A connection that has ended accepts no more data.
                 let _ = input.send(bytes.to_vec()).await;
             }
         }

@@ -1,7 +1,7 @@
-//! One command with its streams, whatever the client speaks.
+//! One command with its streams, independent of the client's protocol.
 //!
-//! A client has a stream for each of `stdin`, `stdout` and `stderr` that it asked for (and `resize` for a terminal). The outcome
-//! is told on the stream `error` as a Kubernetes Status.
+//! A client has a stream for each of `stdin`, `stdout` and `stderr` that it asked for (and `resize` for a terminal). The stream `error`
+//! carries the outcome as a Kubernetes Status.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -11,19 +11,19 @@ use tokio::sync::mpsc;
 /// A stream between a client and a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Channel {
-    /// Input of the command.
+    /// Standard input of the command.
     Stdin,
-    /// Its output.
+    /// Standard output of the command.
     Stdout,
-    /// Its errors.
+    /// Standard error of the command.
     Stderr,
-    /// The outcome.
+    /// Outcome of the command.
     Error,
     /// Sizes of the client's terminal.
     Resize,
 }
 
-/// Which streams a client asked for.
+/// The streams that a client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -32,16 +32,16 @@ pub enum Channel {
 pub struct Wants {
     /// It sends input.
     pub stdin: bool,
-    /// It takes output.
+    /// It reads standard output.
     pub stdout: bool,
-    /// It takes errors; with a terminal they are part of the output.
+    /// It reads standard error; with a terminal that is part of standard output.
     pub stderr: bool,
     /// It has a terminal.
     pub tty: bool,
 }
 
 impl Wants {
-    /// The streams that a client has.
+    /// Returns the streams of a client.
     pub fn channels(self) -> Vec<Channel> {
         [
             (Channel::Error, true),
@@ -61,37 +61,37 @@ impl Wants {
 pub struct Input {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Whether these are the last.
+    /// Whether these bytes are the last.
     pub last: bool,
 }
 
-/// Something for a client.
+/// A message for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     /// Bytes of a stream.
     Bytes(Channel, Vec<u8>),
-    /// A stream has no more.
+    /// The end of a stream.
     End(Channel),
 }
 
 /// A client with open streams.
 #[derive(Debug)]
 pub struct Client {
-    /// Its input; closed when the client is gone.
+    /// Its input; closed when the client has disconnected.
     pub heard: mpsc::Receiver<Input>,
-    /// What it is told.
+    /// Messages to the client.
     pub says: mpsc::Sender<Said>,
 }
 
-/// A process that streams are attached to. Dropping it lets go of the process, which ends if it was started for the client.
+/// A process with attached streams. Dropping this detaches from the process, which ends if it was started for the client.
 pub struct Attached {
-    /// Its input.
+    /// Its standard input.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
-    /// Its output.
+    /// Its standard output.
     pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Its errors.
+    /// Its standard error.
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Its exit code, 128 + signal for a signal.
+    /// Its exit code, 128 + signal if a signal ended it.
     pub end: BoxFuture<'static, i32>,
 }
 
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Attached {
     }
 }
 
-/// Serves a client until the process ends or the client is gone. What keeps the process from starting is told to the client.
+/// Serves a client until the process ends or the client disconnects. If the process cannot start, the client gets the reason.
 pub async fn serve(
     client: Client,
     wants: Wants,
@@ -130,7 +130,7 @@ pub async fn serve(
     }
 }
 
-/// Carries input and output until the process ends; `None` when the client went away.
+/// Carries input and output until the process ends and returns its exit code; `None` if the client disconnected.
 async fn attend(
     mut attached: Attached,
     wants: Wants,
@@ -142,7 +142,7 @@ async fn attend(
     let feeding = tokio::spawn(async move {
         while let Some(Input { bytes, last }) = queue.recv().await {
             let Some(pipe) = &mut stdin else { return };
-            // A process that closed its input does not want any more.
+            // A process that closed its input accepts no more.
             let written = pipe.write_all(&bytes).await.is_ok() && pipe.flush().await.is_ok();
             if !written || last {
                 return;
@@ -151,7 +151,7 @@ async fn attend(
     });
     let channels = wants.channels();
     let open = |channel: Channel| Some(channel).filter(|channel| channels.contains(channel));
-    // With a terminal there is one stream for both.
+    // A terminal has one stream for both.
     let errors = if wants.tty {
         Channel::Stdout
     } else {
@@ -171,7 +171,7 @@ async fn attend(
             heard = heard.recv() => match heard {
                 None => break None,
                 Some(more) => {
-                    // The feeder is done when the process closed its input.
+                    // The feeder has ended if the process closed its input.
                     let _ = input.send(more);
                 }
             },
@@ -181,7 +181,7 @@ async fn attend(
     exit_code
 }
 
-/// Carries output until it ends; without a stream it is read and dropped.
+/// Forwards output until it ends; without a channel it is read and dropped.
 async fn pump(
     source: Option<impl AsyncRead + Unpin>,
     channel: Option<Channel>,
@@ -189,7 +189,7 @@ async fn pump(
 ) {
     let Some(mut source) = source else { return };
     let mut buffer = vec![0; 16 * 1024];
-    // A pipe that cannot be read has ended as well.
+    // A pipe that cannot be read has ended, too.
     while let Ok(length @ 1..) = source.read(&mut buffer).await {
         if let Some(channel) = channel
             && says
@@ -202,7 +202,7 @@ async fn pump(
     }
 }
 
-/// What `error` says about an exit code.
+/// Returns the Status for an exit code.
 fn outcome(exit_code: i32) -> Value {
     if exit_code == 0 {
         return json!({ "metadata": {}, "status": "Success" });
@@ -214,7 +214,7 @@ fn outcome(exit_code: i32) -> Value {
     })
 }
 
-/// What `error` says when a process could not be attached to.
+/// Returns the Status for a process that could not be started or attached to.
 pub fn internal_error(problem: &str) -> Value {
     json!({
         "metadata": {}, "status": "Failure", "reason": "InternalError",

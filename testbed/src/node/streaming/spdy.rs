@@ -1,8 +1,8 @@
-//! As much of SPDY/3.1 as a server of exec needs: it is what the API server and kubectl speak to the kubelet for streams.
+//! The part of SPDY/3.1 that a server of exec needs: the API server and kubectl use it to stream to the kubelet.
 //!
-//! Frames are 8 bytes of head and a body. Control frames begin with a set bit, version 3 and a type; data frames with the
-//! stream's id. Header blocks are one zlib stream a direction, primed with a dictionary. Flow control is not
-//! used by the other ends and left out.
+//! A frame has a head of 8 bytes and a body. Control frames begin with a set bit, version 3 and a type; data frames with the stream's ID.
+//! The header blocks of each direction form one zlib stream, primed with a dictionary. Flow control is left out, because the other ends do
+//! not use it.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ const SYN_REPLY: u16 = 2;
 const RST_STREAM: u16 = 3;
 const PING: u16 = 6;
 const GOAWAY: u16 = 7;
-/// Longest header block after decompression; ours have a few dozen bytes.
+/// Longest header block after decompression, in bytes; ours have a few dozen.
 const HEADERS_LIMIT: usize = 64 * 1024;
 /// Length of the head of a zlib stream with a dictionary: two bytes and the dictionary's checksum.
 const ZLIB_HEAD: usize = 6;
-/// Deflate looks back at most so far.
+/// Maximum distance of a back reference in deflate, in bytes.
 const WINDOW: usize = 32 * 1024;
 
 /// A frame from the client.
@@ -34,51 +34,51 @@ const WINDOW: usize = 32 * 1024;
 pub enum Frame {
     /// A stream begins.
     Open {
-        /// Its id.
+        /// ID of the stream.
         stream: u32,
         /// Its headers, names in lower case.
         headers: BTreeMap<String, String>,
     },
     /// Bytes of a stream.
     Data {
-        /// Which stream.
+        /// ID of the stream.
         stream: u32,
         /// The bytes.
         bytes: Vec<u8>,
-        /// Whether these are the last.
+        /// Whether these bytes are the last.
         last: bool,
     },
-    /// The client is done with a stream.
+    /// The client aborts a stream.
     Reset {
-        /// Which stream.
+        /// ID of the stream.
         stream: u32,
     },
-    /// To be sent back.
+    /// A ping, which has to be sent back.
     Ping {
-        /// To tell pings apart.
+        /// Distinguishes pings.
         id: u32,
     },
-    /// The client opens no more streams and is about to hang up.
+    /// The client opens no more streams and is about to close the connection.
     GoAway,
-    /// Something that a server of exec need not know.
+    /// A frame that a server of exec can ignore.
     Other,
 }
 
-/// Why what the client sends makes no sense.
+/// Why the client's bytes are invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Another version of the protocol.
+    /// A frame has another version of the protocol.
     #[error("SPDY version {0} instead of 3")]
     Version(u16),
-    /// A control frame that is too short for its type.
+    /// A control frame is too short for its type.
     #[error("short frame of type {0}")]
     Short(u16),
-    /// Headers that cannot be decompressed or taken apart.
+    /// Headers could not be decompressed or parsed.
     #[error("broken header block")]
     Headers,
 }
 
-/// Takes the client's bytes apart.
+/// Decodes the client's bytes into frames.
 #[derive(Default)]
 pub struct Decoder {
     pending: Vec<u8>,
@@ -86,12 +86,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes bytes as they come.
+    /// Adds received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// The next frame, once all of it has come.
+    /// Returns the next frame, or none until all of it has been received.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
         let Some(head) = self.pending.first_chunk::<HEAD>() else {
             return Ok(None);
@@ -146,7 +146,7 @@ impl Decoder {
 /// The client's header blocks: one compressed stream over the whole connection.
 struct HeaderReader {
     inflater: Box<DecompressorOxide>,
-    /// What was decompressed last, as a ring; it begins with the dictionary.
+    /// The last decompressed bytes, as a ring; it begins with the dictionary.
     window: Vec<u8>,
     at: usize,
     started: bool,
@@ -199,7 +199,7 @@ impl HeaderReader {
     }
 }
 
-/// A number of pairs, then each name and value with its length before it.
+/// Parses headers: the number of pairs, then each name and value, preceded by its length.
 fn parse_headers(plain: &[u8]) -> Option<BTreeMap<String, String>> {
     let mut rest = plain;
     let number = |rest: &mut &[u8]| {
@@ -220,21 +220,21 @@ fn parse_headers(plain: &[u8]) -> Option<BTreeMap<String, String>> {
         .collect()
 }
 
-/// Accepts a stream, without headers. The first of these on a connection begins the compressed stream.
+/// Returns a frame that accepts a stream, without headers. The first of these on a connection begins the compressed stream.
 pub fn reply(stream: u32, first: bool) -> Vec<u8> {
     let mut body = stream.to_be_bytes().to_vec();
     if first {
-        // zlib without a dictionary, which readers take as well.
+        // A zlib head without a dictionary, which readers accept as well.
         body.extend_from_slice(&[0x78, 0x01]);
     }
     // An uncompressed block of four zero bytes: no headers. Its length is followed by the complement of its length.
     body.extend_from_slice(&[0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0]);
-    // An empty block, at which readers hand on what they have.
+    // An empty block, at which readers return what they have decompressed.
     body.extend_from_slice(&[0, 0, 0, 0xff, 0xff]);
     control(SYN_REPLY, &body)
 }
 
-/// Bytes of a stream.
+/// Returns a frame with bytes of a stream.
 pub fn data(stream: u32, bytes: &[u8], last: bool) -> Vec<u8> {
     let mut frame = stream.to_be_bytes().to_vec();
     push_length(&mut frame, if last { FIN } else { 0 }, bytes.len());
@@ -242,12 +242,12 @@ pub fn data(stream: u32, bytes: &[u8], last: bool) -> Vec<u8> {
     frame
 }
 
-/// The answer to a ping.
+/// Returns the answer to a ping.
 pub fn ping(id: u32) -> Vec<u8> {
     control(PING, &id.to_be_bytes())
 }
 
-/// Says that the connection ends well; `last` is the last stream of the client.
+/// Returns a frame for the regular end of the connection; `last` is the last stream of the client.
 pub fn go_away(last: u32) -> Vec<u8> {
     let mut body = last.to_be_bytes().to_vec();
     body.extend_from_slice(&0_u32.to_be_bytes());
@@ -263,12 +263,12 @@ fn control(kind: u16, body: &[u8]) -> Vec<u8> {
 }
 
 fn push_length(frame: &mut Vec<u8>, flags: u8, length: usize) {
-    // 24 bits; frames of this module are far shorter.
+    // The length has 24 bits; frames of this module are far shorter.
     let [_, x, y, z] = (length as u32).to_be_bytes();
     frame.extend_from_slice(&[flags, x, y, z]);
 }
 
-/// The dictionary of SPDY/3 header blocks (draft-mbelshe-httpbis-spdy-00, 2.6.10.1): words with their lengths, then text.
+/// Returns the dictionary of SPDY/3 header blocks (draft-mbelshe-httpbis-spdy-00, 2.6.10.1): words with their lengths, then text.
 fn dictionary() -> Vec<u8> {
     const WORDS: &[&str] = &[
         "options",
@@ -359,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    /// What ends every header block: an empty block that brings the output to a byte boundary.
+    /// The end of every header block: an empty block that brings the output to a byte boundary.
     const FLUSHED: &[u8] = &[0, 0, 0, 0xff, 0xff];
 
     fn mk_block(headers: &[(&str, &str)], first: bool) -> Vec<u8> {
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn headers_compressed_against_the_dictionary_are_read() {
-        // Made by zlib with the dictionary, and flushed.
+        // Produced by zlib with the dictionary, and flushed.
         let block = [
             0x78, 0xf9, 0xe3, 0xc6, 0xa7, 0xc2, 0x02, 0xe5, 0x0e, 0x70, 0x3a, 0x2b, 0x29, 0x4a,
             0x4d, 0xcc, 0x85, 0x16, 0x25, 0xac, 0xa9, 0xa0, 0x80, 0xc6, 0x5e, 0xb0, 0x0a, 0x62,

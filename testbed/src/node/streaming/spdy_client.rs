@@ -1,4 +1,4 @@
-//! A client that speaks SPDY: it opens a stream for each channel that it uses, then talks.
+//! A SPDY client: it opens a stream for each channel that it uses before any data flows.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,14 +10,14 @@ use tokio::sync::mpsc;
 use super::session::{self, Attached, Channel, Client, Input, Said, Wants};
 use super::spdy::{self, Decoder, Frame};
 
-/// How long the client may take to open its streams.
+/// Time limit for the client to open its streams.
 const OPENING: Duration = Duration::from_secs(30);
-/// How long it may take to hang up after the end.
+/// Time limit for the client to close the connection after the end.
 const CLOSING: Duration = Duration::from_secs(10);
-/// Frames that may wait on their way.
+/// Capacity of the queues in both directions, in frames.
 const QUEUE: usize = 16;
 
-/// The client's streams by their channel.
+/// The client's streams by channel.
 #[derive(Debug, Default)]
 struct Streams {
     by_channel: BTreeMap<Channel, u32>,
@@ -45,7 +45,7 @@ impl Streams {
         }
     }
 
-    /// A frame for what is said; none for a channel that the client does not have.
+    /// Returns a frame for an outgoing message; none for a channel that the client does not have.
     fn frame(&self, said: &Said) -> Option<Vec<u8>> {
         let (channel, bytes, last) = match said {
             Said::Bytes(channel, bytes) => (channel, bytes.as_slice(), false),
@@ -67,7 +67,7 @@ fn channel(name: &str) -> Option<Channel> {
     })
 }
 
-/// Serves the client at the other end of an upgraded connection; `first` came with the request's head.
+/// Serves the client at the other end of an upgraded connection; `first` are the bytes that came with the request's head.
 pub async fn run<C>(
     connection: C,
     first: Vec<u8>,
@@ -84,10 +84,10 @@ where
     let writing = tokio::spawn(write(writer, frames_out));
     let outcome = converse(&mut frames, &out, wants, start).await;
     drop(out);
-    // Everything is written before the connection is given up.
+    // Everything is written before the connection is closed.
     let written = writing.await;
     let hang_up = async { while frames.recv().await.is_some() {} };
-    // A client that does not hang up is hung up on.
+    // The connection is closed even if the client does not close it in time.
     let _ = tokio::time::timeout(CLOSING, hang_up).await;
     reading.abort();
     outcome.and_then(|()| written.unwrap_or(Ok(())))
@@ -105,7 +105,7 @@ async fn converse(
     let (hears, heard) = mpsc::channel(QUEUE);
     let (says, mut said) = mpsc::channel(QUEUE);
     let hearing = async {
-        // Taken in, so that the session hears of its end.
+        // Moved into this future, so that the session notices when it ends.
         let hears = hears;
         for input in early.into_iter().filter_map(|frame| streams.input(frame)) {
             if hears.send(input).await.is_err() {
@@ -115,7 +115,7 @@ async fn converse(
         while let Some(frame) = frames.recv().await {
             let answer = match frame {
                 Frame::Ping { id } => Some(spdy::ping(id)),
-                // A stream more than was asked for.
+                // A stream that the request did not ask for.
                 Frame::Open { stream, .. } => Some(spdy::reply(stream, false)),
                 frame => {
                     if let Some(input) = streams.input(frame)
@@ -156,7 +156,7 @@ async fn converse(
     send(out, spdy::go_away(streams.last)).await
 }
 
-/// Accepts streams until all are there. Input may come before that.
+/// Accepts streams until all wanted ones are open. Input may arrive before that.
 async fn open(
     frames: &mut mpsc::Receiver<Frame>,
     out: &mpsc::Sender<Vec<u8>>,
@@ -189,7 +189,7 @@ async fn send(out: &mpsc::Sender<Vec<u8>>, frame: Vec<u8>) -> io::Result<()> {
         .map_err(|_| io::ErrorKind::BrokenPipe.into())
 }
 
-/// Writes frames until there are no more.
+/// Writes frames until the queue is closed.
 pub(crate) async fn write(
     mut writer: impl AsyncWrite + Unpin,
     mut frames: mpsc::Receiver<Vec<u8>>,
@@ -203,7 +203,7 @@ pub(crate) async fn write(
     writer.flush().await
 }
 
-/// Reads frames until the connection ends or makes no sense any more.
+/// Reads frames until the connection ends or sends something invalid.
 pub(crate) async fn read(
     mut reader: impl AsyncRead + Unpin,
     first: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A client that speaks websockets: the first byte of each message names its channel.
+//! A websocket client: the first byte of each message names its channel.
 
 use std::io;
 
@@ -12,22 +12,22 @@ use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 
 use super::session::{self, Attached, Channel, Client, Input, Said, Wants};
 
-/// Messages that may wait on their way.
+/// Capacity of the queues in both directions, in messages.
 const QUEUE: usize = 16;
-/// Version 5: a message on this channel ends the channel that it names.
+/// Channel of version 5 whose messages end the channel that they name.
 const CLOSE: u8 = 255;
 
 /// A version of the remote command protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// The outcome is a Status; input ends with the connection only.
+    /// The outcome is a Status; input ends only with the connection.
     V4,
-    /// Input can end alone.
+    /// Input can end without the connection.
     V5,
 }
 
 impl Version {
-    /// The name in the negotiation.
+    /// Returns the protocol's name in the negotiation.
     pub const fn protocol(self) -> &'static str {
         match self {
             Self::V4 => "v4.channel.k8s.io",
@@ -35,7 +35,7 @@ impl Version {
         }
     }
 
-    /// The first of a client's protocols that is spoken here.
+    /// Returns the first of a client's protocols that is supported here.
     pub fn choose<'a>(offered: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         offered.into_iter().find_map(|name| {
             let known = [Self::V5, Self::V4];
@@ -75,7 +75,7 @@ fn message(channel: Channel, bytes: &[u8]) -> Message {
     Message::Binary(Bytes::from(all))
 }
 
-/// The last message: without its code clients take it for a failure.
+/// Returns the last message; without its code clients assume a failure.
 pub(crate) fn end() -> Message {
     Message::Close(Some(CloseFrame {
         code: CloseCode::Normal,
@@ -98,7 +98,7 @@ where
     let (hears, heard) = mpsc::channel(QUEUE);
     let (says, mut said) = mpsc::channel(QUEUE);
     let hearing = async {
-        // Taken in, so that the session hears of its end.
+        // Moved into this future, so that the session notices when it ends.
         let hears = hears;
         while let Some(Ok(message)) = stream.next().await {
             let Message::Binary(bytes) = message else {
@@ -113,7 +113,7 @@ where
     };
     let talking = async {
         let speaking = async {
-            // The client waits for a sign that it is connected, on the first channel that it reads.
+            // The client waits for a message on the first channel that it reads, as a sign that it is connected.
             let first = match wants {
                 Wants { stdout: true, .. } => Channel::Stdout,
                 Wants { stderr: true, .. } => Channel::Stderr,

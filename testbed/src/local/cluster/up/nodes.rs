@@ -1,4 +1,4 @@
-//! What is written down for the nodes before they start.
+//! The files of the nodes, which are written before the nodes start.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::local::supervise::protocol::Start;
 use crate::local::sysfs;
 use crate::node::spec::{Image, NodeSpec};
 
-/// User of the stack's image. On OpenShift its pods name none, and must not be root.
+/// User ID of the stack's image. On OpenShift the stack's pods specify no user and must not run as root.
 const STACK_USER: u32 = 65532;
 
-/// Writes hardware, roots, keys and specifications of all nodes.
+/// Writes hardware, roots, places and specifications of all nodes.
 pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
     let spec = cluster.spec();
     let mut trees: Vec<(&fixtures::machines::Machine, PathBuf)> = Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn prepare_nodes(cluster: &LocalCluster) -> Result<(), Error> {
     Ok(())
 }
 
-/// Directories with programs, each once.
+/// Returns the directories with programs, each once.
 fn program_dirs(spec: &ClusterSpec) -> Vec<PathBuf> {
     let mut dirs: Vec<PathBuf> = spec
         .assets
@@ -88,7 +88,7 @@ fn node_spec(spec: &ClusterSpec, node: &NodeHandle, index: usize) -> NodeSpec {
     }
 }
 
-/// What a node has: the stack, and the same programs as an image of an administrator's choice, which run as root there.
+/// Returns the images of a node: the stack, and the same programs as an image that an administrator may choose, which runs as root.
 fn images(spec: &ClusterSpec) -> BTreeMap<String, Image> {
     let stack = stack_image(spec);
     let exporter = Image {
@@ -101,8 +101,8 @@ fn images(spec: &ClusterSpec) -> BTreeMap<String, Image> {
     ])
 }
 
-/// The image of the stack: programs of the workspace under the paths that the real image has them at. What is not built
-/// when the cluster comes up is not in the image.
+/// Returns the image of the stack: programs of the workspace at their paths in the real image. The image lacks programs that are not built
+/// when the cluster comes up.
 fn stack_image(spec: &ClusterSpec) -> Image {
     let built = |name: &str| spec.bin_dir.join(name);
     let programs = [
@@ -135,7 +135,7 @@ fn stack_image(spec: &ClusterSpec) -> Image {
     }
 }
 
-/// The process of a node's runtime, which makes the node's namespaces and is the first in them.
+/// Returns the process of a node's runtime, which creates the node's namespaces and is the first process in them.
 pub(super) fn runtime(cluster: &LocalCluster, node: &NodeHandle) -> Start {
     let helper = text(&cluster.spec().bin_dir.join("numaresources-testbed"));
     let argv = [

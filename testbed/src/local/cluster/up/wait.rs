@@ -1,4 +1,4 @@
-//! Waiting for the parts of a starting cluster, and noticing those that ended instead.
+//! Waits for the parts of a starting cluster, and notices those that end instead.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ async fn is_ready(cluster: &LocalCluster) -> bool {
     let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
         return false;
     };
-    // Refused connections and unready answers are the same here: not yet.
+    // A refused connection and an unready answer mean the same: not yet.
     matches!(cluster.client().request_text(request).await, Ok(answer) if answer == "ok")
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn wait_for_nodes(
     }
 }
 
-/// The taint that a node carries until the controller manager has seen it ready.
+/// Returns a taint that a node has until the controller manager has seen it ready.
 fn startup_taint(node: &Node) -> Option<String> {
     let taints = node.spec.as_ref()?.taints.as_ref()?;
     taints
@@ -144,7 +144,8 @@ async fn label(api: &Api<Node>, node: &NodeHandle) -> kube::Result<()> {
     Ok(())
 }
 
-/// A busy machine's API server may fail to answer while the cluster starts, so only the deadline makes that an error, and a refusal.
+/// Pauses after a failed request. The API server of a busy machine may fail to answer while the cluster starts, so the failure becomes an
+/// error only if the server refused the request or the deadline is over.
 async fn pause_after(action: &str, source: kube::Error, deadline: Instant) -> Result<(), Error> {
     let refused = matches!(&source, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429);
     if refused || Instant::now() > deadline {
@@ -158,7 +159,7 @@ async fn pause_after(action: &str, source: kube::Error, deadline: Instant) -> Re
     Ok(())
 }
 
-/// An error when any process of the cluster has ended: none is meant to.
+/// Returns an error if any process of the cluster has ended, because none should.
 fn check_parts(cluster: &LocalCluster) -> Result<(), Error> {
     let ended = cluster
         .holder()
