@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::config::extra_file::{FULL_CORES, MAX_NUMA_NODES};
 use crate::config::{DEFAULT_KUBELET_CONFIG_FILE, ResourceManagers, TopologyExporter};
 
-/// The kubelet's default for a setting that its configuration does not contain.
+/// The kubelet's default, for a configuration without this setting.
 const DEFAULT_POLICY: &str = "none";
 /// See [`DEFAULT_POLICY`].
 const DEFAULT_SCOPE: &str = "container";

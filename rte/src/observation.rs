@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(observation.fingerprint.unwrap().pods.len(), in_fingerprint);
     }
 
-    /// Flaw 29.
+    /// Flaw 29: upstream does not publish this number.
     #[test]
     fn number_of_numa_nodes_is_published_when_it_is_known() {
         let mut settings = settings(None, "restricted");

@@ -38,7 +38,7 @@ pub const RTE: &str = "rte";
 pub const RTE_BINARY: &str = "/bin/resource-topology-exporter";
 /// Container of the exporter in its pod.
 pub const RTE_CONTAINER: &str = "resource-topology-exporter";
-/// Container without work: its CPU affinity shows which CPUs are shared.
+/// Container without work. It runs on the shared CPUs, so that the exporter can recognize them.
 pub const RTE_HELPER_CONTAINER: &str = "shared-pool-container";
 /// Service in front of the exporters' metrics.
 pub const RTE_METRICS_SERVICE: &str = "numaresources-rte-metrics-service";

@@ -69,7 +69,7 @@ pub struct Set {
     pub role_binding: RoleBinding,
     /// The pods.
     pub deployment: Deployment,
-    /// The connections that the pods may open and accept.
+    /// The connections that the pods may open; incoming connections are denied.
     pub network_policies: Vec<NetworkPolicy>,
 }
 

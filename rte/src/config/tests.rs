@@ -249,7 +249,7 @@ fn configlets_that_are_links_are_read() {
     assert_eq!(home.config("ROOT", &[]).nrt_updater.patch_resync, 7);
 }
 
-/// Flaw 29.
+/// Flaw 29: the number of NUMA nodes that the topology manager supports is one of its policy options.
 #[test]
 fn policy_options_are_read_from_the_extra_file() {
     let home = Home::new();

@@ -140,7 +140,7 @@ fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Contain
     }
 }
 
-/// Returns a container without work. It runs on the shared CPUs, so the exporter compares other containers with it.
+/// Returns a container without work. It runs on the shared CPUs, which the exporter therefore does not count as exclusive.
 fn helper(options: &Options) -> Container {
     Container {
         name: names::RTE_HELPER_CONTAINER.into(),
