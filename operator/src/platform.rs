@@ -86,8 +86,8 @@ pub fn short(version: &str) -> &str {
     version.split('-').next().unwrap_or_default()
 }
 
-/// Returns whether the kubelets leave terminated pods out of their answers to exporters. Kubelets of OpenShift do so from 4.20 on; every
-/// form of OpenShift's version numbers is recognized (operator.md 2.1).
+/// Returns whether the kubelets leave terminated pods out of their answers to exporters. Kubelets of OpenShift do so from 4.20 on; each
+/// known form of its version numbers has its own first version (operator.md 2.1).
 pub fn lists_active_pods(platform: Platform, version: &str) -> bool {
     platform.is_openshift() && active_pods_since(version) == Some(true)
 }

@@ -44,8 +44,8 @@ const USAGE_ERROR: u8 = 2;
 /// Exit code after any other error.
 const FATAL: u8 = 255;
 
-/// Runs the exporter as a program. Takes the command line, including the program's name, and returns the exit code of the process (rte.md
-/// 2.1): 0 after SIGTERM, SIGINT, `--version` and the like, 2 after a usage error, 255 after an error at start.
+/// Runs the exporter as a program. Takes the command line, including the program's name, and returns the exit code of the process
+/// (rte.md 2.1): 0 after SIGTERM, SIGINT, `--version` and the like, 2 after a usage error, 255 after an error at start.
 ///
 /// Sets up logging and TLS for the whole process and starts its own runtime, so it must be called only once and outside of any runtime.
 pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {

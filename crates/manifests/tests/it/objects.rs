@@ -709,8 +709,8 @@ fn scheduler_set_has_every_object_in_order() {
     );
 }
 
-/// Checks that the objects contain nothing beyond what the tests above name. After an intended change run `INSTA_UPDATE=always cargo test
-/// -p manifests`.
+/// Checks that the objects contain nothing beyond what the tests above name. After an intended change run
+/// `INSTA_UPDATE=always cargo test -p manifests`.
 #[rstest]
 #[case::kubernetes(Platform::Kubernetes)]
 #[case::openshift(Platform::OpenShift)]
