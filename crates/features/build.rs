@@ -1,4 +1,4 @@
-//! Does nothing. Cargo looks at build dependencies only where there is a build script.
+//! Does nothing. Cargo resolves build dependencies only for packages with a build script.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

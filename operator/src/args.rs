@@ -1,9 +1,9 @@
-//! The command line in the syntax of Go's `flag` package: one or two dashes, `-name value` or `-name=value`, switches only with `=`
-//! (operator.md 2).
+//! The command line in the syntax of Go's `flag` package: one or two dashes, `-name value` or `-name=value`; a switch takes a value only
+//! after `=` (operator.md 2).
 
 use std::collections::BTreeMap;
 
-/// Kind of a flag.
+/// Type of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Switch,
@@ -11,7 +11,7 @@ enum Kind {
     Number,
 }
 
-/// Every flag with its default. The last block is klog's, of which only `v` has an effect.
+/// Every flag with its default. The last block contains klog's flags, of which only `v` has an effect.
 const FLAGS: &[(&str, Kind, &str)] = &[
     ("metrics-bind-address", Kind::Text, ":8080"),
     ("enable-metrics", Kind::Switch, "true"),
@@ -54,10 +54,10 @@ const FLAGS: &[(&str, Kind, &str)] = &[
 /// Events that the lifecycle hooks of the pod report.
 const LIFECYCLE_EVENTS: [&str; 2] = ["postStart", "preStop"];
 
-/// The command line cannot be used.
+/// The command line is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Help was asked for.
+    /// The arguments ask for help.
     #[error("help requested")]
     Help,
     /// No such flag.
@@ -66,28 +66,28 @@ pub enum Error {
     /// The value is missing.
     #[error("flag needs an argument: -{0}")]
     NoValue(String),
-    /// The value has another type.
+    /// The value does not have the type of the flag.
     #[error("invalid value {value:?} for flag -{name}: parse error")]
     Value {
-        /// Flag.
+        /// Name of the flag.
         name: String,
-        /// Its value.
+        /// Value of the flag.
         value: String,
     },
-    /// Not a flag at all.
+    /// The argument is not a flag.
     #[error("bad flag syntax: {0}")]
     Syntax(String),
-    /// An event that no hook reports.
+    /// No hook reports this event.
     #[error("invalid value {0:?} for flag -handle-lifecycle-event: unknown event")]
     LifecycleEvent(String),
 }
 
-/// The flags that were given, over their defaults.
+/// The values of all flags: given values override the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Args(BTreeMap<&'static str, String>);
 
 impl Args {
-    /// Reads the arguments behind the program's name. As in Go, reading stops at `--` or at the first word that is no flag.
+    /// Parses the arguments that follow the program's name. As in Go, parsing stops at `--` or at the first word that is not a flag.
     pub fn parse<I: IntoIterator<Item = String>>(arguments: I) -> Result<Self, Error> {
         let mut values: BTreeMap<&'static str, String> = FLAGS
             .iter()
@@ -128,10 +128,10 @@ impl Args {
         Ok(Self(values))
     }
 
-    /// Text of a flag.
+    /// Returns the value of a flag.
     ///
     /// # Panics
-    /// For a name that is not in the table: a mistake of the caller.
+    /// If the name is not in the table, which is an error of the caller.
     pub fn text(&self, name: &str) -> &str {
         self.0
             .get(name)
@@ -139,18 +139,18 @@ impl Args {
             .expect("every flag that is asked for is in the table")
     }
 
-    /// State of a switch.
+    /// Returns whether a switch is on.
     pub fn is_on(&self, name: &str) -> bool {
         self.text(name) == "true"
     }
 
-    /// Verbosity as klog counts it.
+    /// Returns the verbosity, as a klog number.
     pub fn verbosity(&self) -> i32 {
         self.text("v").parse().unwrap_or(0)
     }
 }
 
-/// Usage text, a line for each flag.
+/// Returns the usage text, with one line per flag.
 pub fn usage(program: &str) -> String {
     let mut text = format!("Usage of {program}:\n");
     for (name, kind, default) in FLAGS {

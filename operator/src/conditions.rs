@@ -1,4 +1,4 @@
-//! How the result of a reconciliation shows in the conditions of a status (operator.md 3).
+//! Translates the result of a reconciliation into the conditions of a status (operator.md 3).
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use k8s_openapi::jiff::Timestamp;
 pub enum Outcome {
     /// Everything is in place and ready.
     Available,
-    /// Something is on its way.
+    /// Something is not ready yet.
     Progressing {
-        /// What it is; may be empty.
+        /// What is not ready; may be empty.
         message: String,
-        /// When to look again, should no event come first.
+        /// When to reconcile again if no event arrives earlier.
         again_after: Duration,
     },
-    /// A rule is broken: only an edit helps.
+    /// The resource breaks a rule; only an edit helps.
     Invalid {
         /// Reason of the condition.
         reason: &'static str,
         /// What is wrong.
         message: String,
     },
-    /// A call or an object failed: trying again may help.
+    /// A call or an object failed; a retry may help.
     Failed {
         /// What failed and why.
         message: String,
@@ -33,7 +33,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// A failure, with all that caused it.
+    /// Creates a failure from an error and all its causes.
     pub fn failed(error: &dyn std::error::Error) -> Self {
         Self::Failed {
             message: daemon::log::chain(error).to_string(),
@@ -66,19 +66,19 @@ impl Outcome {
     }
 }
 
-/// A condition beside the base ones; its reason is its own type.
+/// A condition in addition to the base ones; its reason equals its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extra {
     /// Type.
     pub name: &'static str,
-    /// `True`, `False`, or `Unknown` when nothing can be said.
+    /// `True`, `False`, or `Unknown`.
     pub status: String,
-    /// What there is to say about it; may be empty.
+    /// Explanation; may be empty.
     pub message: String,
 }
 
 impl Extra {
-    /// The condition as it is in a list, `Unknown` where it is not.
+    /// Copies the condition from a list; `Unknown` if the list does not have it.
     pub fn kept(name: &'static str, existing: &[Condition]) -> Self {
         let found = existing.iter().find(|condition| condition.type_ == name);
         Self {
@@ -89,8 +89,8 @@ impl Extra {
     }
 }
 
-/// The conditions after `outcome`: the four base ones in their order, then the extra ones, then whatever else was there. The transition
-/// time moves only when the status flips.
+/// Returns the conditions after `outcome`: the four base conditions in order, then the extra ones, then all other existing ones. The
+/// transition time changes only with the status.
 pub fn updated(
     existing: &[Condition],
     outcome: &Outcome,

@@ -1,4 +1,4 @@
-//! What the controllers share.
+//! State that the controllers share.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,18 +13,18 @@ use manifests::rte::config_map::KubeletSettings;
 use crate::images::Policy;
 use crate::metrics::Metrics;
 
-/// First wait after a failure; it doubles with every further one.
+/// Wait after the first failure; it doubles with every further one.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
-/// Longest wait after a failure.
+/// Maximum wait after a failure.
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) applier: Applier,
-    /// Where the operands live.
+    /// Namespace of the operands.
     pub(crate) namespace: String,
     pub(crate) platform: Platform,
-    /// Exporter image when the operator resource names none.
+    /// Exporter image when the operator resource sets none.
     pub(crate) image: Image,
     pub(crate) images: Policy,
     pub(crate) tls: TlsSettings,
@@ -32,16 +32,16 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     /// Name of this process in Events.
     pub(crate) instance: String,
-    /// Conditions of machine config pools are copied into the status of the operator resource.
+    /// Whether conditions of machine config pools are copied into the status of the operator resource.
     pub(crate) forwards_pool_conditions: bool,
-    /// The kubelets leave terminated pods out of what they tell exporters.
+    /// Whether the kubelets leave terminated pods out of their answers to exporters.
     pub(crate) lists_active_pods: bool,
     failures: Mutex<HashMap<(&'static str, String), u32>>,
-    /// What the kubelet of each node said last.
+    /// The last known settings of each node's kubelet.
     kubelets: Mutex<HashMap<String, KubeletSettings>>,
 }
 
-/// What [`Context`] is made of.
+/// Inputs of [`Context`].
 pub(crate) struct Settings {
     pub(crate) client: Client,
     pub(crate) namespace: String,
@@ -90,7 +90,7 @@ impl Context {
         }
     }
 
-    /// What the kubelet of a node said, now or, when it does not answer, the last time: its settings are the same until it says otherwise.
+    /// Returns the settings of a node's kubelet: those it reported now, or the last known ones if it did not answer.
     pub(crate) fn kubelet(
         &self,
         node: &str,
@@ -103,13 +103,13 @@ impl Context {
         kubelets.get(node).cloned()
     }
 
-    /// Forgets what the kubelets said of nodes that are gone.
+    /// Forgets the kubelet settings of nodes that no longer exist.
     pub(crate) fn keep_kubelets(&self, exists: impl Fn(&str) -> bool) {
         let mut kubelets = self.kubelets.lock().unwrap_or_else(PoisonError::into_inner);
         kubelets.retain(|node, _| exists(node));
     }
 
-    /// Counts a good reconciliation: the next failure is retried soon again.
+    /// Counts a successful reconciliation and resets the wait after failures.
     pub(crate) fn succeeded(&self, controller: &'static str, object: &str) {
         self.metrics.count(controller, "success");
         self.failures
@@ -118,7 +118,7 @@ impl Context {
             .remove(&(controller, object.to_owned()));
     }
 
-    /// Whether the last reconciliation failed.
+    /// Returns whether the last reconciliation failed.
     pub(crate) fn is_failing(&self, controller: &'static str, object: &str) -> bool {
         self.failures
             .lock()
@@ -126,7 +126,7 @@ impl Context {
             .contains_key(&(controller, object.to_owned()))
     }
 
-    /// Counts a failure; says how long to wait before the next try.
+    /// Counts a failure. Returns the wait until the next attempt.
     pub(crate) fn failed(&self, controller: &'static str, object: &str) -> Duration {
         self.metrics.count(controller, "error");
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The controllers: each watches its resource and everything that it made, and brings it back to what the resource says.
+//! The controllers. Each watches its resource and the objects that it created, and reconciles them with the resource.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -23,10 +23,10 @@ mod pools;
 mod scheduler;
 mod triggers;
 
-/// Events that come together cause one reconciliation.
+/// Events within this time cause one reconciliation.
 const DEBOUNCE: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// A reconciliation failed and is tried again.
+/// A reconciliation failed and will be retried.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     /// A call failed.
@@ -41,13 +41,13 @@ enum Error {
 }
 
 impl Error {
-    /// Any error with all that caused it.
+    /// Creates an error from any error with all its causes.
     fn of(error: &dyn std::error::Error) -> Self {
         Self::Failed(daemon::log::chain(error).to_string())
     }
 }
 
-/// Runs the controllers until `stop`.
+/// Runs the controllers until `stop` is cancelled.
 pub(crate) async fn run(context: Arc<Context>, with_scheduler: bool, stop: &CancellationToken) {
     let scheduler = async {
         if with_scheduler {
@@ -61,7 +61,7 @@ pub(crate) async fn run(context: Arc<Context>, with_scheduler: bool, stop: &Canc
     );
 }
 
-/// Drives a controller until `stop`; failures are retried with growing waits.
+/// Runs a controller until `stop` is cancelled. Failures are retried with growing waits.
 async fn drive<K, F, R>(
     name: &'static str,
     controller: Controller<K>,
@@ -96,7 +96,7 @@ async fn drive<K, F, R>(
         .graceful_shutdown_on(async move { stopped.cancelled().await })
         .run(reconcile, move |object: Arc<K>, _: &Error, context: Arc<Context>| Action::requeue(context.failed(name, &object.name_any())), context)
         .for_each(|result| async move {
-            // failures of the reconciliation itself were told where they happened
+            // failures of the reconciliation itself are already logged
             if let Err(error) = result
                 && !matches!(error, kube::runtime::controller::Error::ReconcilerFailed(..) | kube::runtime::controller::Error::ObjectNotFound(..))
             {
@@ -106,7 +106,7 @@ async fn drive<K, F, R>(
         .await;
 }
 
-/// What an outcome means for the queue.
+/// Translates an outcome into the action of the queue.
 fn next(outcome: &Outcome) -> Result<Action, Error> {
     match outcome {
         Outcome::Available | Outcome::Invalid { .. } => Ok(Action::await_change()),
@@ -115,7 +115,7 @@ fn next(outcome: &Outcome) -> Result<Action, Error> {
     }
 }
 
-/// Whether an annotation has the value that switches something on.
+/// Returns whether an annotation has the value that enables a behaviour.
 fn is_annotated<K: Resource>(object: &K, key: &str, value: &str) -> bool {
     object
         .annotations()
@@ -123,7 +123,7 @@ fn is_annotated<K: Resource>(object: &K, key: &str, value: &str) -> bool {
         .is_some_and(|found| found == value)
 }
 
-/// The resource as it is now: the watch may be behind our own last write.
+/// Reads the current resource, because the watch may be behind our own last write. `None` if it is gone or being deleted.
 async fn current<K>(api: &Api<K>, name: &str) -> Result<Option<K>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,

@@ -1,6 +1,6 @@
-//! Events about the two resources: one whenever their conditions begin to say something else, so that `kubectl describe` tells the story.
+//! Writes an Event about one of the two resources whenever its conditions change, so that `kubectl describe` shows the history.
 //!
-//! The original has none (operator.md 8, 10). Both resources are cluster-wide, so their Events are in the namespace `default`.
+//! The original writes none (operator.md 8, 10). Both resources are cluster-wide, so their Events are in the namespace `default`.
 
 use api::conditions::{AVAILABLE, DEGRADED, PROGRESSING};
 use apply::Cause;
@@ -11,14 +11,14 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use crate::conditions::Outcome;
 use crate::context::Context;
 
-/// What every Event says was being done.
+/// Action of every Event.
 const ACTION: &str = "Reconcile";
-/// Longest note that the API server takes, bytes.
+/// Maximum length of a note that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
-/// A controller whose failures show in no condition failed.
+/// Reason of Events about the kubelet configuration controller, whose failures show in no condition.
 const REASON_KUBELET_CONFIG: &str = "FailedKubeletConfigSync";
 
-/// Tells of an outcome that the conditions do not tell of yet.
+/// Publishes an outcome that the conditions do not show yet.
 pub(crate) async fn tell<K>(
     controller: &'static str,
     object: &K,
@@ -45,7 +45,7 @@ pub(crate) async fn tell<K>(
     }
 }
 
-/// Tells that the settings of kubelets cannot be handed on.
+/// Publishes that the settings of kubelets cannot be passed to the exporters.
 pub(crate) async fn tell_of_kubelet_config<K>(
     controller: &'static str,
     object: &K,
@@ -66,7 +66,7 @@ pub(crate) async fn tell_of_kubelet_config<K>(
     .await;
 }
 
-/// Writes an Event. One that cannot be written is lost: the conditions and the log have the same.
+/// Writes an Event. If that fails, the Event is lost; the conditions and the log contain the same information.
 async fn publish<K>(
     controller: &'static str,
     object: &K,
@@ -88,7 +88,7 @@ async fn publish<K>(
         action: ACTION.into(),
         secondary: None,
     };
-    // a recorder that lives on would count a second message of one reason as the first one again
+    // a long-lived recorder would count a second message with the same reason as a repetition of the first
     let recorder = Recorder::new(context.client.clone(), reporter);
     if let Err(error) = recorder.publish(&event, &object.object_ref(&())).await {
         context.metrics.lost_events.inc();
@@ -96,7 +96,7 @@ async fn publish<K>(
     }
 }
 
-/// As much of a text as a note can have.
+/// Cuts a text to the maximum length of a note, at a character boundary.
 fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST_NOTE)]
 }

@@ -1,27 +1,27 @@
-//! Which images are run, and which are refused (operator.md 2.3, 4.2, 5.2).
+//! Decides which images may run (operator.md 2.3, 4.2, 5.2).
 
 use std::collections::BTreeSet;
 
-/// Variable that adds trusted digests.
+/// Variable with additional trusted digests.
 pub const ENV_DIGESTS: &str = "SCHEDULER_IMAGE_DIGESTS";
-/// Variable that switches the check of the scheduler's image off, with the exact value `false`.
+/// Variable that disables the check of the scheduler's image with the exact value `false`.
 pub const ENV_VALIDATION: &str = "SCHEDULER_IMAGE_VALIDATION";
-/// Variable that lifts the ban on exporter images, with the exact value `false`.
+/// Variable that allows custom exporter images with the exact value `false`.
 pub const ENV_RESTRICTION: &str = "EXPORTER_IMAGE_RESTRICTION";
 
 /// Rules for images, read from the environment at start.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// `spec.imageSpec` of the operator resource is honoured.
+    /// Whether `spec.imageSpec` of the operator resource is allowed.
     pub exporter_image_allowed: bool,
-    /// The scheduler's image must be pinned to a trusted digest.
+    /// Whether the scheduler's image must be pinned to a trusted digest.
     pub scheduler_image_validated: bool,
     /// Trusted digests, `sha256:...`.
     pub trusted: BTreeSet<String>,
 }
 
 impl Policy {
-    /// Rules from a lookup of environment variables.
+    /// Reads the rules from environment variables.
     pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let is_false = |name| lookup(name).is_some_and(|value| value == "false");
         let mut trusted = BTreeSet::new();
@@ -49,21 +49,21 @@ impl Policy {
     }
 }
 
-/// Why an image of the scheduler is refused.
+/// The image of the scheduler is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A tag can be moved.
+    /// The reference has a tag, which may move to another image.
     #[error("image {0:?} must be referenced by digest, not by tag")]
     ByTag(String),
-    /// The digest has another form.
+    /// The digest is malformed.
     #[error("image {image:?} has malformed digest {digest:?}: expected sha256:<64 hex chars>")]
     Malformed {
         /// The reference.
         image: String,
-        /// Its digest.
+        /// The digest of the reference.
         digest: String,
     },
-    /// The digest is unknown.
+    /// The digest is not trusted.
     #[error(
         "image {image:?} digest {digest:?} is not in the trusted list. To extend the list, update the environment variable \
          \"SCHEDULER_IMAGE_DIGESTS\" with comma separated list of digests"
@@ -71,12 +71,12 @@ pub enum Error {
     Untrusted {
         /// The reference.
         image: String,
-        /// Its digest.
+        /// The digest of the reference.
         digest: String,
     },
 }
 
-/// Checks the scheduler's image; only the digest counts, wherever the image comes from.
+/// Checks the scheduler's image. Only the digest counts; the registry and repository do not.
 pub fn validate_scheduler(policy: &Policy, image: &str) -> Result<(), Error> {
     if !policy.scheduler_image_validated {
         return Ok(());

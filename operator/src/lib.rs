@@ -1,12 +1,12 @@
-//! Installs the stack from two custom resources and keeps it as they say.
+//! Installs the stack from two custom resources and keeps the cluster in the state that they describe.
 //!
 //! - [`args`], [`version`]: the command line, in Go's syntax;
-//! - [`run`]: start-up in order; the only place that knows all parts;
+//! - [`run`]: the start-up sequence; the only module that knows all parts;
 //! - [`controllers`]: `NUMAResourcesOperator`, `NUMAResourcesScheduler`, and the kubelets' settings;
-//! - [`node_groups`], [`images`], [`conditions`]: their rules, pure;
-//! - [`platform`]: which kind of cluster this is, and what it asks of everybody; [`render`]: the objects as text.
+//! - [`node_groups`], [`images`], [`conditions`]: rules of the controllers, as pure functions;
+//! - [`platform`]: the kind of cluster and its TLS settings; [`render`]: the objects as text.
 //!
-//! What the objects look like is said in `manifests`, how they get to the cluster in `apply`.
+//! `manifests` defines the objects, `apply` writes them to the cluster.
 
 pub mod args;
 pub mod conditions;

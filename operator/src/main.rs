@@ -1,4 +1,4 @@
-//! The operator, and, under the exporter's name, the exporter.
+//! The operator. Started under the exporter's name, it is the exporter.
 
 use std::process::ExitCode;
 

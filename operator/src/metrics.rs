@@ -1,4 +1,4 @@
-//! Counters of the controllers, under the names that dashboards for Kubernetes controllers know.
+//! Counters of the controllers, with the names that dashboards for Kubernetes controllers expect.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -12,7 +12,7 @@ pub(crate) struct Reconciliation {
     pub(crate) result: &'static str,
 }
 
-/// Labels of [`Metrics::adds`]: the queue of a controller has the controller's name.
+/// Labels of [`Metrics::adds`]. The queue of a controller has the controller's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Queue {
     pub(crate) controller: &'static str,
@@ -23,7 +23,7 @@ pub(crate) struct Queue {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) reconciliations: Family<Reconciliation, Counter>,
-    /// What was taken from the queues. Requests for the same object that wait together count as one.
+    /// Requests taken from the queues. Requests for the same object that wait at the same time count as one.
     pub(crate) adds: Family<Queue, Counter>,
     pub(crate) lost_events: Counter,
 }

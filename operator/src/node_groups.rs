@@ -1,4 +1,4 @@
-//! From the node groups of the operator resource to pools of nodes (operator.md 4.2).
+//! Derives the pools of nodes from the node groups of the operator resource (operator.md 4.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use manifests::rte::NodeSelection;
 pub mod machine_pools;
 pub mod selectors;
 
-/// The pool that every cluster has, labelled or not.
+/// The pool that every cluster has, even if no node is labelled for it.
 const WORKER_POOL: &str = "worker";
 
 /// A pool of nodes with the exporter's effective configuration.
@@ -19,17 +19,17 @@ const WORKER_POOL: &str = "worker";
 pub struct Pool {
     /// Name of the pool.
     pub name: String,
-    /// Its nodes.
+    /// The nodes of the pool.
     pub nodes: NodeSelection,
     /// Effective configuration.
     pub config: NodeGroupConfig,
-    /// Whether its exporters run under the legacy SELinux policy (OpenShift only).
+    /// Whether the exporters use the legacy SELinux policy (OpenShift only).
     pub custom_selinux_policy: bool,
-    /// The machine config pool that it is (OpenShift only).
+    /// The corresponding machine config pool (OpenShift only).
     pub machines: Option<MachineConfigPool>,
 }
 
-/// Checks the node groups: the first check that fails wins, with the messages of all groups that fail it.
+/// Validates the node groups. The first failing check ends the validation; the error has the messages of all groups that fail it.
 pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> {
     for (index, group) in groups.iter().enumerate() {
         match (&group.machine_config_pool_selector, &group.pool_name) {
@@ -64,7 +64,7 @@ pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> 
             group.annotations.len()
         )
     }))?;
-    // machine config pools exist on OpenShift only
+    // only OpenShift has machine config pools
     if platform != Platform::OpenShift {
         let name = if platform == Platform::HyperShift {
             "Hypershift"
@@ -106,7 +106,8 @@ fn joined(messages: impl Iterator<Item = String>) -> Result<(), String> {
     }
 }
 
-/// The pools of valid node groups where there are no machine config pools, in their order. `workers_are_labelled` says whether any node carries the role of the pool `worker`.
+/// Returns the pools of valid node groups in order, for platforms without machine config pools. `workers_are_labelled` says whether any
+/// node has the role of the pool `worker`.
 pub fn pools(groups: &[NodeGroup], platform: Platform, workers_are_labelled: bool) -> Vec<Pool> {
     let named = groups
         .iter()
@@ -135,7 +136,7 @@ fn selection(pool: &str, platform: Platform, workers_are_labelled: bool) -> Node
     NodeSelection::Labels(BTreeMap::from([(labels::node_role(pool), String::new())]))
 }
 
-/// Whether a node with these labels belongs to a pool.
+/// Returns whether a node with these labels belongs to a pool.
 pub fn selects(selection: &NodeSelection, present: &BTreeMap<String, String>) -> bool {
     match selection {
         NodeSelection::Labels(wanted) => wanted

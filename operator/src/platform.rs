@@ -1,11 +1,11 @@
-//! Which kind of cluster this is (operator.md 2.1).
+//! Detects the kind of cluster, its version and its TLS settings (operator.md 2.1).
 
 use api::openshift::config::{self, ApiServer, ClusterOperator, ClusterVersion, Infrastructure};
 use kube::Client;
 use kube::api::{Api, ListParams};
 use manifests::platform::{Platform, TlsError, TlsSettings};
 
-/// The cluster cannot be told.
+/// The properties of the cluster cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The list of cluster versions cannot be read.
@@ -14,7 +14,7 @@ pub enum Error {
     /// The description of the infrastructure cannot be read.
     #[error("failed to read the infrastructure of the cluster")]
     Infrastructure(#[source] apply::Cause),
-    /// The version of an OpenShift cannot be read.
+    /// The version of an OpenShift cluster cannot be read.
     #[error("failed to read the cluster operator of the API server")]
     ClusterOperator(#[source] apply::Cause),
     /// The cluster operator has no version yet.
@@ -23,15 +23,15 @@ pub enum Error {
     /// The TLS settings of the cluster cannot be read.
     #[error("failed to read the TLS security profile of the cluster")]
     ApiServer(#[source] apply::Cause),
-    /// The TLS settings of the cluster cannot be followed.
+    /// The TLS settings of the cluster cannot be applied.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The API server does not tell its version.
+    /// The version of the API server cannot be read.
     #[error("failed to read the version of the API server")]
     ServerVersion(#[source] apply::Cause),
 }
 
-/// The platform that the user named, or the one that is found.
+/// Returns the platform that the user named, or else the detected one.
 pub async fn detect(client: &Client, given: &str) -> Result<Platform, Error> {
     if let Some(platform) = Platform::parse(given) {
         return Ok(platform);
@@ -61,7 +61,8 @@ pub async fn detect(client: &Client, given: &str) -> Result<Platform, Error> {
     })
 }
 
-/// Version of the cluster in full: the given one, else what the API server says, or on OpenShift its cluster operator.
+/// Returns the full version of the cluster: the given one, or else the version of the API server, or on OpenShift that of the cluster
+/// operator.
 pub async fn version(client: &Client, platform: Platform, given: &str) -> Result<String, Error> {
     if !given.is_empty() {
         return Ok(given.to_owned());
@@ -80,18 +81,18 @@ pub async fn version(client: &Client, platform: Platform, given: &str) -> Result
         .git_version)
 }
 
-/// A version up to the first dash.
+/// Returns a version up to the first dash.
 pub fn short(version: &str) -> &str {
     version.split('-').next().unwrap_or_default()
 }
 
-/// Whether the kubelets leave terminated pods out of what they tell exporters: OpenShift's do from 4.20 on, in each of the ways in which
-/// its versions are written (operator.md 2.1).
+/// Returns whether the kubelets leave terminated pods out of their answers to exporters. Kubelets of OpenShift do so from 4.20 on; each
+/// known form of its version numbers has its own first version (operator.md 2.1).
 pub fn lists_active_pods(platform: Platform, version: &str) -> bool {
     platform.is_openshift() && active_pods_since(version) == Some(true)
 }
 
-/// Compares a version with the first of its kind; nothing for an unknown kind.
+/// Compares a version with the first such version of its form; `None` for an unknown form.
 fn active_pods_since(version: &str) -> Option<bool> {
     let (numbers, rest) = version.split_once('-').unwrap_or((version, ""));
     let numbers: Vec<u64> = numbers
@@ -105,7 +106,7 @@ fn active_pods_since(version: &str) -> Option<bool> {
     if rest.is_empty() {
         return Some(true);
     }
-    // timestamps are written so that they sort as text
+    // the timestamps sort as text
     for (kind, first) in [
         ("0.nightly-", "2025-08-04-154809"),
         ("0.ci-", "2025-08-01-195417"),
@@ -122,13 +123,13 @@ fn active_pods_since(version: &str) -> Option<bool> {
     None
 }
 
-/// Whether what follows the numbers is one of the ways in which versions are written.
+/// Returns whether the text after the numbers has a known form.
 fn is_known(rest: &str) -> bool {
     let kinds = ["0.nightly-", "0.ci-", "ec.", "rc."];
     rest.is_empty() || kinds.iter().any(|kind| rest.starts_with(kind))
 }
 
-/// TLS settings that every server of the cluster is to have; the Intermediate ones where nothing says so.
+/// Returns the TLS settings that every server of the cluster must use; the Intermediate ones if the cluster sets none.
 pub async fn tls(client: &Client, platform: Platform) -> Result<TlsSettings, Error> {
     if !platform.is_openshift() {
         return Ok(TlsSettings::default());

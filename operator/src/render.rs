@@ -1,4 +1,4 @@
-//! The objects as a stream of YAML documents, without a cluster (operator.md 2.4).
+//! Renders the objects as YAML documents, without a cluster (operator.md 2.4).
 
 use api::operator::LogLevel;
 use api::operator::v1::NodeGroupConfig;
@@ -13,24 +13,24 @@ use serde_json::Value;
 
 use crate::args::Args;
 
-/// The pool that the legacy machine configuration is shown for.
+/// The pool in the rendered legacy machine configuration.
 const WORKER_POOL: &str = "worker";
 
-/// Nothing can be rendered.
+/// The objects cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The scheduler is wanted, its image is not given.
+    /// The flags enable the scheduler but give no image for it.
     #[error("missing scheduler image")]
     NoSchedulerImage,
-    /// The scheduler's configuration cannot be made.
+    /// The scheduler's configuration cannot be rendered.
     #[error("failed to render the scheduler configuration")]
     Scheduler(#[source] scheduler::config::Error),
-    /// An object has no YAML form.
+    /// An object cannot be written as YAML.
     #[error("failed to write an object as YAML")]
     Yaml(#[source] serde_yaml::Error),
 }
 
-/// The documents that the flags ask for: scheduler, then exporters; or only the NRT definition.
+/// Renders the documents that the flags select: first the scheduler, then the exporters; or only the NRT definition.
 pub fn render(args: &Args) -> Result<String, Error> {
     if args.is_on("render-nrt-crd") {
         return documents(&[to_value(&api::crd::node_resource_topology())]);
@@ -55,7 +55,7 @@ pub fn render(args: &Args) -> Result<String, Error> {
     documents(&objects)
 }
 
-/// Objects as YAML documents, each behind its `---`.
+/// Formats objects as YAML documents, each after a `---` line.
 pub fn documents(objects: &[Value]) -> Result<String, Error> {
     let mut text = String::new();
     for object in objects {

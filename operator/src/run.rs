@@ -1,4 +1,4 @@
-//! Start-up: from the command line to running controllers. The only place that knows all parts.
+//! Start-up: from the command line to running controllers. The only module that knows all parts.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -25,15 +25,15 @@ use crate::images::Policy;
 use crate::metrics::Metrics;
 use crate::{controllers, platform, render, tls_profile, version};
 
-/// Usual port of the API server, TCP.
+/// Default TCP port of the API server.
 pub const API_SERVER_PORT: u16 = 6443;
 
 const PROGRAM: &str = "numaresources-operator";
-/// Where OpenShift's certificate for the metrics endpoint is mounted.
+/// Mount path of OpenShift's certificate for the metrics endpoint.
 const CERTIFICATES: &str = "/certs";
 const USAGE_ERROR: u8 = 2;
 
-/// The whole program; the first argument is the name that it was called by. Under the exporter's name it is the exporter.
+/// Runs the whole program. The first argument is the name of the program; under the exporter's name it runs the exporter.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let called_as = arguments.first().map(Path::new).and_then(Path::file_name);
     if called_as == Path::new(names::RTE_BINARY).file_name() {
@@ -53,7 +53,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             } else {
                 format!("{error}\n")
             };
-            // nobody is left to tell when this fails
+            // a failed write to stderr cannot be reported anywhere
             let _ = write!(stderr, "{heading}{}", usage(PROGRAM));
             return if help {
                 ExitCode::SUCCESS
@@ -90,7 +90,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             Err(error) => failed(&error.into()),
         };
     }
-    // it waits for the API server most of the time; a thread for each of a large node's CPUs would only cost memory
+    // the program mostly waits for the API server; one thread per CPU of a large node would only cost memory
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -155,7 +155,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     };
     let result = tokio::select! {
         result = lead(args, context, &stop) => result,
-        // never ends first: the other ends when `stop` is cancelled
+        // this branch never ends first: the other one ends when `stop` is cancelled
         () = async { follow_tls.await; std::future::pending().await } => Ok(()),
     };
     stop.cancel();
@@ -168,7 +168,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     result
 }
 
-/// Runs the controllers while this process leads.
+/// Runs the controllers while this process is the leader.
 async fn lead(args: &Args, context: Arc<Context>, stop: &CancellationToken) -> anyhow::Result<()> {
     let with_scheduler = args.is_on("enable-scheduler");
     if !args.is_on("leader-elect") {
@@ -194,7 +194,7 @@ async fn lead(args: &Args, context: Arc<Context>, stop: &CancellationToken) -> a
     };
     tokio::select! {
         () = controllers::run(Arc::clone(&context), with_scheduler, &work) => {}
-        // never ends first: the controllers end when `work` is cancelled
+        // this branch never ends first: the controllers end when `work` is cancelled
         () = async { watch.await; std::future::pending().await } => {}
     }
     if lost.is_cancelled() {
@@ -206,7 +206,7 @@ async fn lead(args: &Args, context: Arc<Context>, stop: &CancellationToken) -> a
 
 type Endpoint = tokio::task::JoinHandle<std::io::Result<()>>;
 
-/// Health on plain HTTP, metrics on HTTPS.
+/// Serves health on plain HTTP and metrics on HTTPS.
 async fn endpoints(
     args: &Args,
     metrics: &Metrics,
@@ -262,7 +262,7 @@ async fn endpoints(
     Ok(endpoints)
 }
 
-/// Go's `:8080` and `host:port`; `0` and nothing mean off.
+/// Parses Go's `:8080` and `host:port`. `0` and an empty text disable the endpoint.
 fn address(text: &str) -> anyhow::Result<Option<SocketAddr>> {
     if text.is_empty() || text == "0" {
         return Ok(None);
@@ -292,7 +292,7 @@ async fn client(args: &Args) -> anyhow::Result<Client> {
     Ok(daemon::client::client(path.as_deref().map(Path::new)).await?)
 }
 
-/// The flag's image, else that of the own pod, else a well-known one (operator.md 2.3).
+/// Returns the image of the flag, or else that of the operator's own pod, or else the built-in one (operator.md 2.3).
 async fn exporter_image(client: &Client, namespace: &str, args: &Args) -> Image {
     let image = |reference: String, pull_policy| Image {
         reference,
@@ -335,7 +335,8 @@ async fn own_container(
     ))
 }
 
-/// Ports that the operands may reach: the usual one, and that of the service by which this process itself reaches the API server.
+/// Returns the API server ports that the operands may reach: the default one, and that of the service through which this process reaches
+/// the API server.
 fn api_server_ports() -> Vec<u16> {
     let own = environment("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse::<u16>().ok());
     let mut ports = vec![API_SERVER_PORT];
@@ -343,7 +344,7 @@ fn api_server_ports() -> Vec<u16> {
     ports
 }
 
-/// Name of this process: that of its pod, if it has one.
+/// Returns the name of this process: that of its pod, or else the host name, or else the program name.
 fn instance() -> String {
     environment("PODNAME")
         .or_else(|| environment("HOSTNAME"))

@@ -1,4 +1,4 @@
-//! Writes a status as the smallest merge patch, and only when something changed (operator.md 3).
+//! Writes a status as a minimal merge patch, and only when it changed (operator.md 3).
 
 use std::fmt::Debug;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// Patches `/status` of the named object from `old` to `new`; says whether a write was needed.
+/// Patches `/status` of the named object from `old` to `new`. Returns whether a write was needed.
 pub(crate) async fn write<K, S>(
     api: &Api<K>,
     name: &str,
@@ -37,7 +37,7 @@ where
     Ok(true)
 }
 
-/// A status cannot be written.
+/// The status cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("status has no JSON form")]
@@ -46,7 +46,7 @@ pub(crate) enum Error {
     Patch(#[source] apply::Cause),
 }
 
-/// The merge patch (RFC 7386) that leads from `old` to `new`; nothing when they are equal.
+/// Returns the merge patch (RFC 7386) from `old` to `new`; `None` when they are equal.
 fn difference(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (old, new) else {
         return (old != new).then(|| new.clone());

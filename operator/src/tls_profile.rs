@@ -1,5 +1,5 @@
-//! Follows the TLS settings of the cluster (operator.md 2.2): a change of them ends the operator, whose next start hands the new ones to
-//! every operand.
+//! Watches the TLS settings of the cluster (operator.md 2.2). A change ends the operator; its next start passes the new settings to every
+//! operand.
 
 use api::openshift::config::{self, ApiServer};
 use futures::StreamExt as _;
@@ -9,7 +9,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, watcher};
 use manifests::platform::{Platform, TlsSettings};
 
-/// Returns when the cluster asks for settings other than `current`; never where there are none to follow.
+/// Returns when the settings of the cluster differ from `current`. Never returns on plain Kubernetes, which has no such settings.
 pub(crate) async fn changed(client: &Client, platform: Platform, current: &TlsSettings) {
     if !platform.is_openshift() {
         std::future::pending::<()>().await;
@@ -23,7 +23,7 @@ pub(crate) async fn changed(client: &Client, platform: Platform, current: &TlsSe
         match event {
             Ok(server) => {
                 let profile = server.spec.tls_security_profile;
-                // what cannot be followed is told by the next start, which fails for it
+                // an unusable profile also ends the operator: the next start fails with the error message
                 if TlsSettings::of_profile(profile.as_ref()).as_ref() != Ok(current) {
                     return;
                 }

@@ -1,30 +1,30 @@
-//! What the program says about itself.
+//! Version and feature information of the program.
 
 use serde_json::json;
 
-/// Feature topics, in the order in which consumers know them (operator.md 2).
+/// Feature topics, in the order that consumers expect (operator.md 2).
 const TOPICS: &str = "config nonreg hostlevel resacct cache stall schedrst rtetols overhead wlplacement unsched nonrt taint nodelabel byres \
                       tmpol schedattrwatch ngpoolname nganns metrics nrtcrdanns netpols introspection mgselinuxcollect tlscompliance preemption";
 
 /// Version of the program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The line behind `-version`.
+/// Returns the output of `-version`.
 pub fn line(program: &str) -> String {
     format!("{program} {VERSION} {} ({}) rust", commit(), branch())
 }
 
-/// Commit of the build, when the build was told.
+/// Returns the commit of the build; `unknown` if the build did not set it.
 pub fn commit() -> &'static str {
     option_env!("NUMARESOURCES_BUILD_COMMIT").unwrap_or("unknown")
 }
 
-/// Branch of the build.
+/// Returns the branch of the build; `devel` if the build did not set it.
 pub fn branch() -> &'static str {
     option_env!("NUMARESOURCES_BUILD_BRANCH").unwrap_or("devel")
 }
 
-/// The line behind `-inspect-features`.
+/// Returns the output of `-inspect-features`.
 pub fn features() -> String {
     let active: Vec<&str> = TOPICS.split_whitespace().collect();
     json!({"metadata": {"version": VERSION}, "active": active}).to_string()

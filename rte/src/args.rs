@@ -1,11 +1,11 @@
-//! The command line, by the rules of Go's `flag` package (rte.md 2.1): `-x` is `--x`, a boolean takes `=value` or nothing, and
-//! parsing stops at the first word that is no flag.
+//! The command line, by the rules of Go's `flag` package (rte.md 2.1): `-x` is `--x`, a boolean takes `=value` or nothing, and parsing
+//! stops at the first word that is not a flag.
 //!
-//! Parsing only splits; what a value means is decided where it is used ([`crate::config::set_flag`]).
+//! Parsing only splits the words; [`crate::config::set_flag`] interprets the values.
 
 use std::fmt::Write as _;
 
-/// What follows a flag's name.
+/// What follows the name of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing or `=true`, `=false`.
@@ -14,33 +14,33 @@ pub enum Kind {
     Value,
 }
 
-/// A flag that is understood.
+/// A known flag.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// Name without dashes.
     pub name: &'static str,
-    /// What follows it.
+    /// What follows the name.
     pub kind: Kind,
-    /// One line for the usage text.
+    /// One line of the usage text.
     pub usage: &'static str,
 }
 
-/// The command line, split.
+/// The parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args {
-    /// Flags in the order given, with their values; a boolean without value has `true`.
+    /// Flags in the given order, with their values; a boolean without a value has `true`.
     pub flags: Vec<(&'static str, String)>,
-    /// Everything after the flags.
+    /// All words after the flags.
     pub positional: Vec<String>,
 }
 
-/// Why a command line was not understood; the texts are those of Go.
+/// The command line is not valid; the messages are those of Go.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// `-h` or `--help`, unless such a flag is defined.
     #[error("help requested")]
     Help,
-    /// No such flag.
+    /// The flag is unknown.
     #[error("flag provided but not defined: -{0}")]
     Undefined(String),
     /// The last word is a flag that needs a value.
@@ -49,19 +49,19 @@ pub enum Error {
     /// `---x`, `-=x` and the like.
     #[error("bad flag syntax: {0}")]
     Syntax(String),
-    /// A value that the flag cannot have.
+    /// The value is not valid for the flag.
     #[error("invalid value \"{value}\" for flag -{flag}: {reason}")]
     Value {
         /// The flag.
         flag: &'static str,
         /// The value given.
         value: String,
-        /// What is wrong with it.
+        /// Why it is not valid.
         reason: String,
     },
 }
 
-/// Splits `words`, the program's name not included.
+/// Parses `words`, which do not include the program's name.
 pub fn parse(specs: &[Spec], words: impl IntoIterator<Item = String>) -> Result<Args, Error> {
     let mut args = Args::default();
     let mut words = words.into_iter();
@@ -99,7 +99,7 @@ pub fn parse(specs: &[Spec], words: impl IntoIterator<Item = String>) -> Result<
     Ok(args)
 }
 
-/// The text that explains all flags.
+/// Returns the usage text of all flags.
 pub fn usage(program: &str, specs: &[Spec]) -> String {
     let mut text = format!("Usage of {program}:\n");
     for spec in specs {

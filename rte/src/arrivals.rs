@@ -1,9 +1,9 @@
-//! Pods that the kubelet lists already, but may not have given everything to. Pure.
+//! Finds pods that the kubelet already lists although it may not have given them all their resources yet. Pure.
 //!
-//! A kubelet lists a pod from the moment in which it begins to admit it, and then gives devices, CPUs and memory, one container after the
-//! other. A fingerprint with such a pod would say that it is accounted for, when only a part is, or nothing: a scheduler that believes it gives the
-//! rest away once more. So a pod that is new, or that holds something else than before, counts as arrived when it holds what its spec asks
-//! for; where the spec is not known, when nothing changed for a moment.
+//! A kubelet lists a pod as soon as it begins to admit it. It then assigns devices, CPUs and memory, one container after the other. A
+//! fingerprint that includes such a pod claims that the pod is accounted for although only a part or nothing of it is. A scheduler that
+//! believes the fingerprint gives the rest to another pod. So a new pod, or one whose resources changed, counts as arrived only when it
+//! holds what its spec requests. If the spec is unknown, the pod counts as arrived after a time without changes.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -14,28 +14,28 @@ use tokio::time::Instant;
 
 use crate::demand::{Demands, Key, Offer};
 
-/// How long a pod of which the spec is not known has to hold the same. The kubelet gives within milliseconds.
+/// How long a pod with an unknown spec must hold the same resources. The kubelet assigns them within milliseconds.
 pub(crate) const QUIET: Duration = Duration::from_millis(60);
-/// How long is waited at most for what a spec asks for. Device plugins may take their time; but a kubelet that gives less than we expect
-/// must not be waited for for ever.
+/// Maximum wait for the resources that a spec requests. Device plugins may be slow, but the wait must end even if the kubelet assigns less
+/// than expected.
 pub(crate) const LIMIT: Duration = Duration::from_secs(2);
 
-/// The pods that were listed last.
+/// The pods of the last list.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals(BTreeMap<Key, Arrival>);
 
 #[derive(Debug)]
 struct Arrival {
-    /// Since when it holds the same.
+    /// Since when the pod holds the same resources.
     since: Instant,
-    /// What it holds.
+    /// Hash of the resources that it holds.
     holdings: u64,
-    /// Which pod of its name it is, if that is known.
+    /// Uid of the pod, if known; distinguishes pods with the same name.
     uid: Option<String>,
 }
 
 impl Arrivals {
-    /// Takes note of an answer of the kubelet. Returns one of those pods that have not arrived, among those that `covers` is true for.
+    /// Records an answer of the kubelet. Returns one of the pods that have not arrived, among those for which `covers` is true.
     pub(crate) fn note(
         &mut self,
         pods: &[v1::PodResources],
@@ -76,7 +76,7 @@ impl Arrivals {
 }
 
 impl Arrival {
-    /// This one, if it is still the same pod with the same holdings.
+    /// Returns this arrival if it is still the same pod with the same resources, otherwise the fresh one.
     fn or(mut self, fresh: Self) -> Self {
         let is_other = matches!((&self.uid, &fresh.uid), (Some(old), Some(new)) if old != new);
         if is_other || self.holdings != fresh.holdings {
@@ -92,7 +92,7 @@ impl Arrival {
     }
 }
 
-/// A number that is another when a pod holds something else.
+/// Hashes the resources that a pod holds.
 fn holdings(pod: &v1::PodResources) -> u64 {
     let mut hasher = DefaultHasher::new();
     let nodes = |topology: &Option<v1::TopologyInfo>| -> Vec<i64> {
@@ -120,7 +120,7 @@ mod tests {
     use crate::demand::SeenPod;
     use crate::monitor::tests::pod;
 
-    /// A kubelet with CPUs to give, and a clock.
+    /// A kubelet with CPUs to assign, and a clock.
     struct Scene {
         arrivals: Arrivals,
         demands: Demands,
@@ -136,7 +136,7 @@ mod tests {
             }
         }
 
-        /// The API server has a pod `p` that asks for so many CPUs.
+        /// Adds pod `p` to the API server, requesting this many CPUs.
         fn ask(&self, uid: &str, cpus: &str) {
             let object = json!({
                 "metadata": {"namespace": "default", "name": "p", "uid": uid},
@@ -148,7 +148,7 @@ mod tests {
                 .with(|demands| demands.insert(seen.key(), seen.demand()));
         }
 
-        /// Whether `p` has arrived when so many milliseconds have passed and it holds these CPUs.
+        /// Lists `p` with these CPUs after this many milliseconds. Returns whether it has arrived.
         fn after(&mut self, milliseconds: u64, cpus: &[i64]) -> bool {
             self.now += Duration::from_millis(milliseconds);
             let container = v1::ContainerResources {

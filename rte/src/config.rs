@@ -1,7 +1,6 @@
-//! What the exporter was told to do: defaults, files, environment and flags, from weak to strong (rte.md 2.5).
+//! The exporter's configuration: defaults, files, environment and flags, from weakest to strongest (rte.md 2.5).
 //!
-//! Durations in a dump are nanoseconds, and fields that are empty, zero or false are left out, as upstream's test suites expect
-//! them.
+//! A dump shows durations in nanoseconds and omits fields that are empty, zero or false, because upstream's test suites expect that.
 
 use std::collections::BTreeMap;
 
@@ -19,21 +18,21 @@ mod load;
 pub use flags::{SPECS, set_flag};
 pub use load::{Defaults, Error, Loaded, Sources, load};
 
-/// Everything that can be configured. Fields are in the order of their names: so a dump is sorted.
+/// All settings. The fields are in alphabetical order, so that a dump is sorted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Config {
-    /// What concerns the process.
+    /// Settings of the process.
     pub global: Global,
-    /// What concerns the object that is written.
+    /// Settings for the published object.
     pub nrt_updater: NrtUpdater,
-    /// What concerns the reading of the node.
+    /// Settings for reading the node.
     pub resource_monitor: ResourceMonitor,
-    /// What concerns the loop around both.
+    /// Settings of the main loop.
     pub topology_exporter: TopologyExporter,
 }
 
-/// What concerns the process.
+/// Settings of the process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Global {
@@ -43,7 +42,7 @@ pub struct Global {
     /// Path of a kubeconfig; empty means the pod's environment.
     #[serde(rename = "kubeConfig", skip_serializing_if = "String::is_empty")]
     pub kubeconfig: String,
-    /// Verbosity as klog counts it.
+    /// Verbosity, as a klog number.
     pub verbose: i32,
 }
 
@@ -57,7 +56,7 @@ impl Default for Global {
     }
 }
 
-/// What concerns the object that is written.
+/// Settings for the published object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NrtUpdater {
@@ -73,7 +72,7 @@ pub struct NrtUpdater {
     /// Send merge patches instead of whole objects.
     #[serde(skip_serializing_if = "is_default")]
     pub patch_mode: bool,
-    /// Read and update the whole object after so many patches; 0 or less: never.
+    /// Read and update the whole object after this many patches; 0 or less: never.
     #[serde(skip_serializing_if = "is_default")]
     pub patch_resync: i64,
 }
@@ -90,7 +89,7 @@ impl Default for NrtUpdater {
     }
 }
 
-/// What concerns the reading of the node.
+/// Settings for reading the node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(
@@ -98,7 +97,7 @@ impl Default for NrtUpdater {
     reason = "one for each switch that users have"
 )]
 pub struct ResourceMonitor {
-    /// Account for all that is held, once. Ours: the original knows it not. See [`Filter::exact`](crate::monitor::Filter::exact).
+    /// Account for every held resource exactly once. Not in the original. See [`Filter::exact`](crate::monitor::Filter::exact).
     #[serde(skip_serializing_if = "is_default")]
     pub exact_accounting: bool,
     /// Do not account for pods that have finished.
@@ -110,25 +109,25 @@ pub struct ResourceMonitor {
     /// Only account for this namespace; empty means all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Pods that are treated as if they were not there.
+    /// Patterns of pods to ignore.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pod_exclude: Vec<PodPattern>,
-    /// Publish the fingerprint of the pods that were accounted for.
+    /// Publish the fingerprint of the accounted pods.
     #[serde(skip_serializing_if = "is_default")]
     pub pod_set_fingerprint: bool,
     /// Which pods the fingerprint covers.
     #[serde(serialize_with = "method")]
     pub pod_set_fingerprint_method: Method,
-    /// Where to write the fingerprint and its pods after each scan; empty means nowhere.
+    /// File for the fingerprint and its pods after each scan; empty means none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod_set_fingerprint_status_file: String,
-    /// Read the machine anew at each scan.
+    /// Read the machine again at each scan.
     #[serde(skip_serializing_if = "is_default")]
     pub refresh_node_resources: bool,
-    /// Node name, or `*`, to the names of resources that are not published.
+    /// Resources that are not published, by node name; `*` stands for every node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resource_exclude: BTreeMap<String, Vec<String>>,
-    /// Root of the sysfs to read.
+    /// Root of the sysfs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sysfs_root: String,
 }
@@ -151,7 +150,7 @@ impl Default for ResourceMonitor {
     }
 }
 
-/// Pods by shell patterns of their namespace and name; both must match.
+/// Selects pods by shell patterns of their namespace and name; both must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodPattern {
@@ -161,43 +160,43 @@ pub struct PodPattern {
     pub namespace_pattern: String,
 }
 
-/// What concerns the loop around reading and writing.
+/// Settings of the main loop.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyExporter {
     /// Make the Node the owner of the object.
     #[serde(rename = "addNRTOwnerEnable", skip_serializing_if = "is_default")]
     pub add_nrt_owner_enable: bool,
-    /// A `KubeletConfiguration` to read the topology manager's settings from.
+    /// The `KubeletConfiguration` file with the topology manager's settings.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kubelet_config_file: String,
-    /// How many notifications a [`time_unit_to_limit_events`](Self::time_unit_to_limit_events) may cause scans; 0 or less: any number.
+    /// How many notifications per [`time_unit_to_limit_events`](Self::time_unit_to_limit_events) may cause scans; 0 or less: no limit.
     #[serde(skip_serializing_if = "is_default")]
     pub max_event_per_time_unit: i64,
-    /// Address to serve metrics on.
+    /// Listen address of the metrics endpoint.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub metrics_address: String,
-    /// Whether and how to serve metrics.
+    /// Whether and how metrics are served.
     pub metrics_mode: MetricsMode,
-    /// Port to serve metrics on.
+    /// Port of the metrics endpoint.
     #[serde(skip_serializing_if = "is_default")]
     pub metrics_port: i64,
-    /// Certificates and limits of the metrics endpoint.
+    /// Certificates and TLS limits of the metrics endpoint.
     #[serde(rename = "metricsTLS")]
     pub metrics_tls: MetricsTls,
-    /// A file whose writes and touches cause a scan; empty means none.
+    /// A file that causes a scan when it is written or touched; empty means none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub notify_file_path: String,
-    /// Report on the conditions of the own pod.
+    /// Report in the conditions of the own pod.
     #[serde(skip_serializing_if = "is_default")]
     pub pod_readiness_enable: bool,
-    /// The kubelet's socket.
+    /// Endpoint of the kubelet.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod_resources_socket_path: String,
     /// A container that runs on the shared CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference_container: Option<ContainerId>,
-    /// Time between two scans; 0: no scans without an event.
+    /// Time between two scans; 0: scans only after events.
     #[serde(serialize_with = "nanos", skip_serializing_if = "is_default")]
     pub sleep_interval: GoDuration,
     /// See [`max_event_per_time_unit`](Self::max_event_per_time_unit).
@@ -209,29 +208,29 @@ pub struct TopologyExporter {
     /// Topology manager scope to publish; empty means unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub topology_manager_scope: String,
-    /// How many NUMA nodes the kubelet's topology manager copes with, as the extra file says; not part of the daemon's file.
+    /// Maximum number of NUMA nodes that the kubelet's topology manager supports, from the extra file; not part of the daemon's file.
     #[serde(skip)]
     pub topology_manager_max_numa_nodes: Option<u32>,
-    /// What the kubelet's other managers are set to, as the extra file says; not part of the daemon's file.
+    /// Settings of the kubelet's other managers, from the extra file; not part of the daemon's file.
     #[serde(skip)]
     pub resource_managers: Option<ResourceManagers>,
-    /// Follow this node's pods on the API server, to publish changes at once. Ours: the original knows it not.
+    /// Watch this node's pods on the API server, to publish changes at once. Not in the original.
     #[serde(skip_serializing_if = "is_default")]
     pub watch_pods: bool,
 }
 
-/// What a scheduler needs to know of the kubelet's CPU and memory managers to decide as they do. Ours: the original publishes none of it.
+/// Settings of the kubelet's CPU and memory managers, which a scheduler needs to decide like them. The original does not publish them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceManagers {
-    /// Policy of the CPU manager: `none` or `static`; not checked.
+    /// Policy of the CPU manager: `none` or `static`; not validated.
     pub cpu: String,
-    /// Whether containers get whole cores only (`full-pcpus-only`).
+    /// Whether containers get only whole cores (`full-pcpus-only`).
     pub full_cores: bool,
-    /// Policy of the memory manager: `None` or `Static`; not checked.
+    /// Policy of the memory manager: `None` or `Static`; not validated.
     pub memory: String,
 }
 
-/// The default of [`TopologyExporter::kubelet_config_file`]. It is a guess: the file need not be there.
+/// The default of [`TopologyExporter::kubelet_config_file`]. It is a guess: the file need not exist.
 pub const DEFAULT_KUBELET_CONFIG_FILE: &str = "/podresources/config.yaml";
 
 impl Default for TopologyExporter {
@@ -263,11 +262,11 @@ impl Default for TopologyExporter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetricsMode {
-    /// Not at all.
+    /// No metrics.
     Disabled,
-    /// In plain text.
+    /// Plain HTTP.
     Http,
-    /// Over TLS.
+    /// HTTPS.
     HttpTls,
 }
 
@@ -282,11 +281,11 @@ impl MetricsMode {
     }
 }
 
-/// Certificates and limits of the metrics endpoint.
+/// Certificates and TLS limits of the metrics endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricsTls {
-    /// Certificate, in the directory.
+    /// File name of the certificate in the directory.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cert_file: String,
     /// Directory of certificate and key.
@@ -295,13 +294,13 @@ pub struct MetricsTls {
     /// Go cipher suite names, separated by commas.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cipher_suites: String,
-    /// Key, in the directory.
+    /// File name of the key in the directory.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key_file: String,
     /// `VersionTLS10` .. `VersionTLS13`, or empty.
     #[serde(rename = "minTLSVersion", skip_serializing_if = "String::is_empty")]
     pub min_tls_version: String,
-    /// Ask clients for a certificate and verify it.
+    /// Require a client certificate and verify it.
     #[serde(skip_serializing_if = "is_default")]
     pub want_cli_auth: bool,
 }
@@ -319,7 +318,7 @@ impl Default for MetricsTls {
     }
 }
 
-/// A container of a pod of a namespace.
+/// Identifies a container by namespace, pod and container name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerId {
@@ -332,7 +331,7 @@ pub struct ContainerId {
 }
 
 impl ContainerId {
-    /// From `namespace/pod/container`; blanks around the parts do not count.
+    /// Parses `namespace/pod/container`; ignores blanks around the parts.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/').map(|part| part.trim().to_owned());
         let id = Self {
@@ -345,7 +344,7 @@ impl ContainerId {
 }
 
 impl Config {
-    /// The YAML text that `--dump-config` shows.
+    /// Returns the YAML text that `--dump-config` shows.
     #[expect(
         clippy::missing_panics_doc,
         reason = "plain data can always be written"

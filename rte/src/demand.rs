@@ -1,5 +1,5 @@
-//! What the pods of the node ask for and get for themselves alone: exclusive CPUs, pinned memory, devices (kubelet-node.md 3 to 5). The
-//! API server tells it; where it does not, nothing is known and nothing is expected.
+//! The resources that the node's pods request and get exclusively: exclusive CPUs, pinned memory, devices (kubelet-node.md 3 to 5). The API
+//! server provides the specs; for a pod without a known spec nothing is expected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,23 +16,23 @@ const HUGEPAGES: &str = "hugepages-";
 /// Namespace and name of a pod.
 pub(crate) type Key = (String, String);
 
-/// The demands of the node's pods. Clones share what they know.
+/// The demands of the node's pods. Clones share the data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demands(Arc<Mutex<BTreeMap<Key, Demand>>>);
 
 impl Demands {
-    /// Reads or changes all of them at once.
+    /// Reads or changes all demands under one lock.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<Key, Demand>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// What one pod asks for.
+/// The exclusive resources that one pod requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// Which pod of this name it is.
+    /// Uid of the pod; distinguishes pods with the same name.
     pub(crate) uid: String,
-    /// Containers that ask for something.
+    /// Containers that request exclusive resources.
     containers: Vec<Container>,
 }
 
@@ -44,7 +44,7 @@ struct Container {
     devices: Vec<String>,
 }
 
-/// What a kubelet gives to containers for themselves: it depends on its policies and device plugins.
+/// The kinds of resources that a kubelet assigns exclusively. They depend on its policies and device plugins.
 #[derive(Debug, Default)]
 pub(crate) struct Offer<'a> {
     cpus: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Offer<'a> {
 }
 
 impl<'a> Offer<'a> {
-    /// As its answer says: without a static policy there is nothing that can be allocated.
+    /// Derives the offer from the kubelet's answer: without a static policy the kubelet reports nothing as allocatable.
     pub(crate) fn of(allocatable: &'a v1::AllocatableResourcesResponse) -> Self {
         let names = allocatable.devices.iter();
         Self {
@@ -65,8 +65,8 @@ impl<'a> Offer<'a> {
 }
 
 impl Demand {
-    /// Whether each container holds something of each kind that it asks for and that this kubelet gives. The kubelet gives all of one kind to a
-    /// container at once, so there is no need to count.
+    /// Returns whether each container holds some of every kind that it requests and this kubelet offers. Counting is not needed, because
+    /// the kubelet assigns all resources of one kind to a container at once.
     pub(crate) fn is_met(&self, pod: &v1::PodResources, offer: &Offer<'_>) -> bool {
         self.containers.iter().all(|asks| {
             let listed = pod.containers.iter().find(|one| one.name == asks.name);
@@ -85,7 +85,7 @@ impl Demand {
     }
 }
 
-/// As much of a pod as tells what it asks for. Watches of metadata have no more than the name.
+/// The parts of a pod that determine its demand. Metadata-only watches provide just the name.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SeenPod {
@@ -133,12 +133,12 @@ struct SeenStatus {
 }
 
 impl SeenPod {
-    /// Its name.
+    /// Returns namespace and name.
     pub(crate) fn key(&self) -> Key {
         (self.metadata.namespace.clone(), self.metadata.name.clone())
     }
 
-    /// What it asks for; nothing once it is over or on its way out, for then it may hold what it likes.
+    /// Returns the demand. It is empty for a finished or terminating pod, whose remaining resources do not matter.
     pub(crate) fn demand(self) -> Demand {
         let is_over = matches!(self.status.phase.as_str(), "Succeeded" | "Failed");
         if is_over || self.metadata.deletion_timestamp.is_some() {
@@ -147,9 +147,9 @@ impl SeenPod {
                 containers: Vec::new(),
             };
         }
-        // Resources of the whole pod are given to none of its containers alone.
+        // resources of the whole pod are not exclusive to any of its containers
         let is_pinned = self.status.qos_class == "Guaranteed" && self.spec.resources.is_none();
-        // Other init containers are gone before the pod runs, and are not listed.
+        // other init containers have ended before the pod runs, and are not listed
         let mut containers = self.spec.init_containers;
         containers.retain(|container| container.restart_policy.as_deref() == Some("Always"));
         containers.extend(self.spec.containers);

@@ -1,8 +1,8 @@
-//! What causes scans: the timer, the notification file, changes that the API server tells, failures before; and the limit on
+//! The events that cause scans: the timer, the notification file, changes that the API server reports, and retries; and the limit on
 //! notifications (rte.md 3).
 //!
-//! A change of a pod is told before, while, or after the kubelet acts on it. So it causes no publication but some cheap looks at the
-//! kubelet, soon and then ever later, and only a look that finds something new is an event.
+//! The API server may report a change of a pod before, while, or after the kubelet acts on it. So a change does not cause a publication. It
+//! causes several cheap looks at the kubelet, at growing intervals, and only a look that finds a change causes a cycle.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -18,51 +18,51 @@ use crate::limiter::Limiter;
 use crate::notify::{self, Watcher};
 use crate::publish::{Trigger, chain};
 
-/// The first pause after a failed cycle.
+/// Pause after the first failed cycle.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest pause between two tries, without the jitter, which up to doubles each pause.
+/// Maximum pause between two attempts, without the jitter, which may double each pause.
 const LAST_RETRY: Duration = Duration::from_secs(15);
 
-/// When to look after a change was told: the kubelet admits within milliseconds, and lets go of a pod's resources up to a second or
-/// two before or after it tells. In milliseconds.
+/// Times of the looks after a reported change, in milliseconds. The kubelet admits a pod within milliseconds, and releases a pod's
+/// resources up to a second or two before or after it reports so.
 const LOOKS_MS: [u64; 10] = [0, 15, 30, 50, 80, 150, 300, 600, 1200, 2400];
-/// The shortest time between two looks: a quarter of what the kubelet allows on its socket.
+/// Minimum time between two looks: uses a quarter of the calls that the kubelet allows on its socket.
 const LOOK_SPACING: Duration = Duration::from_millis(15);
 
-/// What is to be done.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Scan and publish.
     Cycle(Trigger),
-    /// Look whether there is anything new.
+    /// Check the kubelet for changes.
     Look,
 }
 
 /// Why a wait ended.
 enum Wake {
     Event(Event),
-    /// The API server told a change.
+    /// The API server reported a change.
     Change,
-    /// Somebody wrote the notification file.
+    /// The notification file was written or touched.
     Notification,
 }
 
-/// Looks that are still to be done.
+/// The remaining looks after a change.
 #[derive(Clone, Copy, Debug)]
 struct Looks {
-    /// When the change was told.
+    /// When the change was reported.
     since: Instant,
-    /// How many were done.
+    /// Number of looks done.
     done: usize,
 }
 
-/// Where events come from.
+/// The sources of events.
 pub(crate) struct Events {
     notifications: Option<PathBuf>,
     watcher: Option<Watcher>,
     timer: Option<Interval>,
     limiter: Option<Limiter>,
-    /// When the limit lets a notification pass that came.
+    /// When the limit lets the pending notification pass.
     held_until: Option<Instant>,
     retries: Option<Retries>,
     changes: Arc<Notify>,
@@ -71,7 +71,7 @@ pub(crate) struct Events {
     node: String,
 }
 
-/// Waits for a moment; for ever if there is none.
+/// Waits until a moment; forever if there is none.
 async fn moment(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -79,7 +79,7 @@ async fn moment(at: Option<Instant>) {
     }
 }
 
-/// Tries after a failure.
+/// Retries after a failure.
 struct Retries {
     trigger: Trigger,
     pauses: ExponentialBackoff,
@@ -87,9 +87,9 @@ struct Retries {
 }
 
 impl Events {
-    /// Events of a timer, if `period` is above zero, and of a file, if one is given, which has to be
-    /// [prepared](notify::prepare), and of whoever tells `changes`. The limit, if any, is for the file, which anybody may write as often as
-    /// they like. A change of what pods hold needs none: the API server has taken several writes for that pod already.
+    /// Creates the sources of events: a timer if `period` is above zero, a file if one is given, and `changes`. The file must be
+    /// [prepared](notify::prepare). The limit, if any, applies only to the file, which anyone on the host may write at any rate. Changes of
+    /// pods need no limit: each of them is preceded by several writes to the API server.
     pub(crate) fn new(
         period: GoDuration,
         notifications: Option<PathBuf>,
@@ -111,12 +111,12 @@ impl Events {
         }
     }
 
-    /// Whether the last cycle failed.
+    /// Returns whether the last cycle failed.
     pub(crate) fn is_retrying(&self) -> bool {
         self.retries.is_some()
     }
 
-    /// The next event.
+    /// Waits for the next event.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
             match self.wait().await {
@@ -189,7 +189,7 @@ impl Events {
         let now = Instant::now();
         self.last_look = Some(now);
         if let Some(looks) = &mut self.looks {
-            // Looks that were due together are one.
+            // looks that were due at the same time count as one
             let since = (now - looks.since).as_millis();
             let due = LOOKS_MS
                 .iter()
@@ -199,7 +199,7 @@ impl Events {
         }
     }
 
-    /// After an error the watch is gone and a new one is needed.
+    /// Replaces the watch after an error, because the old one no longer works.
     fn notified(&mut self, outcome: Result<(), notify::Error>) {
         let Err(error) = outcome else { return };
         tracing::error!(error = %chain(&error), "Notifications stopped");
@@ -211,7 +211,7 @@ impl Events {
         });
     }
 
-    /// Asks the limit when the notification that came may pass. One that comes while another is held belongs to that one.
+    /// Asks the limit when the notification may pass. While one notification is held, further ones are merged into it.
     fn hold(&mut self) {
         let now = Instant::now();
         let limiter = &mut self.limiter;
@@ -219,7 +219,7 @@ impl Events {
             .get_or_insert_with(|| limiter.as_mut().map_or(now, |limiter| limiter.admit(now)));
     }
 
-    /// Plans the next try, or none after a success.
+    /// Plans the next retry, or none after a success.
     pub(crate) fn plan(&mut self, trigger: Trigger, succeeded: bool) {
         if succeeded {
             self.retries = None;
@@ -263,7 +263,7 @@ fn watch(path: &Path) -> Option<Watcher> {
     }
 }
 
-/// Growing pauses. Each node has its own jitter: after an outage not all come at once.
+/// Returns growing pauses. The jitter differs between nodes, so that they do not all retry at once after an outage.
 fn pauses(node: &str) -> ExponentialBackoff {
     let mut hasher = DefaultHasher::new();
     node.hash(&mut hasher);
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(events.next().await, REACTIVE);
     }
 
-    /// Events of a file whose limit, one a second, is used up.
+    /// Creates events of a file whose limit, one per second, is used up.
     async fn used_up() -> (tempfile::TempDir, PathBuf, Events) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");

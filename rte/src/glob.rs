@@ -1,7 +1,7 @@
-//! Shell patterns by the rules of Go's `filepath.Match`: `*` and `?` do not match `/`, `[a-z]` and `[^a-z]` are classes, `\` takes the
-//! next character as it is. A pattern has to match the whole name.
+//! Shell patterns by the rules of Go's `filepath.Match`: `*` and `?` do not match `/`, `[a-z]` and `[^a-z]` are classes, `\` escapes the
+//! next character. A pattern must match the whole name.
 
-/// A pattern that was understood.
+/// A parsed pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Vec<Token>);
 
@@ -22,7 +22,7 @@ enum Token {
 }
 
 impl Pattern {
-    /// Understands a pattern.
+    /// Parses a pattern.
     pub fn new(text: &str) -> Result<Self, Error> {
         let error = || Error(text.to_owned());
         let mut tokens = Vec::new();
@@ -54,14 +54,14 @@ impl Pattern {
         Ok(Self(tokens))
     }
 
-    /// Whether the whole of `name` matches.
+    /// Returns whether the pattern matches the whole of `name`.
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         matches(&self.0, &name)
     }
 }
 
-/// One end of a range in a class.
+/// Parses one bound of a range in a class.
 fn bound(chars: &mut impl Iterator<Item = char>) -> Option<char> {
     match chars.next()? {
         '-' | ']' => None,
@@ -71,7 +71,7 @@ fn bound(chars: &mut impl Iterator<Item = char>) -> Option<char> {
 }
 
 fn matches(tokens: &[Token], name: &[char]) -> bool {
-    // Where to go on after a mismatch: the last `*`, and how much of the name it has taken.
+    // Where to continue after a mismatch: the last `*`, and the position in the name up to which it has matched.
     let mut retry: Option<(usize, usize)> = None;
     let (mut token, mut position) = (0, 0);
     loop {

@@ -1,4 +1,4 @@
-//! Whom to ask what containers hold: the kubelet's socket (`unix://`), or files in its place (`fake://`, rte.md 4.1).
+//! Source of the containers' resources: the kubelet's socket (`unix://`), or files in its place (`fake://`, rte.md 4.1).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,22 +11,22 @@ use serde::de::DeserializeOwned;
 
 mod json;
 
-/// Scheme of endpoints that are directories with answers.
+/// Scheme of endpoints that are directories with answer files.
 const FAKE: &str = "fake://";
 
-/// The other end.
+/// The source of answers.
 #[derive(Clone, Debug)]
 pub enum Kubelet {
-    /// A real one.
+    /// A real kubelet.
     Socket(PodResources),
-    /// A directory with `list.json` and `get_allocatable_resources.json`, read with each call.
+    /// A directory with `list.json` and `get_allocatable_resources.json`, which are read at each call.
     Files(PathBuf),
 }
 
-/// Why there is no answer.
+/// The call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kubelet did not give one.
+    /// The kubelet gave no answer.
     #[error(transparent)]
     Call(#[from] client::Error),
     /// The file with the answer cannot be read.
@@ -34,23 +34,23 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file holds no answer.
+    /// The file does not contain a valid answer.
     #[error("cannot parse {}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
 }
 
 impl Kubelet {
-    /// Whoever is behind `endpoint`; each call takes at most `timeout`.
+    /// Creates the source for `endpoint`; each call takes at most `timeout`.
     pub fn new(endpoint: &str, timeout: Duration) -> Result<Self, socket::Error> {
         if let Some(dir) = endpoint.strip_prefix(FAKE) {
             return Ok(Self::Files(dir.into()));
@@ -59,7 +59,7 @@ impl Kubelet {
         Ok(Self::Socket(PodResources::new(&socket, timeout)))
     }
 
-    /// All active pods with what their containers hold.
+    /// Lists all active pods with the resources that their containers hold.
     pub async fn list(&self) -> Result<v1::ListPodResourcesResponse, Error> {
         match self {
             Self::Socket(kubelet) => Ok(kubelet.list().await?),
@@ -67,7 +67,7 @@ impl Kubelet {
         }
     }
 
-    /// What the node can give to containers, held or not.
+    /// Returns the resources that the node can give to containers, whether held or free.
     pub async fn allocatable(&self) -> Result<v1::AllocatableResourcesResponse, Error> {
         match self {
             Self::Socket(kubelet) => Ok(kubelet.allocatable().await?),

@@ -1,4 +1,4 @@
-//! The topology manager's settings, which the scheduler has to know (rte.md 2.6).
+//! The settings of the topology manager and of the managers that it asks, which the scheduler needs (rte.md 2.6).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::config::extra_file::{FULL_CORES, MAX_NUMA_NODES};
 use crate::config::{DEFAULT_KUBELET_CONFIG_FILE, ResourceManagers, TopologyExporter};
 
-/// What the kubelet does when its configuration does not say.
+/// The kubelet's default, for a configuration without this setting.
 const DEFAULT_POLICY: &str = "none";
 /// See [`DEFAULT_POLICY`].
 const DEFAULT_SCOPE: &str = "container";
@@ -19,20 +19,20 @@ const DEFAULT_CPU_POLICY: &str = "none";
 /// See [`DEFAULT_POLICY`].
 const DEFAULT_MEMORY_POLICY: &str = "None";
 
-/// Policy and scope, as they are published.
+/// The settings that are published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyManager {
-    /// `none`, `best-effort`, `restricted` or `single-numa-node`; not checked.
+    /// `none`, `best-effort`, `restricted` or `single-numa-node`; not validated.
     pub policy: String,
-    /// `container` or `pod`; not checked.
+    /// `container` or `pod`; not validated.
     pub scope: String,
-    /// With how many NUMA nodes it works at most, if that was set: schedulers assume 8 otherwise.
+    /// Maximum number of NUMA nodes that it supports, if set; otherwise schedulers assume 8.
     pub max_numa_nodes: Option<u32>,
-    /// What the managers that it asks are set to, if that is known.
+    /// Settings of the managers that it asks, if known.
     pub managers: Option<ResourceManagers>,
 }
 
-/// Why the settings are not known.
+/// The settings cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -40,22 +40,22 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The file is no kubelet configuration.
+    /// The file is not a kubelet configuration.
     #[error("cannot parse {}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: serde_yaml::Error,
     },
 }
 
-/// The fields of a `KubeletConfiguration` that matter here.
+/// The used fields of a `KubeletConfiguration`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct KubeletConfiguration {
@@ -73,10 +73,11 @@ struct KubeletConfiguration {
     memory_manager_policy: Option<String>,
 }
 
-/// Both settings as given, if both are; otherwise both from the kubelet's file, where it is.
+/// Returns the given policy and scope if both are given, otherwise both from the kubelet's file if it exists, otherwise the given one and
+/// the kubelet's default for the other.
 ///
-/// Upstream has two answers to a missing file: its own binary stops, the operator's publishes `none` and `container`, whatever was
-/// not given. Here a file that somebody named has to be there, and the default one need not.
+/// Upstream treats a missing file in two ways: its own binary stops; the operator's binary publishes `none` and `container` for what is not
+/// given. Here a file that the user names must exist; the default one need not.
 pub fn topology_manager(config: &TopologyExporter) -> Result<TopologyManager, Error> {
     let given = TopologyManager {
         policy: config.topology_manager_policy.clone(),
@@ -104,7 +105,7 @@ pub fn topology_manager(config: &TopologyExporter) -> Result<TopologyManager, Er
     Ok(settings)
 }
 
-/// The settings of a kubelet that was started with this file. What the file leaves out has the kubelet's own default.
+/// Reads the settings of a kubelet from its configuration file. Settings that the file does not contain have the kubelet's defaults.
 fn read(path: &Path) -> Result<TopologyManager, Error> {
     let text = fs::read_to_string(path).map_err(|source| Error::Read {
         path: path.to_owned(),
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(settings.managers, None, "the file is not read");
     }
 
-    /// Flaw 29: the scheduler reads how many NUMA nodes the topology manager copes with, and upstream does not tell.
+    /// Flaw 29: the scheduler reads how many NUMA nodes the topology manager supports, but upstream does not publish it.
     #[test]
     fn number_of_numa_nodes_comes_from_the_policy_options() {
         let dir = tempfile::tempdir().unwrap();

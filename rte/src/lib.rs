@@ -1,13 +1,13 @@
 //! Resource topology exporter: publishes the NUMA zones of a node as a `NodeResourceTopology`.
 //!
-//! It asks the kubelet what its containers hold (podresources), reads the machine from sysfs, puts both together and writes the
-//! object when it changed: at its start, when a pod of the node changes, on a period, and when a file is touched. It never decides about pods and never speaks to
-//! another node.
+//! It asks the kubelet which resources its containers hold (podresources), reads the machine from sysfs, and combines both. It writes the
+//! object when its content changed. It scans at its start, when a pod of the node changes, periodically, and when a file is touched. It
+//! makes no decisions about pods and never communicates with another node.
 //!
-//! Reading order: [`run`] (all parts, in the order in which they start), [`observation`] and [`monitor`] (the pure core: from
-//! answers to zones), [`publish`] (how the object is written), [`config`] (what can be set, and from where).
+//! Reading order: [`run`] (all parts, in the order in which they start), [`observation`] and [`monitor`] (the pure core: from answers to
+//! zones), [`publish`] (how the object is written), [`config`] (the settings and their sources).
 //!
-//! [`entry`] is the whole program; the operator's binary calls it when it is started as the exporter.
+//! [`entry`] is the whole program; the operator's binary calls it when it is started under the exporter's name.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -37,17 +37,17 @@ pub mod status_dump;
 pub mod sysinfo;
 mod watch;
 
-/// Name of the program, whatever its file is called.
+/// Name of the program, independent of the name of its file.
 const PROGRAM: &str = "resource-topology-exporter";
-/// Exit code after a command line that was not understood.
+/// Exit code after an invalid command line.
 const USAGE_ERROR: u8 = 2;
 /// Exit code after any other error.
 const FATAL: u8 = 255;
 
-/// The exporter as a program: takes the command line, the program's own name first, and returns what the process is to exit with
+/// Runs the exporter as a program. Takes the command line, including the program's name, and returns the exit code of the process
 /// (rte.md 2.1): 0 after SIGTERM, SIGINT, `--version` and the like, 2 after a usage error, 255 after an error at start.
 ///
-/// Sets up logging and TLS for the whole process and starts its own runtime, so it must be called once, from outside of any.
+/// Sets up logging and TLS for the whole process and starts its own runtime, so it must be called only once and outside of any runtime.
 pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
     let words = args.skip(1).map(|word| word.to_string_lossy().into_owned());
     let args = match args::parse(config::SPECS, words) {
@@ -116,7 +116,7 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The configuration with the topology manager's settings that will be published: readers of a dump expect some.
+/// Returns the configuration with the topology manager settings that are published, because readers of a dump expect values there.
 fn effective(config: &config::Config) -> config::Config {
     let mut shown = config.clone();
     if let Ok(settings) = kubelet_config::topology_manager(&config.topology_exporter) {
@@ -128,7 +128,7 @@ fn effective(config: &config::Config) -> config::Config {
 
 fn serve(config: config::Config, identity: run::Identity) -> anyhow::Result<()> {
     daemon::client::install_crypto_provider();
-    // One thread: the exporter waits nearly all the time, and its node's memory is for others.
+    // one thread: the exporter waits most of the time, and the memory of its node belongs to the workloads
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -147,7 +147,7 @@ fn usage(error: &args::Error) -> ExitCode {
         text = format!("{error}\n{text}");
         USAGE_ERROR
     };
-    // Whether anybody reads it does not change the outcome.
+    // a failed write does not change the outcome
     drop(io::stderr().write_all(text.as_bytes()));
     ExitCode::from(code)
 }

@@ -1,24 +1,24 @@
-//! How often events may cause scans.
+//! Limits how often events may cause scans.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Events that may pass at once after a quiet time, beyond the first: the slack that upstream has (rte.md 3).
+/// How many events may pass at once after a quiet time, in addition to the first; the same as upstream (rte.md 3).
 const SLACK: u32 = 10;
 
-/// A leaky bucket: one event per interval on average, some at once after a quiet time.
+/// A leaky bucket: one event per interval on average, and a burst after a quiet time.
 ///
-/// Unlike upstream nothing is dropped: the caller waits, and events that arrive meanwhile are one event.
+/// Unlike upstream, no event is dropped: the caller waits, and events that arrive meanwhile are merged into one.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     interval: Duration,
-    /// When the bucket would be empty if nothing came any more.
+    /// When the bucket becomes empty if no further event arrives.
     empty_at: Option<Instant>,
 }
 
 impl Limiter {
-    /// At most `events` in a `unit`; none if either says that there is no limit.
+    /// Creates a limit of `events` per `unit`. `None` (no limit) if either is not positive.
     pub fn new(events: i64, unit: Duration) -> Option<Self> {
         let events = u32::try_from(events).ok().filter(|events| *events > 0)?;
         let interval = unit
@@ -30,7 +30,7 @@ impl Limiter {
         })
     }
 
-    /// Takes the place of an event that comes at `now` and tells when it may pass.
+    /// Counts an event that arrives at `now` and returns when it may pass.
     pub fn admit(&mut self, now: Instant) -> Instant {
         let empty_at = self.empty_at.map_or(now, |at| at.max(now));
         self.empty_at = Some(empty_at + self.interval);

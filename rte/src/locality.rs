@@ -1,11 +1,11 @@
-//! Which pods and containers hold something on a NUMA node for themselves (rte.md 6.2 and 7.1). Pure.
+//! Determines which pods and containers hold resources of a NUMA node exclusively (rte.md 6.2 and 7.1). Pure.
 
 use nrt::placement::Container;
 use podresources::v1;
 
 use crate::sysinfo::Machine;
 
-/// Whether a pod counts for the fingerprint method `with-exclusive-resources`.
+/// Returns whether the fingerprint method `with-exclusive-resources` covers a pod.
 pub fn is_exclusive(pod: &v1::PodResources) -> bool {
     pod.containers.iter().any(|container| {
         !container.cpu_ids.is_empty()
@@ -19,18 +19,18 @@ pub fn is_exclusive(pod: &v1::PodResources) -> bool {
     })
 }
 
-/// Why it cannot be said where a container is.
+/// The NUMA node of a container cannot be determined.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// One of its CPUs is on no NUMA node.
+    /// One of the container's CPUs belongs to no NUMA node.
     #[error("cannot find the NUMA node for CPU {0}")]
     UnknownCpu(i64),
-    /// What it holds is on more than one.
+    /// The container holds a resource on more than one NUMA node.
     #[error("container {0} holds a resource on more than one NUMA node")]
     Several(String),
 }
 
-/// The NUMA nodes of the containers that hold something. CPUs decide, then devices, then memory.
+/// Returns the NUMA nodes of the containers that hold exclusive resources. CPUs decide, then devices, then memory.
 pub fn placed<'a>(
     machine: &Machine,
     pods: &'a [v1::PodResources],
@@ -74,7 +74,7 @@ fn node_of(machine: &Machine, container: &v1::ContainerResources) -> Result<Opti
     Ok(first_node(topology))
 }
 
-/// The first NUMA node that is one: -1 stands for none.
+/// Returns the first valid NUMA node; -1 stands for none.
 fn first_node(topology: Option<&v1::TopologyInfo>) -> Option<u32> {
     topology?
         .nodes

@@ -1,4 +1,4 @@
-//! The exporter as a binary of its own; see the library.
+//! The exporter as a separate binary; see the library.
 
 use std::process::ExitCode;
 

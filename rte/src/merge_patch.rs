@@ -1,8 +1,8 @@
-//! JSON merge patches (RFC 7386): what has to be sent to turn one document into another. Arrays go whole.
+//! JSON merge patches (RFC 7386), which turn one document into another. A changed array is sent as a whole.
 
 use serde_json::{Map, Value};
 
-/// The patch, or nothing when the documents are the same.
+/// Returns the patch; `None` when the documents are equal.
 pub fn diff(from: &Value, to: &Value) -> Option<Value> {
     if from == to {
         return None;

@@ -1,5 +1,5 @@
-//! What the exporter counts and measures (rte.md 8.2). Beyond upstream: patches are counted as writes, failed and retried writes
-//! have counters, and the time of the last good publication is known.
+//! The exporter's metrics (rte.md 8.2). Unlike upstream, patches count as writes, failed and retried writes have counters, and the time of
+//! the last successful publication is exported.
 
 use api::metrics as names;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -81,7 +81,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics of `node`, registered.
+    /// Creates the metrics of `node` and registers them.
     pub fn new(node: &str, registry: &mut Registry) -> Self {
         let metrics = Self {
             node: node.to_owned(),
@@ -98,7 +98,7 @@ impl Metrics {
             last_publish: Family::default(),
             unzoned: Family::default(),
         };
-        // The library itself appends `_total` to the names of counters.
+        // the library appends `_total` to the names of counters
         let counter = |name: &str| name.strip_suffix("_total").unwrap_or(name).to_owned();
         registry.register(
             counter(names::POD_RESOURCES_FAILURES),
@@ -153,7 +153,7 @@ impl Metrics {
         metrics
     }
 
-    /// A call of the kubelet failed.
+    /// Counts a failed call of the kubelet.
     pub fn call_failed(&self, function_name: &'static str) {
         let node = self.node.clone();
         self.call_failures
@@ -164,7 +164,7 @@ impl Metrics {
             .inc();
     }
 
-    /// The object was written.
+    /// Counts a write of the object.
     pub fn wrote(&self, operation: &'static str, trigger: &'static str) {
         let node = self.node.clone();
         self.writes
@@ -176,7 +176,7 @@ impl Metrics {
             .inc();
     }
 
-    /// A step took so long.
+    /// Records the duration of a step.
     pub fn took(&self, operation_name: &'static str, trigger: &'static str, time: Duration) {
         let node = self.node.clone();
         self.operation_delay
@@ -188,7 +188,7 @@ impl Metrics {
             .set(time.as_secs_f64() * 1000.0);
     }
 
-    /// An event came so long after the one before.
+    /// Records the time between an event and the previous one.
     pub fn woke(&self, trigger: &'static str, since_previous: Duration) {
         let node = self.node.clone();
         self.wakeup_delay
@@ -196,7 +196,7 @@ impl Metrics {
             .set(since_previous.as_secs_f64() * 1000.0);
     }
 
-    /// A patch could not be made or sent.
+    /// Counts a patch that could not be computed or sent.
     pub fn patch_failed(&self, reason: &'static str) {
         let node = self.node.clone();
         self.patch_failures
@@ -207,7 +207,7 @@ impl Metrics {
             .inc();
     }
 
-    /// A patch of so many bytes was sent for an object of so many.
+    /// Records the size of a patch relative to the size of the object, both in bytes.
     pub fn patch_sized(&self, patch: usize, whole: usize) {
         let node = self.node.clone();
         self.patch_size
@@ -215,7 +215,7 @@ impl Metrics {
             .observe(patch as f64 / whole.max(1) as f64);
     }
 
-    /// A publication failed.
+    /// Counts a failed publication.
     pub fn write_failed(&self, operation: &'static str) {
         let node = self.node.clone();
         self.write_failures
@@ -223,7 +223,7 @@ impl Metrics {
             .inc();
     }
 
-    /// A scan or publication is tried again.
+    /// Counts a retry of a scan or publication.
     pub fn retried(&self, operation: &'static str) {
         let node = self.node.clone();
         self.retries
@@ -231,7 +231,7 @@ impl Metrics {
             .inc();
     }
 
-    /// By resource: units on no NUMA node that can be allocated, and that are held.
+    /// Records by resource the units without a NUMA node: how many are allocatable, and how many are held.
     pub fn unzoned(&self, amounts: &BTreeMap<String, (i64, i64)>) {
         self.unzoned.clear();
         for (resource, (allocatable, held)) in amounts {
@@ -247,7 +247,7 @@ impl Metrics {
         }
     }
 
-    /// What is published was right at this moment.
+    /// Records that the published content was correct at `now`.
     pub fn published(&self, now: SystemTime) {
         let node = self.node.clone();
         let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Serves metrics, and health, as the configuration says (rte.md 8.2).
+//! Serves metrics and health as configured (rte.md 8.2).
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,31 +12,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{MetricsMode, MetricsTls, TopologyExporter};
 
-/// Where distributions keep the certificates of the authorities that they trust.
+/// Where distributions keep the certificates of trusted authorities.
 const SYSTEM_AUTHORITIES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// Why metrics cannot be served: all of it is for an administrator to put right.
+/// Metrics cannot be served; every cause is an error in the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not a port.
+    /// The port is not valid.
     #[error("invalid port: {0}")]
     Port(i64),
-    /// Not an address.
+    /// The address is not valid.
     #[error("invalid address: {0}")]
     Address(String),
-    /// Unknown TLS version or cipher suite, unusable certificate or authorities.
+    /// Unknown TLS version or cipher suite, or unusable certificate or authorities.
     #[error("metrics TLS policy")]
     Tls(#[source] tls::Error),
-    /// Clients are to be verified, and there is nothing to verify them with.
+    /// Clients must be verified, but there are no certificate authorities.
     #[error("metrics TLS policy: no certificate authorities found on this system")]
     NoAuthorities,
 }
 
-/// Starts to serve metrics, and `checks` beside them, until `stop`; nothing when metrics are off. A port that is taken is logged, the exporter works without.
+/// Serves metrics and `checks` until `stop` is cancelled. Returns `None` when metrics are disabled, or when the port cannot be bound: that
+/// is logged, and the exporter works without metrics.
 pub async fn start(
     config: &TopologyExporter,
     registry: Registry,
@@ -110,8 +111,8 @@ fn server_config(config: &MetricsTls) -> Result<Arc<rustls::ServerConfig>, Error
     tls::server_config(certificate, &options).map_err(Error::Tls)
 }
 
-/// `ca.crt` beside the certificate, or in `ca` as the standalone manifest mounts it, or else the system's authorities, which are all
-/// that upstream knows.
+/// Returns the file with the certificate authorities: `ca.crt` next to the certificate, or in `ca`, where the standalone manifest mounts
+/// it, or else the system's authorities. Upstream uses only the last.
 fn authorities(dir: &Path) -> Option<PathBuf> {
     [dir.join("ca.crt"), dir.join("ca/ca.crt")]
         .into_iter()
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(server_config(&config).is_ok(), known);
     }
 
-    /// Flaw 30: the standalone manifest mounts certificates and authorities below the directory that it names.
+    /// Flaw 30: the standalone manifest mounts certificates and authorities in subdirectories of the directory that it names.
     #[test]
     fn places_of_the_standalone_manifest_are_found() {
         let dir = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(authorities(dir.path()), Some(authority));
     }
 
-    /// Flaw 30: upstream verifies clients by the system's authorities only.
+    /// Flaw 30: upstream verifies clients only with the system's authorities.
     #[test]
     fn authority_beside_the_certificate_is_preferred_to_the_systems() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! From the kubelet's answers and the machine to the zones that are published (rte.md 4.2 and 4.4). Pure.
+//! Computes the published zones from the kubelet's answers and the machine (rte.md 4.2 and 4.4). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,25 +17,25 @@ const MEMORY: &str = "memory";
 /// Resource amounts by NUMA node.
 type Counters = BTreeMap<u32, BTreeMap<String, i64>>;
 
-/// What is not accounted for or not shown.
+/// What is not accounted for or not published.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Only this namespace is accounted for; empty: all are.
+    /// The only namespace that is accounted for; empty: all.
     pub namespace: String,
-    /// Resources that do not appear in zones.
+    /// Resources that zones do not show.
     pub hidden_resources: BTreeSet<String>,
-    /// Pods that are treated as if they were not there, by namespace and name.
+    /// Pods to ignore, as patterns of namespace and name.
     pub hidden_pods: Vec<(Pattern, Pattern)>,
-    /// A container whose CPUs belong to everybody.
+    /// A container whose CPUs are shared by all containers.
     pub shared: Option<ContainerId>,
-    /// Account for what hidden pods and those of other namespaces hold, for nobody else can have it, and for memory of several NUMA nodes
-    /// once. Neither is so in the original, so it is not so by default either: a hidden pod, or one of another namespace, is then missing from
-    /// the fingerprint *and* its resources look available; memory of several NUMA nodes is charged in full to each.
+    /// Account for the resources of hidden pods and of pods in other namespaces, because no other pod can get them, and charge memory of
+    /// several NUMA nodes only once. The original does neither, so the default is off. Then a hidden pod, or one in another namespace, is
+    /// missing from the fingerprint *and* its resources look available, and memory of several NUMA nodes is charged in full to each.
     pub exact: bool,
 }
 
 impl Filter {
-    /// The patterns that were understood, and the errors of the others: a pattern that is not understood matches nothing.
+    /// Adds the valid patterns to the hidden pods. Returns the errors of the others, which match nothing.
     pub fn hide_pods(&mut self, patterns: &[PodPattern]) -> Vec<glob::Error> {
         let mut errors = Vec::new();
         for PodPattern {
@@ -51,7 +51,7 @@ impl Filter {
         errors
     }
 
-    /// Takes the CPUs that belong to everybody out of an answer of the kubelet, before anything else looks at it.
+    /// Removes the shared CPUs from an answer of the kubelet. Must run before anything else reads the answer.
     pub fn unshare(&self, pods: &mut [v1::PodResources]) {
         if let Some(id) = &self.shared {
             let shared: BTreeSet<i64> = pods
@@ -68,7 +68,7 @@ impl Filter {
         }
     }
 
-    /// Takes the hidden pods out, and returns them.
+    /// Removes the hidden pods and returns them.
     pub fn hide(&self, pods: &mut Vec<v1::PodResources>) -> Vec<v1::PodResources> {
         let is_hidden = |pod: &mut v1::PodResources| {
             self.hidden_pods.iter().any(|(namespace, name)| {
@@ -78,36 +78,36 @@ impl Filter {
         pods.extract_if(.., is_hidden).collect()
     }
 
-    /// Whether a pod is of the namespace that is watched.
+    /// Returns whether a pod is in the watched namespace.
     pub fn is_watched(&self, pod: &v1::PodResources) -> bool {
         self.namespace.is_empty() || pod.namespace == self.namespace
     }
 }
 
-/// Something in the answers that does not fit the machine. The zones are right but for what it says.
+/// A part of the answers that does not fit the machine. The zones are correct apart from it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Problem {
-    /// A CPU that sysfs does not have, or not online.
+    /// A CPU that sysfs does not show, or that is offline.
     UnknownCpu(i64),
-    /// Memory or a device on a NUMA node that sysfs does not have.
+    /// Memory or a device on a NUMA node that sysfs does not show.
     UnknownNode {
         /// The resource.
         resource: String,
-        /// The NUMA node's id.
+        /// Id of the NUMA node.
         node: i64,
     },
-    /// More can be allocated than there is; the capacity is published as if there was as much.
+    /// More is allocatable than the capacity; the published capacity is raised to the allocatable amount.
     AboveCapacity {
         /// The resource.
         resource: String,
-        /// The NUMA node's id.
+        /// Id of the NUMA node.
         node: u32,
     },
-    /// More is held than can be allocated; nothing is published as available.
+    /// More is held than allocatable; the published available amount is zero.
     Overused {
         /// The resource.
         resource: String,
-        /// The NUMA node's id.
+        /// Id of the NUMA node.
         node: u32,
     },
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The zones, in the order of their ids, with resources in the order of their names.
+/// Returns the zones sorted by id, with resources sorted by name, and the problems.
 pub fn zones(
     machine: &Machine,
     allocatable: &v1::AllocatableResourcesResponse,
@@ -188,8 +188,8 @@ pub fn zones(
     (zones, problems)
 }
 
-/// Amounts on no NUMA node at all, by resource: how many can be allocated, and how many are held. No zone shows them. Claims of dynamic
-/// resources are counted as `claims`.
+/// Returns by resource the amounts without a NUMA node: how many are allocatable, and how many are held. No zone shows them. Claims of
+/// dynamic resources are counted as `claims`.
 pub fn unzoned(
     allocatable: &v1::AllocatableResourcesResponse,
     pods: &[&v1::PodResources],
@@ -223,7 +223,7 @@ fn is_spanning(block: &v1::ContainerMemory) -> bool {
         .is_some_and(|topology| topology.nodes.len() > 1)
 }
 
-/// Charges memory of several NUMA nodes as the memory manager gives it: from each what it has left, in the order of their ids.
+/// Charges memory of several NUMA nodes like the memory manager: each node in order of its id gives what it has left.
 fn fill(total: &Counters, used: &mut Counters, block: &v1::ContainerMemory) {
     let resource = &block.memory_type;
     let mut rest = i64::try_from(block.size).unwrap_or(i64::MAX);
@@ -243,13 +243,13 @@ fn fill(total: &Counters, used: &mut Counters, block: &v1::ContainerMemory) {
         add(used, id, resource, part);
         rest -= part;
     }
-    // More than all of them have: nothing is left anywhere, and the last one says so.
+    // more than all nodes have: nothing is left on any, and the excess on the last one is reported as a problem
     if let (Some(&last), true) = (ids.last(), rest > 0) {
         add(used, last, resource, rest);
     }
 }
 
-/// `node-<id>`.
+/// Returns `node-<id>`.
 pub fn zone_name(id: u32) -> String {
     format!("node-{id}")
 }
@@ -277,7 +277,7 @@ fn count(
         }
     }
     let mut spread = |resource: &str, amount: i64, topology: Option<&v1::TopologyInfo>| {
-        // In full on every NUMA node that is listed: nobody knows how much is where.
+        // counted in full on every listed NUMA node, because the kubelet does not say how much is on which
         for node in topology
             .map(|topology| topology.nodes.as_slice())
             .unwrap_or_default()
@@ -322,7 +322,7 @@ fn resources(
     problems: &mut BTreeSet<Problem>,
 ) -> Vec<ResourceInfo> {
     if total.is_empty() {
-        // All is reserved: the zone shows its CPUs and that none can be had.
+        // everything is reserved: the zone shows its CPUs, none of them allocatable
         let cpus = i64::try_from(node.cpus.len()).unwrap_or(i64::MAX);
         return vec![resource(CPU, cpus, 0, 0)];
     }
@@ -355,7 +355,7 @@ fn resources(
         .collect()
 }
 
-/// What sysfs says about a resource; nothing for resources that it does not know.
+/// Returns the capacity of a resource from sysfs; `None` for resources that sysfs does not know.
 fn capacity(node: &NumaNode, resource: &str) -> Option<i64> {
     let amount = match resource {
         CPU => node.cpus.len() as u64,
@@ -376,7 +376,7 @@ fn resource(name: &str, capacity: i64, allocatable: i64, available: i64) -> Reso
     }
 }
 
-/// A whole number in the canonical form of a decimal quantity: factors of 1000 become a suffix.
+/// Writes a whole number as a canonical decimal quantity: factors of 1000 become a suffix.
 fn decimal(mut value: i64) -> Quantity {
     let mut suffixes = ["", "k", "M", "G", "T", "P", "E"].iter();
     let mut suffix = suffixes.next().copied().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! A file whose writes and touches cause a scan (rte.md 3). Its content is never read.
+//! A file that causes a scan when it is written or touched (rte.md 3). Its content is never read.
 //!
-//! What is watched is the directory: so the file may be removed and made anew, or replaced, and still be noticed.
+//! The watch is on the directory, so it also notices when the file is removed and created again, or replaced.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -10,13 +10,13 @@ use std::{fs, io};
 use futures::{FutureExt as _, StreamExt as _};
 use inotify::{EventMask, EventStream, Inotify, WatchMask};
 
-/// Room for the events of one read, in bytes: at least one with the longest name.
+/// Buffer size of one read, in bytes: enough for at least one event with the longest name.
 const BUFFER: usize = 4096;
 
-/// Why the file cannot be used for notifications.
+/// The file cannot be used for notifications.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody's file with content, or no file at all.
+    /// The path exists, and is a file with content or not a regular file.
     #[error("cannot use \"{}\": already exists with size={size} isRegular={regular}", path.display())]
     InTheWay {
         /// The path.
@@ -26,15 +26,15 @@ pub enum Error {
         /// Whether it is a regular file.
         regular: bool,
     },
-    /// The path names no file.
+    /// The path is not an absolute path of a file.
     #[error("cannot use \"{}\": not an absolute path of a file", .0.display())]
     Path(PathBuf),
-    /// The file or its directory cannot be made.
+    /// The file or its directory cannot be created.
     #[error("cannot create \"{}\"", path.display())]
     Create {
         /// The path.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -43,16 +43,16 @@ pub enum Error {
     Watch {
         /// The path.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The directory is gone, and the watch with it.
+    /// The directory is gone, and with it the watch.
     #[error("the directory of \"{}\" is gone", .0.display())]
     Lost(PathBuf),
 }
 
-/// Makes the file, and its directories, unless it is there and empty.
+/// Creates the file and its directories. Accepts an existing empty file.
 pub fn prepare(path: &Path) -> Result<(), Error> {
     let (Some(dir), true) = (
         path.parent(),
@@ -98,7 +98,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Starts to watch; needs tokio's runtime.
+    /// Starts the watch; needs tokio's runtime.
     pub fn new(path: &Path) -> Result<Self, Error> {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::Path(path.to_owned()));
@@ -121,7 +121,7 @@ impl Watcher {
         })
     }
 
-    /// Waits until the file is written or touched. Everything that happened since the last call is one event.
+    /// Waits until the file is written or touched. All events since the last call are merged into one.
     pub async fn next(&mut self) -> Result<(), Error> {
         while !self.concerns_file().await? {}
         while let Some(event) = self.concerns_file().now_or_never() {
@@ -130,7 +130,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Waits for the next event of the directory: whether it may be about the file.
+    /// Waits for the next event of the directory. Returns whether it may concern the file.
     async fn concerns_file(&mut self) -> Result<bool, Error> {
         match self.events.next().await {
             None => Err(Error::Lost(self.path.clone())),
@@ -141,7 +141,7 @@ impl Watcher {
             Some(Ok(event)) if event.mask.contains(EventMask::IGNORED) => {
                 Err(Error::Lost(self.path.clone()))
             }
-            // After an overflow nobody knows what was lost.
+            // after an overflow the lost events may have concerned the file
             Some(Ok(event)) => Ok(event.mask.contains(EventMask::Q_OVERFLOW)
                 || event.name.as_ref() == Some(&self.name)),
         }
@@ -198,7 +198,7 @@ mod tests {
         let mut watcher = Watcher::new(&path).unwrap();
         fs::write(path.with_file_name("other"), "x").unwrap();
         fs::remove_dir_all(path.parent().unwrap()).unwrap();
-        // were the other file an event, it would come first
+        // an event of the other file would come first
         assert!(matches!(watcher.next().await, Err(Error::Lost(_))));
     }
 

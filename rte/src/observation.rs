@@ -1,4 +1,4 @@
-//! Everything that one look at the node says: zones, attributes, fingerprint (rte.md 5 to 7). Pure.
+//! Combines the result of one scan of the node: zones, attributes, fingerprint (rte.md 5 to 7). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,47 +14,47 @@ use crate::locality;
 use crate::monitor::{self, Filter, Problem, zone_name};
 use crate::sysinfo::Machine;
 
-/// The policy with which the kubelet puts each container on one NUMA node: only then is there a placement to tell.
+/// The only policy that puts each container on one NUMA node, so only with it is there a placement to publish.
 const SINGLE_NUMA_NODE: &str = "single-numa-node";
 
-/// What an observation depends on, beside the node.
+/// Inputs of an observation besides the node.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// What is left out.
     pub filter: Filter,
-    /// Which pods the fingerprint covers; none: no fingerprint.
+    /// Which pods the fingerprint covers; `None`: no fingerprint.
     pub fingerprint: Option<Method>,
-    /// What is published about the kubelet.
+    /// Settings of the kubelet that are published.
     pub topology_manager: TopologyManager,
 }
 
-/// One look at the node.
+/// The result of one scan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// The zones, with the placement in their attributes.
     pub zones: Vec<Zone>,
     /// Attributes of the object, in the order in which they are published.
     pub attributes: Vec<AttributeInfo>,
-    /// The fingerprint, if there is to be one.
+    /// The fingerprint, if enabled.
     pub fingerprint: Option<Fingerprinted>,
-    /// What does not fit.
+    /// Parts of the answers that do not fit the machine.
     pub problems: BTreeSet<Problem>,
-    /// Resources that no zone can show, because they are on no NUMA node: how many can be allocated, and how many are held.
+    /// Resources without a NUMA node, which no zone can show: how many are allocatable, and how many are held.
     pub unzoned: BTreeMap<String, (i64, i64)>,
-    /// Why there is no placement although there should be.
+    /// Why the placement is missing, if it should be published.
     pub placement_problem: Option<String>,
 }
 
-/// A fingerprint and what it was computed from.
+/// A fingerprint and the pods that it was computed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprinted {
-    /// The fingerprint as published.
+    /// The published form.
     pub text: String,
-    /// Namespaces and names of the pods, in the order in which the kubelet listed them.
+    /// Namespaces and names of the pods, in the order of the kubelet's list.
     pub pods: Vec<(String, String)>,
 }
 
-/// Puts together what the kubelet answered.
+/// Computes an observation from the kubelet's answers.
 pub fn observe(
     settings: &Settings,
     machine: &Machine,
@@ -123,7 +123,8 @@ fn attribute(name: &str, value: &str) -> AttributeInfo {
     }
 }
 
-/// Nothing where whole cores are given of unknown size: a scheduler that knew half of it would decide wrongly.
+/// Returns the attributes of the CPU and memory managers. Returns none if containers get whole cores and the core size is unknown, because
+/// a scheduler with only part of the information would decide wrongly.
 fn of_managers(managers: &ResourceManagers, threads: Option<u16>) -> Vec<AttributeInfo> {
     let mut attributes = vec![
         attribute(names::CPU_MANAGER_POLICY, &managers.cpu),
@@ -196,7 +197,7 @@ mod tests {
         pod
     }
 
-    /// The method example of rte.md 6.3.
+    /// The example of rte.md 6.3 for the methods.
     fn pods() -> Vec<v1::PodResources> {
         vec![
             pod("pod-1", container("c", &[2, 3], vec![])),
@@ -306,7 +307,7 @@ mod tests {
         );
     }
 
-    /// Flaws 24 and 25: what pods hold that are excluded, or of another namespace, is not available to anybody.
+    /// Flaws 24 and 25: resources of excluded pods, or of pods in other namespaces, are not available to other pods.
     #[rstest]
     #[case::original(false, "", &["node-0: cpu 4/4/4"], 0)]
     #[case::exact(true, "", &["node-0: cpu 4/4/2"], 0)]
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(observation.fingerprint.unwrap().pods.len(), in_fingerprint);
     }
 
-    /// Flaw 29.
+    /// Flaw 29: upstream does not publish this number.
     #[test]
     fn number_of_numa_nodes_is_published_when_it_is_known() {
         let mut settings = settings(None, "restricted");

@@ -1,8 +1,7 @@
 //! Writes the `NodeResourceTopology` object (rte.md 5).
 //!
-//! Nothing is written when nothing changed; what is on the server is looked at in each cycle nevertheless, so that a deleted or
-//! edited object is put right. Patches carry the version that they were made for: what somebody else changed meanwhile is
-//! noticed instead of mixed.
+//! If nothing changed, nothing is written. Each cycle still checks the object on the server, so that a deleted or edited object is
+//! repaired. Patches carry the resource version that they were computed for, so a change by others causes a conflict instead of a mixture.
 
 use std::time::Duration;
 
@@ -20,9 +19,9 @@ use serde_json::Value;
 use crate::merge_patch;
 use crate::metrics::Metrics;
 
-/// How long one call of the API server may take.
+/// Time limit of one call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often a conflict is answered by reading and writing once more, within one publication.
+/// How many conflicts one publication resolves by reading and writing again.
 const CONFLICTS: usize = 4;
 
 /// What caused a scan.
@@ -35,7 +34,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// The value of the annotation and of the metrics' label.
+    /// Returns the value of the annotation and of the metrics' label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Periodic => annotations::UPDATE_PERIODIC,
@@ -44,55 +43,55 @@ impl Trigger {
     }
 }
 
-/// What the two timing annotations say.
+/// Values of the two timing annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Time since the event before.
+    /// Time since the previous event.
     pub since_previous: Duration,
-    /// The timer's period; zero when it was not the timer.
+    /// Period of the timer; zero if another event caused the scan.
     pub interval: GoDuration,
 }
 
-/// What is to be published.
+/// What to publish.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
     /// All zones.
     pub zones: Vec<Zone>,
     /// All attributes of the object.
     pub attributes: Vec<AttributeInfo>,
-    /// The fingerprint, once more as annotation; none when fingerprints are off.
+    /// The fingerprint for the annotation; `None` when fingerprints are disabled.
     pub fingerprint: Option<String>,
     /// What caused the scan.
     pub trigger: Trigger,
-    /// Only if it was asked for.
+    /// Timing, if enabled.
     pub timing: Option<Timing>,
 }
 
-/// What a publication did.
+/// The result of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// There was no object.
+    /// The object did not exist.
     Created,
     /// The whole object was written.
     Updated,
     /// A patch was written.
     Patched,
-    /// The server has it all.
+    /// The object on the server is up to date.
     Unchanged,
 }
 
-/// Why a publication failed.
+/// A publication failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} failed for NRT instance")]
 pub struct Error {
-    /// The last thing tried: `get`, `create`, `update`, `patch`.
+    /// The last action: `get`, `create`, `update`, `patch`.
     pub action: &'static str,
-    /// The reason.
+    /// The cause.
     #[source]
     source: CallError,
 }
 
-/// Why a call of the API server failed.
+/// A call to the API server failed.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
     #[error(transparent)]
@@ -115,20 +114,20 @@ impl CallError {
     }
 }
 
-/// How to write.
+/// Options for writing the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Name of the object, and of the node that may own it.
+    /// Name of the object, and of the node that may be its owner.
     pub name: String,
     /// Send patches where possible.
     pub patch_mode: bool,
-    /// Read and write the whole object after so many patches; 0 or less: never.
+    /// Read and write the whole object after this many patches; 0 or less: never.
     pub patch_resync: i64,
-    /// Make the node the owner.
+    /// Whether the node becomes the owner.
     pub own: bool,
 }
 
-/// As much of an object as tells whether it changed.
+/// The part of an object that shows whether it changed.
 #[derive(Clone, Deserialize)]
 struct Versioned {
     metadata: VersionedMetadata,
@@ -140,7 +139,7 @@ struct VersionedMetadata {
     resource_version: Option<String>,
 }
 
-/// Writes one object, and knows what it wrote last.
+/// Writes one object and remembers its last content.
 pub struct Publisher {
     client: Client,
     objects: Api<NodeResourceTopology>,
@@ -153,7 +152,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Writes through `client`.
+    /// Creates a publisher that writes with `client`.
     pub fn new(client: Client, options: Options, metrics: Metrics) -> Self {
         let mode = if options.patch_mode {
             "patch"
@@ -173,7 +172,7 @@ impl Publisher {
         }
     }
 
-    /// Makes the object on the server what `content` says.
+    /// Updates the object on the server to `content`.
     pub async fn publish(&mut self, content: &Content) -> Result<Outcome, Error> {
         let outcome = match self.patch(content).await {
             Some(outcome) => Ok(outcome),
@@ -185,7 +184,7 @@ impl Publisher {
             Ok(Outcome::Updated) => self.metrics.wrote("update", content.trigger.as_str()),
             Ok(Outcome::Patched) => self.metrics.wrote("patch", content.trigger.as_str()),
             Err(error) => {
-                // What the server has now is not known.
+                // the state on the server is unknown after a failure
                 self.last = None;
                 self.metrics.write_failed(error.action);
             }
@@ -193,7 +192,7 @@ impl Publisher {
         outcome
     }
 
-    /// Writes only what differs from the last write. Nothing if that is not possible, for whatever reason.
+    /// Writes only the difference to the last write. Returns `None` if that is not possible for any reason.
     async fn patch(&mut self, content: &Content) -> Option<Outcome> {
         if !self.options.patch_mode {
             return None;
@@ -216,7 +215,7 @@ impl Publisher {
         let Some(mut patch) = merge_patch::diff(&before, &after) else {
             return self.give_up_patch("make_patch");
         };
-        // A patch of an older object is refused as a conflict.
+        // makes the server refuse the patch as a conflict if the object has changed
         if let Some(version) = &last.metadata.resource_version {
             patch["metadata"]["resourceVersion"] = Value::String(version.clone());
         }
@@ -246,8 +245,8 @@ impl Publisher {
         None
     }
 
-    /// Whether the server still has what was written last, by its version. Its cache is asked: that is cheap, and what is older
-    /// than our last write only costs one more look.
+    /// Checks by the resource version whether the server still has the content of the last write. Reads from the server's cache, which is
+    /// cheap; a stale answer costs only one further read.
     async fn confirm(&self, last: &NodeResourceTopology) -> Option<Outcome> {
         let any = GetParams {
             resource_version: Some("0".to_owned()),
@@ -293,9 +292,9 @@ impl Publisher {
                     self.last = Some(without_managed_fields(object));
                     return Ok(outcome);
                 }
-                // Somebody wrote between our two calls.
+                // the object was written between our two calls
                 Err(error) if error.code() == Some(409) => self.metrics.retried(action),
-                // Somebody removed it between our two calls.
+                // the object was deleted between our two calls
                 Err(error) if action == "update" && error.code() == Some(404) => {
                     self.metrics.retried(action);
                 }
@@ -308,13 +307,13 @@ impl Publisher {
         })
     }
 
-    /// Looks the node up, if it is to own the object. It is looked up again with each full write: a node that was removed and
-    /// joined again has another UID, and an owner that is gone takes the object with it.
+    /// Reads the node if it is to own the object, again for each full write: a node that was removed and has joined again has another uid,
+    /// and an object whose owner is gone is deleted.
     async fn find_owner(&mut self) {
         if !self.options.own {
             return;
         }
-        // By list: that is what the exporter's role allows.
+        // uses a list, because that is what the exporter's role allows
         let only = ListParams::default().fields(&format!("metadata.name={}", self.options.name));
         match bounded(self.nodes.list_metadata(&only)).await {
             Ok(nodes) => {
@@ -333,7 +332,7 @@ impl Publisher {
     }
 }
 
-/// `base` with everything that is ours made as it should be; the rest stays.
+/// Returns `base` with our fields set; all others stay.
 fn wanted(
     mut base: NodeResourceTopology,
     content: &Content,
@@ -342,7 +341,7 @@ fn wanted(
     let notes = base.metadata.annotations.get_or_insert_default();
     let mut set = |key: &str, value: Option<String>| match value {
         Some(value) => drop(notes.insert(key.to_owned(), value)),
-        // One that is not written any more would be believed for ever.
+        // an outdated annotation must not stay: readers would believe it
         None => drop(notes.remove(key)),
     };
     set(
@@ -368,7 +367,7 @@ fn wanted(
     base
 }
 
-/// The server keeps those by itself, and they are most of the object.
+/// Removes the managed fields, which the server maintains itself and which make up most of the object.
 fn without_managed_fields(mut object: NodeResourceTopology) -> NodeResourceTopology {
     object.metadata.managed_fields = None;
     object
@@ -381,13 +380,13 @@ async fn bounded<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Ca
     }
 }
 
-/// An error with everything below it, as one line.
+/// Formats an error and all its causes on one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
     while let Some(source) = below {
         let source_text = source.to_string();
-        // Some libraries repeat what is below in their own text.
+        // some libraries already include the cause in their own text
         if !text.contains(&source_text) {
             text.push_str(": ");
             text.push_str(&source_text);

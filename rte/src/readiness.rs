@@ -1,5 +1,5 @@
-//! Conditions of the exporter's own pod (rte.md 8.1). Its manifest lists them as readiness gates, so the pod is Ready only when
-//! scans and writes work.
+//! Writes conditions of the exporter's own pod (rte.md 8.1). The pod's manifest lists them as readiness gates, so the pod is Ready only
+//! when scans and writes succeed.
 
 use std::time::Duration;
 
@@ -11,44 +11,44 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use serde_json::Value;
 
-/// How long one call of the API server may take.
+/// Time limit of one call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often a conflict is answered by reading and writing once more.
+/// How many conflicts one report resolves by reading and writing again.
 const CONFLICTS: usize = 4;
 
-/// How the last cycle went.
+/// The result of the last cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The kubelet answered.
     pub fetched: bool,
-    /// The object is up to date; nothing if that was not tried.
+    /// Whether the object is up to date; `None` if no write was attempted.
     pub updated: Option<bool>,
 }
 
-/// Why the pod's status could not be written.
+/// The status of the pod could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server refused.
+    /// The API server refused the call.
     #[error("failed to update pod status with conditions")]
     Call(#[source] Box<kube::Error>),
     /// The API server did not answer.
     #[error("failed to update pod status with conditions: no answer within {} s", CALL_TIMEOUT.as_secs())]
     Timeout,
-    /// The pod is written to by others all the time.
+    /// Every attempt conflicted with another write.
     #[error("failed to update pod status with conditions: too many conflicts")]
     Conflicts,
 }
 
-/// Writes conditions of one pod, if they differ from what it wrote last.
+/// Writes the conditions of one pod if they differ from the last written ones.
 pub struct Reporter {
-    /// As plain data: code for each field of a pod would take more memory than everything else here.
+    /// Uses untyped objects: code for every field of a pod would take more memory than the rest of the exporter.
     pods: Api<DynamicObject>,
     pod: String,
     written: Vec<PodCondition>,
 }
 
 impl Reporter {
-    /// For the pod of that name.
+    /// Creates a reporter for the pod of that name.
     pub fn new(client: Client, namespace: &str, pod: &str) -> Self {
         Self {
             pods: Api::namespaced_with(client, namespace, &ApiResource::erase::<Pod>(&())),
@@ -57,7 +57,7 @@ impl Reporter {
         }
     }
 
-    /// Reports at `now`, if there is news.
+    /// Writes the conditions that changed, with `now` as their transition time.
     pub async fn report(&mut self, report: Report, now: Timestamp) -> Result<(), Error> {
         let news: Vec<PodCondition> = conditions(report, now)
             .into_iter()
@@ -122,7 +122,7 @@ fn same(a: &PodCondition, b: &PodCondition) -> bool {
     (&a.type_, &a.status, &a.reason, &a.message) == (&b.type_, &b.status, &b.reason, &b.message)
 }
 
-/// Replaces the conditions of the same types in a pod.
+/// Replaces the conditions of these types in a pod.
 fn set(pod: &mut DynamicObject, news: &[PodCondition]) {
     let mut status = match pod.data["status"].take() {
         Value::Object(status) => status,
@@ -138,7 +138,7 @@ fn set(pod: &mut DynamicObject, news: &[PodCondition]) {
     pod.data["status"] = Value::Object(status);
 }
 
-/// Replaces the conditions of the same types.
+/// Replaces the conditions of these types in a list.
 fn merge(present: &mut Vec<PodCondition>, news: &[PodCondition]) {
     present.retain(|condition| !news.iter().any(|new| new.type_ == condition.type_));
     present.extend_from_slice(news);

@@ -1,7 +1,7 @@
-//! The daemon: puts the parts together and runs the loop over events (rte.md 3).
+//! The daemon: assembles the parts and runs the event loop (rte.md 3).
 //!
-//! One cycle is one scan and one publication, both or nothing. What arrives during a cycle, or while the rate limit holds it back, is one
-//! event for the next. A cycle that failed is tried again, soon first, then less often.
+//! A cycle is one scan and one publication; a failed scan publishes nothing. Events that arrive during a cycle, or while the rate limit
+//! holds them, are merged into one for the next cycle. A failed cycle is retried after growing pauses.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,13 +34,13 @@ use crate::scan::{Machines, PodsTold, Scanner};
 use crate::status_dump::{PodName, Record, StatusDump};
 use crate::watch::{self, Subject, Terminal};
 
-/// How long the kubelet may take to answer one call.
+/// Time limit of one call to the kubelet.
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who and where this exporter is, from the environment.
+/// Identity of this exporter, from the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// `NODE_NAME` if it is set, even to nothing; otherwise the host's name.
+    /// `NODE_NAME` if it is set, even if empty; otherwise the host name.
     pub node: String,
     /// `REFERENCE_NAMESPACE`: namespace of the own pod.
     pub namespace: Option<String>,
@@ -50,8 +50,8 @@ pub struct Identity {
     pub status_dump: Option<PathBuf>,
 }
 
-/// Runs until `stop`, or for one cycle if the configuration says so. An error ends the process: at start what only an
-/// administrator can put right, later nothing but a failed `--oneshot`.
+/// Runs until `stop` is cancelled, or for one cycle if the configuration says so. An error ends the process: at start any problem that only
+/// an administrator can fix, later only a failed `--oneshot`.
 pub async fn run(
     config: Config,
     identity: Identity,
@@ -179,16 +179,16 @@ fn settings(config: &Config, identity: &Identity, topology_manager: TopologyMana
     }
 }
 
-/// What talks to the API server.
+/// Parts that communicate with the API server.
 #[derive(Default)]
 struct Writers {
     publisher: Option<Publisher>,
     reporter: Option<Reporter>,
-    /// For whatever else helps to publish in time; none where nothing is published.
+    /// Client for the watches; `None` if nothing is published.
     client: Option<kube::Client>,
 }
 
-/// What writes to the API server, as far as the configuration allows.
+/// Creates the writers that the configuration enables.
 async fn writers(
     config: &Config,
     identity: &Identity,
@@ -217,7 +217,7 @@ async fn writers(
     let mut client_config = daemon::client::config(Some(kubeconfig))
         .await
         .map_err(|error| failed(&error))?;
-    // Failures are retried, and counted, by cycle.
+    // each cycle retries failures itself, and counts the retries
     client_config.default_retry = false;
     let client = kube::Client::try_from(client_config).map_err(|error| failed(&error))?;
     let publisher = publishing.then(|| {
@@ -247,9 +247,9 @@ struct Exporter {
     node: String,
     expose_timing: bool,
     last_event: Instant,
-    /// What is on the API server, as far as is known.
+    /// The content on the API server, if known.
     published: Option<(Vec<Zone>, Vec<AttributeInfo>)>,
-    /// Open while the last cycle was a good one.
+    /// Open while the last cycle was successful.
     ready: Gate,
 }
 
@@ -295,7 +295,7 @@ impl Exporter {
         }
     }
 
-    /// Waits until there is a reason for a cycle.
+    /// Waits until a cycle is due.
     async fn next(&mut self, events: &mut Events) -> Trigger {
         loop {
             match events.next().await {
@@ -309,7 +309,8 @@ impl Exporter {
         }
     }
 
-    /// Whether the node is not as it was published. A look that fails sees nothing: the next cycle will tell.
+    /// Returns whether the state of the node differs from the published one. A failed look counts as no difference; the next cycle reports
+    /// the failure.
     async fn sees_news(&mut self) -> bool {
         match self.scanner.look().await {
             Ok(seen) => self.published.as_ref().is_none_or(|(zones, attributes)| {
@@ -322,7 +323,7 @@ impl Exporter {
         }
     }
 
-    /// Scan, publish, report.
+    /// Scans, publishes and reports.
     async fn cycle(&mut self, trigger: Trigger, interval: GoDuration) -> anyhow::Result<()> {
         let start = Instant::now();
         let since_previous = start - std::mem::replace(&mut self.last_event, start);
@@ -377,7 +378,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Sets the own pod's conditions; whether they are set.
+    /// Writes the conditions of the own pod. Returns whether that succeeded.
     async fn report(&mut self, report: Report) -> bool {
         let Some(reporter) = &mut self.reporter else {
             return true;

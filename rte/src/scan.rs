@@ -1,4 +1,4 @@
-//! Looks at the node: asks the kubelet and reads sysfs. Either all of it works or there is no observation.
+//! Scans the node: asks the kubelet and reads sysfs. If any part fails, there is no observation.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use crate::observation::{Observation, Settings, observe};
 use crate::sysinfo::{self, Machine};
 use crate::watch::Terminal;
 
-/// How old what can be allocated may be when a look uses it: looks come in quick succession.
+/// Maximum age of the allocatable resources that a look uses. Looks follow each other quickly, so they share an answer.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Pauses between looks while a pod has not arrived: the first, and the longest, to which they grow.
+/// Pauses between the calls while a pod has not arrived: the first one, and the maximum to which they grow.
 const ARRIVAL_PAUSES: (Duration, Duration) =
     (Duration::from_millis(20), Duration::from_millis(320));
 
-/// Looks at one node again and again.
+/// Scans one node repeatedly.
 pub struct Scanner {
     kubelet: Kubelet,
     settings: Settings,
@@ -38,37 +38,37 @@ pub struct Scanner {
     allocatable: Option<(Instant, AllocatableResourcesResponse)>,
 }
 
-/// What the API server tells about the node's pods.
+/// Information from the API server about the node's pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodsTold {
-    /// Pods that are over, if they are to be left out.
+    /// Finished pods, if they are left out.
     pub(crate) terminal: Option<Terminal>,
-    /// What the others ask for.
+    /// Demands of the other pods.
     pub(crate) demands: Demands,
 }
 
-/// Where the machine is read.
+/// How the machine is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machines {
     /// Root of the sysfs.
     pub sysfs: PathBuf,
-    /// Whether it is read again with each scan.
+    /// Whether sysfs is read again at each scan.
     pub refresh: bool,
 }
 
-/// Why there is no observation.
+/// A scan failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kubelet did not tell.
+    /// The kubelet did not answer.
     #[error("cannot ask the kubelet")]
     Kubelet(#[from] kubelet::Error),
-    /// The machine cannot be read any more.
+    /// The machine cannot be read.
     #[error("cannot read the machine")]
     Machine(#[from] sysinfo::Error),
 }
 
 impl Scanner {
-    /// Reads the machine for the first time. `pods` may know more later.
+    /// Reads the machine for the first time. Other tasks may add to `pods` later.
     pub(crate) fn new(
         kubelet: Kubelet,
         settings: Settings,
@@ -93,8 +93,8 @@ impl Scanner {
         })
     }
 
-    /// A scan: reads all that there is, the machine too if it may change. Pods of the fingerprint that have not arrived are waited for, for a
-    /// short time.
+    /// Runs a full scan, which also reads the machine if it may change. Waits for a short time for pods of the fingerprint that have not
+    /// arrived.
     pub async fn scan(&mut self) -> Result<Observation, Error> {
         if self.source.refresh {
             let machine = sysinfo::read(&self.source.sysfs)?;
@@ -103,13 +103,13 @@ impl Scanner {
                 self.machine = machine;
             }
         }
-        // What can be allocated changes when device plugins come and go, so it is asked for each time.
+        // device plugins may appear and disappear, so the allocatable resources are read again at each scan
         self.allocatable = None;
         let begun = Instant::now();
         let (mut pause, longest) = ARRIVAL_PAUSES;
         let (mut observation, mut missing) = self.ask().await?;
         while let Some((namespace, name)) = missing {
-            // A pod after the other could come: the others are not to wait for all of them.
+            // the wait is limited, because new pods could keep arriving while others wait to be published
             if begun.elapsed() >= arrivals::LIMIT {
                 tracing::info!(pod = %format_args!("{namespace}/{name}"),
                     "Published although the kubelet may not have given it everything yet");
@@ -123,12 +123,12 @@ impl Scanner {
         Ok(observation)
     }
 
-    /// As a scan, but cheaper, waiting for nothing, and without a word about what does not fit.
+    /// Runs a cheaper scan that waits for nothing and does not log problems.
     pub async fn look(&mut self) -> Result<Observation, Error> {
         self.ask().await.map(|(observation, _)| observation)
     }
 
-    /// Asks the kubelet; also returns a pod that has not arrived.
+    /// Asks the kubelet. Also returns a pod that has not arrived.
     async fn ask(&mut self) -> Result<(Observation, Option<Key>), Error> {
         let fresh = matches!(&self.allocatable, Some((at, _)) if at.elapsed() < FRESH);
         let ask_allocatable = async {
@@ -144,7 +144,7 @@ impl Scanner {
             let answer = self.kubelet.list().await;
             answer.inspect_err(|_| self.metrics.call_failed("list"))
         };
-        // Together: half as often awake.
+        // both calls at the same time, so that the process wakes up half as often
         let (answer, pods) = tokio::join!(ask_allocatable, ask_pods);
         if let Some(answer) = answer? {
             self.allocatable = Some((Instant::now(), answer));
@@ -171,7 +171,7 @@ impl Scanner {
         Ok((observation, missing))
     }
 
-    /// Problems stay for long: they are logged when they change.
+    /// Logs problems only when they change, because they last for a long time.
     fn tell_problems(&mut self, observation: &Observation) {
         let (told, told_placement) = &mut self.told;
         for problem in observation.problems.difference(told) {

@@ -1,4 +1,4 @@
-//! Records of what the fingerprint was computed from, for people who look for the difference to the scheduler's (rte.md 6.4).
+//! Records of the pods in each fingerprint, for comparison with the scheduler's fingerprint (rte.md 6.4).
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -7,30 +7,30 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-/// How many records the directory's file keeps.
+/// Number of records in the file in the directory.
 const KEPT: usize = 10;
 
-/// One computation.
+/// One computed fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// The fingerprint.
     pub fingerprint_computed: String,
-    /// The pods, in the order in which the kubelet listed them.
+    /// The pods, in the order of the kubelet's list.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodName>,
-    /// The node.
+    /// Name of the node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node_name: String,
 }
 
-/// A pod, with the keys that the readers of these files know.
+/// A pod, with the keys that readers of these files expect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct PodName {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
 }
 
@@ -42,17 +42,18 @@ struct Dated {
     record_time: Timestamp,
 }
 
-/// Where the records go.
+/// The files with the records.
 #[derive(Default)]
 pub struct StatusDump {
-    /// Replaced by each record.
+    /// Contains only the last record.
     file: Option<PathBuf>,
-    /// Holds the last few records.
+    /// Contains the last few records.
     history: Option<(PathBuf, VecDeque<Dated>)>,
 }
 
 impl StatusDump {
-    /// Writes the last record to `file`, if given, and the last ten to a file named after the node in `dir`, if given and present.
+    /// Creates a dump: the last record goes to `file`, if given; the last ten go to a file named after the node in `dir`, if `dir` is given
+    /// and exists.
     pub fn new(file: Option<PathBuf>, dir: Option<&Path>, node: &str) -> Self {
         let history = dir.and_then(|dir| {
             if !dir.is_dir() {
@@ -64,7 +65,7 @@ impl StatusDump {
         Self { file, history }
     }
 
-    /// Adds a record, made at `now`.
+    /// Adds a record with the time `now`.
     pub fn add(&mut self, record: &Record, now: Timestamp) {
         if let Some(file) = &self.file {
             log_failure(file, replace(file, record));
@@ -88,7 +89,7 @@ fn log_failure(file: &Path, outcome: io::Result<()>) {
     }
 }
 
-/// Readers see the old content or the new one, never a part.
+/// Replaces a file so that readers see either the old or the new content, never a part.
 fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
     let name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut draft_name = std::ffi::OsString::from("__");

@@ -1,36 +1,36 @@
-//! The machine as sysfs shows it: NUMA nodes with their CPUs, memory, hugepages and distances (rte.md 4.3).
+//! Reads the machine from sysfs: NUMA nodes with their CPUs, memory, hugepages and distances (rte.md 4.3).
 //!
-//! Unlike upstream, memory and hugepages are read below the same root as everything else, a file that cannot be read or
-//! understood is an error instead of a missing zone, and the ids of NUMA nodes may have holes.
+//! Unlike upstream, memory and hugepages are read below the same root as everything else, an unreadable or invalid file is an error instead
+//! of a missing zone, and the ids of NUMA nodes may have gaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// A machine's NUMA nodes by id.
+/// The NUMA nodes of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Every NUMA node that is online.
+    /// Every online NUMA node, by id.
     pub nodes: BTreeMap<u32, NumaNode>,
-    /// How many CPUs a core has, where the machine tells.
+    /// Number of CPUs of a core, if the machine reports it.
     pub threads_per_core: Option<u16>,
 }
 
 /// One NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaNode {
-    /// Ids of its logical CPUs that are online.
+    /// Ids of its online logical CPUs.
     pub cpus: BTreeSet<u32>,
     /// Memory in bytes, hugepages included.
     pub memory: u64,
-    /// Page size in bytes to total size of these pages in bytes.
+    /// Total size in bytes of the hugepages, by page size in bytes.
     pub hugepages: BTreeMap<u64, u64>,
     /// Distance to each NUMA node, itself included.
     pub distances: BTreeMap<u32, i64>,
 }
 
 impl Machine {
-    /// The NUMA node that a CPU belongs to.
+    /// Returns the NUMA node of a CPU.
     pub fn node_of_cpu(&self, cpu: i64) -> Option<u32> {
         let cpu = u32::try_from(cpu).ok()?;
         self.nodes
@@ -40,7 +40,7 @@ impl Machine {
     }
 }
 
-/// Why the machine could not be read.
+/// The machine cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or directory cannot be read.
@@ -48,21 +48,21 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file does not have the expected content.
     #[error("{}: expected {expected}, found \"{found}\"", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected content.
         expected: &'static str,
-        /// What it holds.
+        /// The actual content.
         found: String,
     },
-    /// No NUMA node at all: not a sysfs.
+    /// There is no NUMA node, so the directory is not a sysfs.
     #[error("no NUMA nodes in {}", .0.display())]
     NoNodes(PathBuf),
 }
@@ -90,7 +90,7 @@ pub fn read(sysfs: &Path) -> Result<Machine, Error> {
     Ok(machine)
 }
 
-/// Number of CPUs on the core of this one; some virtual machines do not tell.
+/// Returns the number of CPUs on the core of this CPU. `None` if the machine does not report it, like some virtual machines.
 fn threads(sysfs: &Path, cpu: u32) -> Option<u16> {
     let path = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
     let list = fs::read_to_string(sysfs.join(path)).ok()?;
@@ -107,7 +107,7 @@ fn online_cpus(node: &Path) -> Result<BTreeSet<u32>, Error> {
     let mut cpus = BTreeSet::new();
     for cpu in numbered(node, "cpu")? {
         let online = node.join(format!("cpu{cpu}/online"));
-        // CPUs that cannot be taken offline have no such file.
+        // CPUs that cannot be taken offline have no such file
         let offline = match fs::read_to_string(&online) {
             Ok(text) => match text.trim() {
                 "0" => true,
@@ -129,7 +129,7 @@ fn online_cpus(node: &Path) -> Result<BTreeSet<u32>, Error> {
     Ok(cpus)
 }
 
-/// `Node 0 MemTotal:  1024 kB`, in bytes.
+/// Parses `Node 0 MemTotal:  1024 kB` and returns bytes.
 fn memory(node: &Path) -> Result<u64, Error> {
     let path = node.join("meminfo");
     let text = text(&path)?;
@@ -148,7 +148,7 @@ fn hugepages(node: &Path) -> Result<BTreeMap<u64, u64>, Error> {
     let dir = node.join("hugepages");
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
-        // A kernel without hugepages.
+        // the kernel has no hugepages
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(sizes),
         Err(source) => return Err(Error::Read { path: dir, source }),
     };
@@ -185,7 +185,7 @@ fn hugepages(node: &Path) -> Result<BTreeMap<u64, u64>, Error> {
     Ok(sizes)
 }
 
-/// The kernel writes one distance for each NUMA node that is online, in the order of their ids.
+/// Reads the distances: the kernel writes one for each online NUMA node, in the order of their ids.
 fn distances(node: &Path, ids: &BTreeSet<u32>) -> Result<BTreeMap<u32, i64>, Error> {
     let path = node.join("distance");
     let text = text(&path)?;
@@ -196,7 +196,7 @@ fn distances(node: &Path, ids: &BTreeSet<u32>) -> Result<BTreeMap<u32, i64>, Err
     }
 }
 
-/// Numbers of the entries that are called `prefix` and a number.
+/// Returns the numbers of all entries whose name is `prefix` and a number.
 fn numbered(dir: &Path, prefix: &str) -> Result<BTreeSet<u32>, Error> {
     let read = |source| Error::Read {
         path: dir.to_owned(),
@@ -240,7 +240,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// Nodes 0 and 2; CPUs 0 and 1 on the one, 4 and 5 on the other, 5 being offline.
+    /// Creates the nodes 0 and 2, with CPUs 0 and 1 on the first, and 4 and 5 on the second. CPU 5 is offline.
     fn machine() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();

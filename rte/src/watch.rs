@@ -1,8 +1,8 @@
-//! What the API server tells about this node's pods, and the node itself, as a hint that it is time to look at the kubelet.
+//! Watches this node and its pods on the API server. Each event is a hint to ask the kubelet.
 //!
-//! What a pod holds is not taken from here: the kubelet knows that better, and when it does not hold it any more. Kept is only what tells
-//! whether the kubelet has done its work: which pods have finished, and what the others ask for. Every watch begins anew with all
-//! that is there, so a lost one cannot lose more than time.
+//! The resources of pods do not come from here, because the kubelet knows them better, including when a pod has released them. The watches
+//! keep only what shows whether the kubelet has done its work: which pods have finished, and what the others request. Every watch starts
+//! with a full list, so a lost watch costs only time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,20 +20,20 @@ use tokio::time::{Instant, sleep};
 use crate::demand::{Demands, Key, SeenPod};
 use crate::publish::chain;
 
-/// The pause after a watch that was refused: rights may be given later.
+/// Pause after a refused watch: the permission may be granted later.
 const REFUSED: Duration = Duration::from_mins(5);
-/// The first and the longest pause after a watch that failed.
+/// First and maximum pause after a failed watch.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
-/// A watch that lived so long was none that failed.
+/// A watch that lasts this long counts as successful.
 const GOOD: Duration = Duration::from_secs(10);
 
-/// The pods of the node that have finished, by namespace and name: those that an old kubelet lists although they hold nothing any more.
-/// Clones share what they know.
+/// The finished pods of the node, by namespace and name. Old kubelets still list such pods although they hold nothing any more. Clones
+/// share the data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terminal(Arc<Mutex<BTreeSet<Key>>>);
 
 impl Terminal {
-    /// Removes them from an answer of the kubelet.
+    /// Removes the finished pods from an answer of the kubelet.
     pub(crate) fn leave_out(&self, pods: &mut Vec<v1::PodResources>) {
         let finished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !finished.is_empty() {
@@ -46,7 +46,7 @@ impl Terminal {
     }
 }
 
-/// Something to follow.
+/// The objects of a watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     what: &'static str,
@@ -55,18 +55,18 @@ pub(crate) struct Subject {
     kept: Kept,
 }
 
-/// What is kept of the objects.
+/// What is kept of the watched objects.
 #[derive(Clone, Debug)]
 enum Kept {
     Nothing,
-    /// The names.
+    /// Namespaces and names.
     Names(Terminal),
-    /// What they ask for. Only for this their specs are sent.
+    /// Demands of pods. Only this variant needs the whole objects.
     Demands(Demands),
 }
 
 impl Kept {
-    /// What happened since the last watch is not known.
+    /// Forgets everything, because events since the last watch are unknown.
     fn clear(&self) {
         match self {
             Self::Nothing => {}
@@ -95,7 +95,7 @@ impl Kept {
 }
 
 impl Subject {
-    /// The pods of a node, what they ask for kept in `kept`.
+    /// Watches the pods of a node and stores their demands in `kept`.
     pub(crate) fn pods(node: &str, kept: Demands) -> Self {
         Self {
             what: "pods",
@@ -105,7 +105,8 @@ impl Subject {
         }
     }
 
-    /// The pods of a node that have finished, kept in `kept`. Upstream asks for phases that exclude each other, and never looks.
+    /// Watches the finished pods of a node and stores their names in `kept`. Upstream selects phases that exclude each other, and never
+    /// uses the result.
     pub(crate) fn terminal_pods(node: &str, kept: Terminal) -> Self {
         let phases = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
         Self {
@@ -116,7 +117,7 @@ impl Subject {
         }
     }
 
-    /// A node: its status changes when device plugins come and go.
+    /// Watches a node, whose status changes when device plugins appear and disappear.
     pub(crate) fn node(node: &str) -> Self {
         Self {
             what: "nodes",
@@ -127,8 +128,8 @@ impl Subject {
     }
 }
 
-/// Tells `changed` whenever something about `subject` may have changed, for ever. Where this is not allowed it says so once and tells
-/// nothing.
+/// Notifies `changed` whenever `subject` may have changed. Runs forever. A failed or refused watch is retried; the failure is logged once
+/// until a watch succeeds.
 pub(crate) async fn follow(client: Client, subject: Subject, changed: Arc<Notify>) {
     let backoff = || {
         ExponentialBuilder::default()
@@ -147,7 +148,7 @@ pub(crate) async fn follow(client: Client, subject: Subject, changed: Arc<Notify
             (pauses, told) = (backoff(), false);
         }
         let pause = match &ended {
-            // The server ends each watch after some minutes.
+            // the server ends each watch after some minutes
             Ok(()) if begun.elapsed() >= GOOD => continue,
             Err(error) if is_refusal(error) => REFUSED,
             _ => pauses.next().unwrap_or(PAUSES.1),
@@ -165,13 +166,13 @@ fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
 }
 
-/// One watch, until the server or the network ends it.
+/// Runs one watch until the server or the network ends it.
 async fn watch(client: &Client, subject: &Subject, changed: &Notify) -> Result<(), kube::Error> {
     let parameters = WatchParams::default()
         .fields(&subject.selector)
         .disable_bookmarks();
     let request = Request::new(subject.path.clone());
-    // Version 0: first what there is, from the server's cache, then what changes.
+    // version 0: first the existing objects from the server's cache, then the changes
     let request = match &subject.kept {
         Kept::Demands(_) => request.watch(&parameters, "0"),
         Kept::Nothing | Kept::Names(_) => request.watch_metadata(&parameters, "0"),

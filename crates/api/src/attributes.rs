@@ -1,4 +1,4 @@
-//! Names of NRT attributes, on the object and on zones (rte.md 5, scheduler.md 3.2).
+//! Names of NRT attributes, of the object and of its zones (rte.md 5, scheduler.md 3.2).
 
 /// Topology manager scope of the kubelet: `container` or `pod`.
 pub const TOPOLOGY_MANAGER_SCOPE: &str = "topologyManagerScope";
@@ -6,9 +6,9 @@ pub const TOPOLOGY_MANAGER_SCOPE: &str = "topologyManagerScope";
 pub const TOPOLOGY_MANAGER_POLICY: &str = "topologyManagerPolicy";
 /// Largest number of NUMA nodes that the topology manager aligns (decimal, above 1).
 pub const TOPOLOGY_MANAGER_MAX_NUMA_NODES: &str = "topologyManagerMaxNUMANodes";
-/// CPU manager policy of the kubelet: `none` or `static`. Ours, as the next two: the original publishes none of them.
+/// CPU manager policy of the kubelet: `none` or `static`. This attribute and the next two are ours: the original does not publish them.
 pub const CPU_MANAGER_POLICY: &str = "cpuManagerPolicy";
-/// With the CPU manager's option `full-pcpus-only`: how many CPUs a core has (decimal).
+/// Number of CPUs of a core (decimal); present with the CPU manager option `full-pcpus-only`.
 pub const CPU_MANAGER_FULL_PCPUS_ONLY: &str = "cpuManagerFullPCPUsOnly";
 /// Memory manager policy of the kubelet: `None` or `Static`.
 pub const MEMORY_MANAGER_POLICY: &str = "memoryManagerPolicy";

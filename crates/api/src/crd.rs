@@ -1,4 +1,4 @@
-//! The `CustomResourceDefinition` objects, two served versions each and conversion strategy None (operator.md 1, rte.md 1).
+//! The `CustomResourceDefinition` objects. Each serves two versions with conversion strategy None (operator.md 1, rte.md 1).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::{annotations, names, nrt, operator, scheduler, schema};
 
-/// All three definitions.
+/// Returns all three definitions.
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![
         node_resource_topology(),
@@ -22,7 +22,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     ]
 }
 
-/// Definition of `NUMAResourcesOperator`.
+/// Returns the definition of `NUMAResourcesOperator`.
 pub fn numa_resources_operator() -> CustomResourceDefinition {
     use operator::{v1, v1alpha1};
     let description = "Installs and keeps the topology exporters of a cluster.";
@@ -43,7 +43,7 @@ pub fn numa_resources_operator() -> CustomResourceDefinition {
     )
 }
 
-/// Definition of `NUMAResourcesScheduler`.
+/// Returns the definition of `NUMAResourcesScheduler`.
 pub fn numa_resources_scheduler() -> CustomResourceDefinition {
     use scheduler::{v1, v1alpha1};
     let description = "Installs and keeps the NUMA-aware secondary scheduler of a cluster.";
@@ -64,7 +64,7 @@ pub fn numa_resources_scheduler() -> CustomResourceDefinition {
     )
 }
 
-/// Definition of `NodeResourceTopology`. Its group is protected, so it names the approval of its API.
+/// Returns the definition of `NodeResourceTopology`. Its group is protected, so an annotation names the approval of the API.
 pub fn node_resource_topology() -> CustomResourceDefinition {
     let description = "What the zones of a node hold and what is left of it.";
     let alpha1 = topology_schema::<nrt::v1alpha1::NodeResourceTopology>(
@@ -87,7 +87,7 @@ pub fn node_resource_topology() -> CustomResourceDefinition {
             annotations::API_APPROVED.to_owned(),
             "https://github.com/kubernetes/enhancements/pull/1870".to_owned(),
         ),
-        // part of the published definition, which tools compare
+        // part of the published definition; tools compare it
         (
             "controller-gen.kubebuilder.io/version".to_owned(),
             "v0.11.2".to_owned(),
@@ -103,7 +103,7 @@ pub fn node_resource_topology() -> CustomResourceDefinition {
     definition
 }
 
-/// A definition of v1 (stored) and v1alpha1 (deprecated), both with the status subresource.
+/// Returns a definition with v1 (stored) and v1alpha1 (deprecated), both with the status subresource.
 fn with_status(
     kind: &str,
     singular: &str,
@@ -138,7 +138,7 @@ fn with_status(
     definition
 }
 
-/// A served version that is not stored and has no subresources.
+/// Returns a served version that is not stored and has no subresources.
 fn version(name: &str, schema: JSONSchemaProps) -> CustomResourceDefinitionVersion {
     CustomResourceDefinitionVersion {
         name: name.into(),
@@ -150,7 +150,7 @@ fn version(name: &str, schema: JSONSchemaProps) -> CustomResourceDefinitionVersi
     }
 }
 
-/// A definition of a cluster-wide kind, still without versions.
+/// Returns a definition of a cluster-wide kind, without versions.
 fn cluster_wide(
     group: &str,
     kind: &str,
@@ -180,7 +180,7 @@ fn cluster_wide(
     }
 }
 
-/// Schema with `spec` and `status`; both may be left out. With a singleton name only that name is accepted.
+/// Returns a schema with `spec` and `status`, both optional. With a singleton name, no other object name is accepted.
 fn object_schema<Spec: JsonSchema, Status: JsonSchema>(
     description: &str,
     singleton: Option<&str>,
@@ -202,7 +202,7 @@ fn object_schema<Spec: JsonSchema, Status: JsonSchema>(
     schema::root(description, properties, &[], &rules)
 }
 
-/// Schema whose properties lie beside the metadata.
+/// Returns a schema whose properties are siblings of the metadata.
 fn topology_schema<T: JsonSchema>(description: &str, required: &[&str]) -> JSONSchemaProps {
     let mut properties = Map::new();
     if let Some(Value::Object(own)) = schema::of::<T>().get_mut("properties").map(Value::take) {

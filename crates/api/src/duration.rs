@@ -1,36 +1,36 @@
-//! Durations as Go writes them in configuration and custom resources: `1h2m3.5s`, `100ms`, `0s`.
+//! Durations as Go writes them in configuration files and custom resources: `1h2m3.5s`, `100ms`, `0s`.
 
 use std::fmt;
 use std::str::FromStr;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// A length of time in nanoseconds, possibly negative.
+/// A duration in nanoseconds, possibly negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(i64);
 
-/// A text is no Go duration.
+/// The text is not a Go duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid duration {0:?}")]
 pub struct ParseError(String);
 
 impl GoDuration {
-    /// From whole seconds.
+    /// Creates a duration from whole seconds; caps values that do not fit.
     pub const fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(NANOS_PER_SECOND))
     }
 
-    /// From nanoseconds.
+    /// Creates a duration from nanoseconds.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds.
+    /// Returns the nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
 
-    /// Whole seconds, half away from zero, as Go's `Round` does it.
+    /// Returns whole seconds, rounded half away from zero like Go's `Round`.
     pub const fn rounded_seconds(self) -> i64 {
         let half = if self.0 < 0 {
             -NANOS_PER_SECOND / 2
@@ -136,7 +136,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// A count of nanoseconds in a larger unit, without trailing zeros.
+/// A count of nanoseconds and the unit to write it in, also in nanoseconds. Written without trailing zeros.
 struct Decimal(u64, u64);
 
 impl fmt::Display for Decimal {

@@ -4,13 +4,13 @@
 pub const OPERATOR_NAME: &str = "numaresourcesoperator.nodetopology.openshift.io/name";
 /// On RTE ConfigMaps: name of the node pool.
 pub const POOL: &str = "nodegroup.nodetopology.openshift.io/machineconfigpool";
-/// On nodes of a hosted cluster and on the objects made for them: name of their pool (operator.md 4.5, 7).
+/// On nodes of a hosted cluster and on the objects for them: name of their pool (operator.md 4.5, 7).
 pub const HYPERSHIFT_NODE_POOL: &str = "hypershift.openshift.io/nodePool";
-/// On ConfigMaps of a hosted cluster that carry a `KubeletConfig` (operator.md 7).
+/// On the ConfigMaps of a hosted cluster that hold a `KubeletConfig` (operator.md 7).
 pub const HYPERSHIFT_KUBELET_CONFIG: &str = "hypershift.openshift.io/kubeletconfig-config";
-/// On machine configurations: the role whose pool takes them in.
+/// On machine configurations: the role whose pool includes them.
 pub const MACHINE_CONFIG_ROLE: &str = "machineconfiguration.openshift.io/role";
-/// Prefix of node role labels; the rest is the role and the value is empty.
+/// Prefix of node role labels. The rest of the key is the role; the value is empty.
 pub const NODE_ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 /// Nodes of the control plane.
 pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -20,14 +20,14 @@ pub const MASTER: &str = "node-role.kubernetes.io/master";
 pub const WORKER: &str = "node-role.kubernetes.io/worker";
 /// Name of the node, set by the kubelet.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Key that exporter pods carry, with value [`RTE_POD_VALUE`]; the same for all pools.
+/// Label key of exporter pods, with value [`RTE_POD_VALUE`]; the same for all pools.
 pub const RTE_POD: &str = "name";
 /// Value of [`RTE_POD`].
 pub const RTE_POD_VALUE: &str = "resource-topology";
-/// Key that scheduler pods carry, with the Deployment's name as value.
+/// Label key of scheduler pods; the value is the name of the Deployment.
 pub const APP: &str = "app";
 
-/// The label that makes a node a member of a pool on plain Kubernetes.
+/// Returns the label that makes a node a member of a pool on plain Kubernetes.
 pub fn node_role(pool: &str) -> String {
     format!("{NODE_ROLE_PREFIX}{pool}")
 }

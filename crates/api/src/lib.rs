@@ -1,13 +1,13 @@
-//! The Kubernetes types of the stack and every name that others match.
+//! The Kubernetes types of the stack, and every name that other programs match.
 //!
-//! - [`nrt`]: `NodeResourceTopology`, what a node's exporter publishes and the scheduler reads;
+//! - [`nrt`]: `NodeResourceTopology`, which the exporter of a node publishes and the scheduler reads;
 //! - [`operator`], [`scheduler`]: the two custom resources that an administrator writes;
 //! - [`openshift`]: the kinds of OpenShift that the stack reads or writes, with the fields that it uses;
-//! - [`crd`]: the three `CustomResourceDefinition` objects, both versions each;
+//! - [`crd`]: the three `CustomResourceDefinition` objects, each with both versions;
 //! - [`quantity`], [`duration`]: the two number formats of Kubernetes;
 //! - [`names`], [`labels`], [`annotations`], [`attributes`], [`conditions`], [`metrics`]: strings that other programs match.
 //!
-//! It never talks to a cluster, reads no clock and decides nothing: rules live with who applies them.
+//! The crate never talks to a cluster, reads no clock and makes no decision: each rule is in the crate that applies it.
 
 pub mod annotations;
 pub mod attributes;

@@ -1,7 +1,7 @@
-//! `NodeResourceTopology` in group `topology.node.k8s.io`: the zones of a node with what they hold and what is left (rte.md 1).
+//! `NodeResourceTopology` in group `topology.node.k8s.io`: the zones of a node, with their resources and what is left of them (rte.md 1).
 //!
-//! The objects have no `spec` and no `status`: `zones` and its siblings lie at the top level. The pieces are the same in both
-//! versions; [`v1alpha2`] is the stored one and the only one that carries object attributes.
+//! The objects have no `spec` and no `status`: `zones` and its siblings are at the top level. Both versions share the parts;
+//! [`v1alpha2`] is the stored version and the only one with object attributes.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ pub const GROUP: &str = "topology.node.k8s.io";
 pub const KIND: &str = "NodeResourceTopology";
 /// Name of the resource in URLs.
 pub const PLURAL: &str = "noderesourcetopologies";
-/// Type of a zone that is a NUMA node; consumers compare exactly.
+/// Type of a zone that is a NUMA node. Consumers compare the exact string.
 pub const ZONE_TYPE_NODE: &str = "Node";
 
 /// A part of a node with its own resources.
@@ -76,7 +76,7 @@ pub struct ResourceInfo {
     pub available: Quantity,
 }
 
-/// Value of the first attribute of that name, if any.
+/// Returns the value of the first attribute of that name, if any.
 pub fn attribute<'a>(attributes: &'a [AttributeInfo], name: &str) -> Option<&'a str> {
     attributes
         .iter()
@@ -84,7 +84,7 @@ pub fn attribute<'a>(attributes: &'a [AttributeInfo], name: &str) -> Option<&'a 
         .map(|attribute| attribute.value.as_str())
 }
 
-/// Implements what a Kubernetes object without `spec` needs: the API's coordinates and a serialized form with its type.
+/// Implements what a Kubernetes object without `spec` needs: the coordinates of its API, and a serialized form that includes its type.
 macro_rules! topology_object {
     ($version:literal, $($field:ident as $name:literal),+) => {
         crate::object::cluster_resource!(NodeResourceTopology, super::GROUP, $version, super::KIND, super::PLURAL);
@@ -97,7 +97,7 @@ macro_rules! topology_object {
                 map.serialize_entry("kind", super::KIND)?;
                 map.serialize_entry("metadata", &self.metadata)?;
                 $(
-                    // `zones` is required by the schema and written even when empty; the others are not
+                    // the schema requires `zones`, so it is written even when empty; other empty fields are left out
                     if $name == "zones" || Self::REQUIRED.contains(&$name) || !self.$field.is_empty() {
                         map.serialize_entry($name, &self.$field)?;
                     }

@@ -1,6 +1,6 @@
-//! What makes a Rust type a Kubernetes object of a cluster-wide kind: the coordinates of its API and a serialized form with its type.
+//! Makes a Rust type a Kubernetes object of a cluster-wide kind: the coordinates of its API, and a serialized form that includes its type.
 //!
-//! kube's own derive cannot be used for these kinds: an object without `spec` is legal for two of them, and the third has none at all.
+//! kube's derive macro does not fit these kinds: two of them allow objects without `spec`, and the third has no `spec` at all.
 
 /// Implements [`kube::core::Resource`] for a type with a `metadata` field.
 macro_rules! cluster_resource {
@@ -47,16 +47,16 @@ macro_rules! custom_object {
             /// Standard object metadata.
             #[serde(default)]
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-            /// What is asked for.
+            /// The desired state.
             #[serde(default)]
             pub spec: $spec,
-            /// What was seen and done.
+            /// The observed state.
             #[serde(default)]
             pub status: Option<$status>,
         }
 
         impl $type {
-            /// An object of that name, without status.
+            /// Creates an object of that name without status.
             pub fn new(name: &str, spec: $spec) -> Self {
                 let metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta { name: Some(name.into()), ..Default::default() };
                 Self { metadata, spec, status: None }

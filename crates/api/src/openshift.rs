@@ -1,4 +1,4 @@
-//! The kinds of OpenShift that the stack reads or writes, with the fields that it uses and no others (operator.md 2, 4, 7).
+//! The kinds of OpenShift that the stack reads or writes, with only the fields that it uses (operator.md 2, 4, 7).
 
 pub mod config;
 pub mod machine_config;

@@ -1,4 +1,4 @@
-//! `NUMAResourcesOperator`: which node pools get an exporter, and how it behaves (operator.md 1.1, 1.3).
+//! `NUMAResourcesOperator`: which node pools get an exporter, and its settings (operator.md 1.1, 1.3).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// The number behind `-v=` (operator.md 5.4).
+    /// Returns the value of the `-v=` flag (operator.md 5.4).
     pub fn verbosity(self) -> u8 {
         match self {
             Self::Unset | Self::Normal => 2,

@@ -1,7 +1,7 @@
 //! Kubernetes quantities: exact values with a suffix, such as `1500m`, `2Gi` or `1e3`.
 //!
-//! A value is held in nanos (10^-9), the finest step that Kubernetes knows; finer input is rounded up, as there. Values beyond
-//! 2^63-1 are capped, as there. Writing gives the canonical form: no fraction, the largest suffix that loses nothing.
+//! A value is an integer number of nanos (10^-9), the smallest step that Kubernetes supports. As in Kubernetes, finer input is rounded up,
+//! and values beyond 2^63-1 are capped. Output has the canonical form: no fraction, and the largest suffix that keeps the exact value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 const NANO: i128 = 1_000_000_000;
 const MAX: i128 = (i64::MAX as i128) * NANO;
 
-/// How a quantity is written.
+/// The suffixes that a quantity is written with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// `m`, nothing, `k`, `M`, ... in steps of 1000.
+    /// `m`, no suffix, `k`, `M`, ... in steps of 1000.
     #[default]
     DecimalSi,
     /// `Ki`, `Mi`, ... in steps of 1024.
@@ -23,20 +23,20 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// A parsed quantity. Equality and order are those of the value; the format does not matter.
+/// A parsed quantity. Equality and order compare the value and ignore the format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Amount {
     nanos: i128,
     format: Format,
 }
 
-/// A text is no quantity.
+/// The text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid quantity {0:?}")]
 pub struct ParseError(String);
 
 impl Amount {
-    /// From whole units (cores, bytes, devices).
+    /// Creates an amount from whole units (cores, bytes, devices).
     pub fn from_units(units: i64, format: Format) -> Self {
         Self {
             nanos: i128::from(units) * NANO,
@@ -44,7 +44,7 @@ impl Amount {
         }
     }
 
-    /// From thousandths of a unit.
+    /// Creates an amount from thousandths of a unit.
     pub fn from_milli(milli: i64, format: Format) -> Self {
         Self {
             nanos: i128::from(milli) * (NANO / 1000),
@@ -52,7 +52,7 @@ impl Amount {
         }
     }
 
-    /// From nanos; capped to what Kubernetes can hold.
+    /// Creates an amount from nanos, capped to the range that Kubernetes supports.
     pub fn from_nanos(nanos: i128, format: Format) -> Self {
         Self {
             nanos: nanos.clamp(-MAX, MAX),
@@ -60,38 +60,38 @@ impl Amount {
         }
     }
 
-    /// Value in nanos.
+    /// Returns the value in nanos.
     pub fn nanos(self) -> i128 {
         self.nanos
     }
 
-    /// Value in thousandths, rounded away from zero, capped to 64 bits.
+    /// Returns the value in thousandths, rounded away from zero, capped to 64 bits.
     pub fn milli(self) -> i64 {
         saturate(divide_away(self.nanos, NANO / 1000))
     }
 
-    /// Value in whole units, rounded away from zero.
+    /// Returns the value in whole units, rounded away from zero.
     pub fn units(self) -> i64 {
         saturate(divide_away(self.nanos, NANO))
     }
 
-    /// How it is written.
+    /// Returns the format that the amount is written in.
     pub fn format(self) -> Format {
         self.format
     }
 
-    /// The wire form, canonical.
+    /// Returns the canonical wire form.
     pub fn to_quantity(self) -> Quantity {
         Quantity(self.to_string())
     }
 }
 
-/// Whole units of a quantity, rounded away from zero.
+/// Returns the whole units of a quantity, rounded away from zero.
 pub fn units(quantity: &Quantity) -> Result<i64, ParseError> {
     quantity.0.parse::<Amount>().map(Amount::units)
 }
 
-/// Thousandths of a quantity, rounded away from zero.
+/// Returns the thousandths of a quantity, rounded away from zero.
 pub fn milli(quantity: &Quantity) -> Result<i64, ParseError> {
     quantity.0.parse::<Amount>().map(Amount::milli)
 }
@@ -139,7 +139,7 @@ impl From<Amount> for Quantity {
     }
 }
 
-/// A suffix as a power: `base^exponent`, base 1024 or 10.
+/// Parses a suffix into its format and exponent; the base is 1024 or 10.
 fn suffix(text: &str) -> Option<(Format, i32)> {
     let binary = |steps| Some((Format::BinarySi, steps));
     let decimal = |exponent| Some((Format::DecimalSi, exponent));
@@ -214,19 +214,19 @@ impl FromStr for Amount {
     }
 }
 
-/// `whole.fraction * factor * 10^exponent` in nanos, rounded up and capped.
+/// Computes `whole.fraction * factor * 10^exponent` in nanos, rounded up and capped.
 fn scaled(whole: &str, fraction: &str, factor: i128, exponent: i32) -> i128 {
     let digits = whole
         .bytes()
         .chain(fraction.bytes())
         .map(|b| i128::from(b - b'0'));
-    // the decimal point behind all digits, and nanos
+    // moves the decimal point behind all digits and converts to nanos
     let mut shift = i64::from(exponent) + 9 - i64::try_from(fraction.len()).unwrap_or(i64::MAX / 2);
     let mut value: i128 = 0;
     let mut lost = false;
     let mut skipped: i64 = 0;
     for digit in digits {
-        // 36 digits hold more than any value below the cap; what follows only moves the point
+        // 36 digits exceed every value below the cap; further digits only move the decimal point
         if value >= 10_i128.pow(36) {
             lost |= digit != 0;
             skipped += 1;
@@ -251,7 +251,7 @@ fn scaled(whole: &str, fraction: &str, factor: i128, exponent: i32) -> i128 {
         .ok()
         .and_then(|shift| 10_i128.checked_pow(shift));
     let Some(divisor) = divisor else { return 1 };
-    // in two parts, so that the factor cannot overflow what fits
+    // multiply in two parts: the product of the whole value and the factor could overflow although the result fits
     let (high, low) = (value / divisor, value % divisor);
     let Some(high) = high.checked_mul(factor) else {
         return MAX;

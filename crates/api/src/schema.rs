@@ -1,4 +1,4 @@
-//! Structural schemas as the API server wants them: no references, no `nullable`, Kubernetes' own types spelled out.
+//! Structural schemas as the API server requires them: no references, no `nullable`, the types of Kubernetes written out.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use schemars::generate::SchemaSettings;
@@ -6,10 +6,10 @@ use schemars::transform::AddNullable;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
-/// What a quantity may look like, as a string; integers are accepted beside it.
+/// Pattern of a quantity that is a string. Integers are accepted, too.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// Schema of a Rust type as plain JSON.
+/// Returns the schema of a Rust type as plain JSON.
 pub(crate) fn of<T: JsonSchema>() -> Value {
     let generator = SchemaSettings::openapi3()
         .with(|settings| {
@@ -29,7 +29,7 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Removes what only says that `null` stands for an absent key: the API server refuses null there, as it does for the original's schemas.
+/// Removes `nullable` and null enum values. The original's schemas do not have them, so the API server must refuse null.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -39,7 +39,7 @@ fn tidy(schema: &mut Value) {
                     values.retain(|value| !value.is_null());
                 }
             }
-            // kube's rewriter empties the branches, and the API server then no longer knows the pattern of Kubernetes' own types
+            // kube's rewriter empties the branches; the API server then no longer recognizes the pattern of Kubernetes' own types
             if map.contains_key("x-kubernetes-int-or-string") && map.contains_key("anyOf") {
                 map.insert(
                     "anyOf".into(),
@@ -47,7 +47,7 @@ fn tidy(schema: &mut Value) {
                 );
                 return;
             }
-            // schemars knows the width of Rust's integers, Kubernetes only its own two
+            // schemars emits the width of every Rust integer; Kubernetes knows only int32 and int64
             if let Some(Value::String(format)) = map.get("format")
                 && !matches!(format.as_str(), "int32" | "int64" | "date-time")
             {
@@ -60,10 +60,10 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// Schema of a whole object: type and object metadata beside the given properties.
+/// Returns the schema of a whole object: type and object metadata, and the given properties.
 ///
 /// # Panics
-/// Never for the types of this crate: their schemas are plain objects, which a test walks.
+/// Never for the types of this crate: their schemas are plain objects, and a test builds all of them.
 pub(crate) fn root(
     description: &str,
     properties: Map<String, Value>,
@@ -92,7 +92,7 @@ pub(crate) fn root(
         .expect("a schema that was built from literals and derives is well formed")
 }
 
-/// `metav1.Condition` list with the limits that Kubernetes sets on it.
+/// Returns the schema of a `metav1.Condition` list with the limits of Kubernetes.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -117,7 +117,7 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// `metav1.LabelSelector`.
+/// Returns the schema of a `metav1.LabelSelector`.
 pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -141,7 +141,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// `core/v1` tolerations; operator and effect stay free strings (operator.md 1.1).
+/// Returns the schema of `core/v1` tolerations; operator and effect are free strings (operator.md 1.1).
 pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -158,7 +158,7 @@ pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A quantity: integer or string of the known pattern.
+/// Returns the schema of a quantity: an integer, or a string with the pattern of quantities.
 pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -167,7 +167,7 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Conditions of machine config pools, which are not `metav1.Condition`s.
+/// Returns the schema of the conditions of machine config pools, which are not `metav1.Condition`s.
 pub(crate) fn pool_conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -1,4 +1,4 @@
-//! One object at a time: read, compare, write.
+//! Applies one object at a time: read, compare, write.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,37 +12,37 @@ use crate::cause::Cause;
 use crate::merge;
 use crate::object::Identity;
 
-/// Times that an update is tried again after somebody else was faster.
+/// How many times a write is retried when the object changes between read and write.
 const CONFLICT_RETRIES: usize = 3;
 
-/// Makes objects what they should be.
+/// Creates, updates and deletes objects.
 ///
-/// Whether an update would change anything is asked of the API server (a dry run), which alone knows its defaults: so an object
-/// that is right is never written, and a field that is no longer wanted goes away. What was found right is remembered with its
-/// resource version, so that a quiet cluster is only read.
+/// Only the API server knows its defaults, so a dry run decides whether an update would change anything. An object that is up to date
+/// is never written, and a field that is no longer desired is removed. The applier remembers each up-to-date object with its resource
+/// version, so a cluster without changes sees only reads.
 pub struct Applier {
     client: Client,
     known: Mutex<HashMap<Identity, Known>>,
 }
 
-/// State in which an object was right.
+/// The state in which an object was last up to date.
 struct Known {
     resource_version: String,
     desired: u64,
 }
 
-/// What became of an object.
+/// What the applier did with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was not there.
+    /// It did not exist.
     Created,
     /// It differed.
     Updated,
-    /// It was right.
+    /// It was up to date.
     Unchanged,
 }
 
-/// An object as it is now.
+/// An object after it was applied.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// What was done.
@@ -51,10 +51,10 @@ pub struct Applied {
     pub object: DynamicObject,
 }
 
-/// An object could not be brought into its state.
+/// An object could not be applied or deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The object does not say what it is.
+    /// The object lacks its kind, version or name.
     #[error("object without kind, version or name: {0}")]
     Incomplete(String),
     /// Reading failed.
@@ -63,16 +63,16 @@ pub enum Error {
     /// Creation or update failed.
     #[error("failed to apply {0}")]
     Apply(Box<Identity>, #[source] Cause),
-    /// Removal failed.
+    /// Deletion failed.
     #[error("failed to delete {0}")]
     Delete(Box<Identity>, #[source] Cause),
-    /// The API server's object has no valid form.
+    /// An object could not be converted from or to JSON.
     #[error("failed to read {0}")]
     Form(Box<Identity>, #[source] serde_json::Error),
 }
 
 impl Applier {
-    /// Works through this client.
+    /// Creates an applier that uses this client.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -80,7 +80,7 @@ impl Applier {
         }
     }
 
-    /// Creates the object, or updates it if that would change it.
+    /// Creates the object, or updates it if the update would change it. Retries when the object changes between read and write.
     pub async fn apply(&self, desired: &Value) -> Result<Applied, Error> {
         let identity =
             Identity::of(desired).ok_or_else(|| Error::Incomplete(desired.to_string()))?;
@@ -90,7 +90,7 @@ impl Applier {
         loop {
             attempt += 1;
             match self.try_apply(&api, &identity, desired, wanted).await {
-                // it appeared, vanished or changed between our read and our write
+                // the object appeared, vanished or changed between our read and our write
                 Err(Error::Apply(_, error)) if attempt <= CONFLICT_RETRIES && error.is_race() => {
                     tracing::debug!(object = %identity, "Changed meanwhile");
                 }
@@ -99,7 +99,7 @@ impl Applier {
         }
     }
 
-    /// Applies the objects in their order and stops at the first failure.
+    /// Applies the objects in order and stops at the first failure.
     pub async fn apply_all(&self, objects: &[Value]) -> Result<Vec<Applied>, Error> {
         let mut applied = Vec::with_capacity(objects.len());
         for object in objects {
@@ -108,7 +108,7 @@ impl Applier {
         Ok(applied)
     }
 
-    /// Deletes the object; says whether it was there.
+    /// Deletes the object. Returns whether it existed.
     pub async fn delete(&self, object: &Value) -> Result<bool, Error> {
         let identity = Identity::of(object).ok_or_else(|| Error::Incomplete(object.to_string()))?;
         match identity
@@ -125,7 +125,7 @@ impl Applier {
         }
     }
 
-    /// Deletes the objects, the last one first; stops at the first failure. Says how many were there.
+    /// Deletes the objects in reverse order and stops at the first failure. Returns how many existed.
     pub async fn delete_all(&self, objects: &[Value]) -> Result<usize, Error> {
         let mut deleted = 0;
         for object in objects.iter().rev() {
@@ -209,7 +209,7 @@ impl Applier {
                     .map_err(|error| Error::Form(Box::new(identity.clone()), error))?;
                 Ok(!merge::equal(old, &tried))
             }
-            // a webhook in between that cannot be asked without effect
+            // an admission webhook with side effects does not support dry runs
             Err(kube::Error::Api(status))
                 if status.code == 400 && status.message.contains("dry run") =>
             {

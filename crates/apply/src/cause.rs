@@ -1,19 +1,19 @@
-//! Why a call failed, in the API server's own words.
+//! The cause of a failed call, with the message of the API server.
 
 use std::error::Error;
 use std::fmt;
 
-/// A failed call. Unlike kube's error it says the API server's message once and nothing of the type that carries it.
+/// A failed call. Unlike kube's error it prints the message of the API server once, without the type that carries it.
 #[derive(Debug)]
 pub struct Cause(Box<kube::Error>);
 
 impl Cause {
-    /// Whether the API server does not know the object or the kind; for an unknown kind it answers with no readable reason.
+    /// Returns whether the API server does not know the object or the kind. For an unknown kind its answer has no readable reason.
     pub fn is_not_found(&self) -> bool {
         matches!(&*self.0, kube::Error::Api(status) if status.code == 404)
     }
 
-    /// Whether the object appeared, vanished or changed between a read and the write that failed.
+    /// Returns whether the object appeared, vanished or changed between a read and the write that failed.
     pub(crate) fn is_race(&self) -> bool {
         matches!(&*self.0, kube::Error::Api(status) if matches!(status.code, 404 | 409))
     }
@@ -37,7 +37,7 @@ impl fmt::Display for Cause {
 impl Error for Cause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &*self.0 {
-            // it repeats the message
+            // it would repeat the message
             kube::Error::Api(_) => None,
             other => other.source(),
         }

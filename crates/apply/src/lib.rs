@@ -1,10 +1,10 @@
-//! Brings objects to a cluster, takes them away, and waits until they are in effect.
+//! Applies objects to a cluster, deletes them, and waits until they are in effect.
 //!
-//! - [`Applier`]: makes one object, or an ordered set, what it should be; writes only where something differs;
-//! - [`merge`]: what is taken from the object that is there (pure);
+//! - [`Applier`]: creates or updates one object or an ordered set; writes only where something differs;
+//! - [`merge`]: what an update keeps from the existing object (pure);
 //! - [`ready`], [`wait`]: whether, and until, a workload or a definition is in effect.
 //!
-//! It knows nothing of what the objects are for, keeps nothing on disk and never forces an owner on an object.
+//! The crate does not know the purpose of the objects, keeps nothing on disk and never forces an owner on an object.
 
 mod applier;
 mod cause;

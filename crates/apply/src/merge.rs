@@ -1,8 +1,8 @@
-//! What an update takes over from the object that is there (operator.md 3.2).
+//! What an update keeps from the existing object (operator.md 3.2).
 
 use serde_json::{Map, Value, json};
 
-/// Metadata that belongs to the API server or to others.
+/// Metadata that the API server or other programs own.
 const KEPT_METADATA: [&str; 7] = [
     "creationTimestamp",
     "selfLink",
@@ -13,14 +13,14 @@ const KEPT_METADATA: [&str; 7] = [
     "finalizers",
 ];
 
-/// Metadata that differs between an object and an update of it that changes nothing.
+/// Metadata that changes even when an update changes nothing else.
 const VOLATILE_METADATA: [&str; 4] = ["managedFields", "resourceVersion", "generation", "selfLink"];
 
-/// Values that the cluster assigns to a service and that a service keeps for life.
+/// Values that the cluster assigns to a service for its lifetime.
 const ASSIGNED_TO_SERVICES: [&str; 4] = ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
 
-/// The object to write: `desired`, with what others own taken over from `existing`. Labels and annotations are merged, the desired
-/// value wins.
+/// Returns the object to write: `desired`, with the fields of other owners copied from `existing`. Labels and annotations are merged; the
+/// desired value wins.
 pub fn updated(existing: &Value, desired: &Value) -> Value {
     let mut result = desired.clone();
     let empty = Map::new();
@@ -55,7 +55,7 @@ pub fn updated(existing: &Value, desired: &Value) -> Value {
     result
 }
 
-/// Whether two states of an object are the same, but for the API server's book-keeping.
+/// Returns whether two states of an object are equal, apart from the bookkeeping of the API server.
 pub fn equal(left: &Value, right: &Value) -> bool {
     let strip = |object: &Value| {
         let mut object = object.clone();
@@ -69,7 +69,7 @@ pub fn equal(left: &Value, right: &Value) -> bool {
     strip(left) == strip(right)
 }
 
-/// Whether everything that `desired` says is so in `existing`, which may say more: for servers that cannot try an update.
+/// Returns whether `existing` contains everything in `desired`; it may contain more. Used when the API server cannot do a dry run.
 pub fn covers(existing: &Value, desired: &Value) -> bool {
     match (existing, desired) {
         (Value::Object(existing), Value::Object(desired)) => desired.iter().all(|(key, value)| {
@@ -84,7 +84,7 @@ pub fn covers(existing: &Value, desired: &Value) -> bool {
                     .zip(desired)
                     .all(|(existing, desired)| covers(existing, desired))
         }
-        // 1.0 comes back as 1
+        // the API server returns 1.0 as 1
         (Value::Number(existing), Value::Number(desired)) => existing.as_f64() == desired.as_f64(),
         _ => existing == desired,
     }

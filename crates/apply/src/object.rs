@@ -1,4 +1,4 @@
-//! Coordinates of an object, read from its own text.
+//! Coordinates of an object, read from its JSON.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 
-/// The one kind whose name is a plural, which the rules of English would make longer.
+/// A kind whose name is already a plural. The default English plural rule would append another ending.
 const CONSTRAINTS: &str = "SecurityContextConstraints";
 
-/// Kind, namespace and name of an object.
+/// API group and version, kind, namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// API group, empty for the core.
@@ -26,7 +26,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the coordinates; nothing if one is missing.
+    /// Reads the coordinates; `None` if a required one is missing.
     pub fn of(object: &Value) -> Option<Self> {
         let api_version = object.get("apiVersion")?.as_str()?;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -57,7 +57,7 @@ impl Identity {
     }
 }
 
-/// The form that the original logs and reports: `(apps/v1, Kind=DaemonSet) namespace/name`.
+/// Writes the form that the original logs and reports: `(apps/v1, Kind=DaemonSet) namespace/name`.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.group.is_empty() { "" } else { "/" };
@@ -70,12 +70,12 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A reference that makes `owner` the controller of an object; nothing while the owner has no name and uid from the API server.
+/// Returns a reference that makes `owner` the controller of an object; `None` until the API server has given the owner a name and a uid.
 pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> Option<OwnerReference> {
     owner.controller_owner_ref(&())
 }
 
-/// Makes `owner` the owner of an object that is still to be written.
+/// Sets `owner` as the only owner of an object that is not written yet.
 pub fn set_owner(object: &mut Value, owner: &OwnerReference) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("ownerReferences".into(), json!([owner]));

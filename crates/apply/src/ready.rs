@@ -1,10 +1,10 @@
-//! Whether an object is in effect, read from its status.
+//! Decides from the status of an object whether it is in effect.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-/// Every node that should run a pod of the current template runs a ready one. Status of an older generation counts as not ready: a new
-/// set wants no pods until its controller has seen it.
+/// Returns whether every node that should run a pod of the current template runs a ready one. A status of an older generation counts as not
+/// ready, because a new DaemonSet reports zero desired pods until its controller has seen it.
 pub fn daemon_set(object: &DaemonSet) -> bool {
     let Some(status) = &object.status else {
         return false;
@@ -18,7 +18,7 @@ pub fn daemon_set(object: &DaemonSet) -> bool {
             && status.updated_number_scheduled.unwrap_or(0) == desired)
 }
 
-/// The condition `Available` is True, for the current generation.
+/// Returns whether the condition `Available` is True for the current generation.
 pub fn deployment(object: &Deployment) -> bool {
     let Some(status) = &object.status else {
         return false;
@@ -32,7 +32,7 @@ pub fn deployment(object: &Deployment) -> bool {
         .any(|condition| condition.type_ == "Available" && condition.status == "True")
 }
 
-/// The condition `Established` is True: objects of the kind can be written.
+/// Returns whether the condition `Established` is True: objects of the kind can be written.
 pub fn definition(object: &CustomResourceDefinition) -> bool {
     let conditions = object
         .status

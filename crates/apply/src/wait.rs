@@ -1,4 +1,4 @@
-//! Waits until an object is in effect, watching it.
+//! Watches an object until it is in effect.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use kube::{Api, Client};
 
 use crate::ready;
 
-/// An object did not come into effect.
+/// The object is not in effect.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Time ran out.
+    /// The time limit has passed.
     #[error("{kind} {name} is not ready after {limit:?}")]
     Late {
         /// Kind of the object.
         kind: &'static str,
         /// Name of the object.
         name: String,
-        /// Time that was given.
+        /// The time limit.
         limit: Duration,
     },
     /// The watch failed.
@@ -35,7 +35,7 @@ pub enum Error {
     },
 }
 
-/// Until objects of the kind can be written.
+/// Waits until objects of the kind can be written.
 pub async fn definition(client: &Client, name: &str, limit: Duration) -> Result<(), Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     until(
@@ -48,7 +48,7 @@ pub async fn definition(client: &Client, name: &str, limit: Duration) -> Result<
     .await
 }
 
-/// Until every node that should run a pod runs a ready one.
+/// Waits until every node that should run a pod runs a ready one.
 pub async fn daemon_set(
     client: &Client,
     namespace: &str,
@@ -66,7 +66,7 @@ pub async fn daemon_set(
     .await
 }
 
-/// Until the Deployment is available.
+/// Waits until the Deployment is available.
 pub async fn deployment(
     client: &Client,
     namespace: &str,

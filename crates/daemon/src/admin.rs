@@ -1,8 +1,8 @@
-//! Health and readiness over named checks.
+//! Liveness and readiness endpoints over named checks.
 //!
-//! `/livez` and `/healthz` answer from the live checks, `/readyz` from both kinds. The answer lists each check as the Kubernetes
-//! components do: 200 and `ok` when all pass, otherwise 500 with one `[+]name ok` or `[-]name failed: reason` line each. `?verbose` lists
-//! the checks in the good case too.
+//! `/livez` and `/healthz` run the live checks, `/readyz` runs both kinds. The answer has the form of the Kubernetes components: 200 and
+//! `ok` when all checks pass, otherwise 500 with one line `[+]name ok` or `[-]name failed: reason` for each check. `?verbose` lists the
+//! checks also when all pass.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,41 +15,41 @@ use axum::routing::get;
 
 type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// The checks of one daemon, collected at start.
+/// The checks of one daemon, registered at start.
 #[derive(Default)]
 pub struct Checks {
     live: Vec<(&'static str, Probe)>,
     ready: Vec<(&'static str, Probe)>,
 }
 
-/// A readiness check that someone opens, and may close again.
+/// A readiness check that the daemon opens and may close again.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<AtomicBool>);
 
 impl Gate {
-    /// The check passes from now on.
+    /// Makes the check pass from now on.
     pub fn open(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// The check fails from now on.
+    /// Makes the check fail from now on.
     pub fn close(&self) {
         self.0.store(false, Ordering::Release);
     }
 
-    /// Whether the check passes.
+    /// Returns whether the check passes.
     pub fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 impl Checks {
-    /// No checks: live and ready as long as the process answers.
+    /// Creates an empty set: live and ready as long as the process answers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check of liveness. The error is the reason shown to whoever asks.
+    /// Adds a liveness check. The error is the reason that the endpoint shows.
     pub fn live(
         &mut self,
         name: &'static str,
@@ -75,7 +75,7 @@ impl Checks {
         gate
     }
 
-    /// The three endpoints.
+    /// Returns a router with the three endpoints.
     pub fn router(self) -> Router {
         let checks = Arc::new(self);
         Router::new()

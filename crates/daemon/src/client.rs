@@ -5,33 +5,34 @@ use std::path::{Path, PathBuf};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// Why there is no client.
+/// The client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kubeconfig file cannot be read or is not one.
+    /// The file cannot be read or is not a kubeconfig.
     #[error("cannot read kubeconfig {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },
-    /// No kubeconfig was given and this process does not run in a pod.
+    /// No kubeconfig is given and the process does not run in a pod.
     #[error("no kubeconfig was given and the process does not run in a pod")]
     InCluster(#[source] kube::config::InClusterError),
-    /// The configuration does not make a client.
+    /// The configuration is not usable for a client.
     #[error("cannot build a Kubernetes client")]
     Build(#[source] Box<kube::Error>),
 }
 
-/// Makes rustls use ring. Every `main` calls this once before anything speaks TLS; further calls change nothing.
+/// Makes rustls use ring. Every `main` calls this once before it uses TLS; further calls change nothing.
 pub fn install_crypto_provider() {
-    // The error only says that a provider is installed already.
+    // The only possible error is that a provider is already installed.
     drop(rustls::crypto::ring::default_provider().install_default());
 }
 
-/// The configuration from `kubeconfig`, or, when it is absent or empty, from the pod's environment, as client-go decides it.
+/// Returns the configuration from `kubeconfig`. If that is absent or empty, the configuration comes from the pod's environment, as in
+/// client-go.
 pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
     match kubeconfig {
         Some(path) if !path.as_os_str().is_empty() => {
@@ -48,7 +49,7 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, Error> {
     }
 }
 
-/// A client for [`config`].
+/// Creates a client for [`config`].
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     Client::try_from(config(kubeconfig).await?).map_err(|source| Error::Build(Box::new(source)))
 }

@@ -1,7 +1,7 @@
-//! Who may read what a daemon serves: the API server is asked who a token is of (`TokenReview`) and what that user may do
-//! (`SubjectAccessReview`), as the Kubernetes components do for all but their health endpoints (scheduler.md 7.9).
+//! Authenticates and authorizes requests to a daemon's endpoints. The API server says which user a token belongs to (`TokenReview`) and
+//! what that user may do (`SubjectAccessReview`). The Kubernetes components do this for all endpoints except health (scheduler.md 7.9).
 //!
-//! Answers are kept for ten seconds. Client certificates are not looked at: whoever has only one of them is anonymous.
+//! Answers are cached for ten seconds. Client certificates are ignored: a client that has only a certificate is anonymous.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +19,16 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Client;
 use kube::api::{Api, PostParams};
 
-/// What everybody may read unless something else is asked for.
+/// Paths that everybody may read by default.
 pub const OPEN_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
-/// How long an answer of the API server holds.
+/// How long an answer of the API server stays valid.
 const HOLDS: Duration = Duration::from_secs(10);
-/// Most answers of a kind that are kept.
+/// Maximum number of cached answers of each kind.
 const KEPT: usize = 1024;
-/// Members may do everything without being looked up.
+/// Members of this group may do everything, without a review.
 const MASTERS: &str = "system:masters";
 
-/// Lets requests through whose sender may make them.
+/// Passes only requests that the sender is authorized for.
 pub struct Guard {
     client: Client,
     open: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Guard {
     rights: Answers<(String, String, String), bool>,
 }
 
-/// Why a request is not let through.
+/// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("Unauthorized")]
@@ -66,7 +66,7 @@ impl IntoResponse for Refusal {
 }
 
 impl Guard {
-    /// Asks by way of `client`, except about `open` paths, which everybody may read; a `*` at the end of one stands for anything.
+    /// Creates a guard that sends its reviews with `client`. Everybody may read the `open` paths; a final `*` matches any suffix.
     pub fn new(client: Client, open: Vec<String>) -> Self {
         Self {
             client,
@@ -76,7 +76,7 @@ impl Guard {
         }
     }
 
-    /// The router behind this guard.
+    /// Puts the guard in front of a router.
     pub fn before(self, router: Router) -> Router {
         router.layer(from_fn_with_state(Arc::new(self), check))
     }
@@ -134,7 +134,7 @@ impl Guard {
                 self.users.keep(token.to_owned(), user.clone());
                 Ok(user)
             }
-            // a token may become good the next moment: this is not kept
+            // not cached: the token may become valid at any moment
             _ => Err(Refusal::Unknown),
         }
     }
@@ -179,7 +179,7 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     }
 }
 
-/// The bearer token of a request.
+/// Returns the bearer token of a request.
 fn token(request: &Request) -> Option<String> {
     let value = request
         .headers()
@@ -191,7 +191,7 @@ fn token(request: &Request) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
 }
 
-/// Answers that still hold.
+/// Cached answers, with the time of each.
 #[derive(Debug)]
 struct Answers<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
@@ -213,7 +213,7 @@ impl<K: std::hash::Hash + Eq, V: Clone> Answers<K, V> {
         if answers.len() >= KEPT {
             answers.retain(|_, (since, _)| since.elapsed() < HOLDS);
         }
-        // whoever asks more than that is answered as slowly as the API server
+        // when the cache is full, further answers are not kept, and their questions go to the API server each time
         if answers.len() < KEPT {
             answers.insert(question, (Instant::now(), answer));
         }
@@ -234,7 +234,8 @@ mod tests {
 
     use super::*;
 
-    /// An API server that knows the tokens `reader`, `other` and `master`, and lets the user of the first read `/metrics`. Counts what it is asked.
+    /// Returns a guarded router. Its API server knows the tokens `reader`, `other` and `master`, allows the user of the first to read
+    /// `/metrics`, and counts its requests.
     fn guarded(asked: &Arc<AtomicUsize>) -> Router {
         let asked = Arc::clone(asked);
         let service = tower::service_fn(move |request: axum::http::Request<KubeBody>| {

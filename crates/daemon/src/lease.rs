@@ -1,8 +1,8 @@
-//! Leader election on a `coordination.k8s.io` Lease, in the way of client-go: no clock of another machine is trusted.
+//! Leader election on a `coordination.k8s.io` Lease, like client-go: it never trusts the clock of another machine.
 //!
-//! A candidate notes when it *saw* the lease change, by its own clock, and may take it when that is longer ago than the duration
-//! that the holder wrote. The holder renews every retry period and gives up when it could not for the renew deadline, which is
-//! shorter than the duration: so it has stopped before anyone else starts.
+//! A candidate records by its own clock when it *saw* the lease change. It may take the lease when the last change is longer ago than the
+//! duration that the holder wrote. The holder renews every retry period and gives up when it could not renew for the renew deadline. The
+//! deadline is shorter than the duration, so the holder has stopped before another candidate starts.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::log::chain;
 
-/// Who elects where, and how patient everyone is.
+/// The lease, the candidate and the times of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// This candidate, unique among all of them; by custom `<hostname>_<uuid>`.
+    /// This candidate, unique among all candidates; by convention `<hostname>_<uuid>`.
     pub identity: String,
-    /// How long others wait after the last renewal that they saw.
+    /// How long other candidates wait after the last renewal that they saw.
     pub lease_duration: Duration,
-    /// How long the holder tries to renew before it gives up. Shorter than the duration.
+    /// How long the holder tries to renew before it gives up. Shorter than the lease duration.
     pub renew_deadline: Duration,
-    /// Time between two tries.
+    /// Time between two attempts.
     pub retry_period: Duration,
 }
 
-/// Why a try to hold the lease failed.
+/// Why an attempt to take or renew the lease failed.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("cannot read the lease")]
@@ -42,7 +42,7 @@ enum Error {
     Write(#[source] kube::Error),
 }
 
-/// The lease is held, as long as [`Leadership::lost`] is not cancelled.
+/// The held lease. It is held until [`Leadership::lost`] is cancelled.
 #[derive(Debug)]
 pub struct Leadership {
     lost: CancellationToken,
@@ -51,12 +51,13 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Cancelled when the lease could not be renewed in time or another candidate holds it. The daemon must stop acting at once.
+    /// Returns a token that is cancelled when the lease could not be renewed in time or another candidate holds it. The daemon must then
+    /// stop acting at once.
     pub fn lost(&self) -> CancellationToken {
         self.lost.clone()
     }
 
-    /// Stops renewing and gives the lease back, so that another candidate need not wait for it to run out.
+    /// Stops renewing and releases the lease, so that another candidate need not wait until it expires.
     pub async fn release(self) {
         self.stop.cancel();
         if let Err(error) = self.renewing.await {
@@ -65,7 +66,7 @@ impl Leadership {
     }
 }
 
-/// Waits until this candidate holds the lease. Nothing if `stop` is cancelled before.
+/// Waits until this candidate holds the lease. Returns `None` if `stop` is cancelled first.
 pub async fn acquire(
     client: Client,
     params: Params,
@@ -113,7 +114,7 @@ async fn renew(mut candidate: Candidate, lost: CancellationToken, stop: Cancella
         }
         match timeout_at(deadline, candidate.try_hold()).await {
             Ok(Ok(true)) => deadline = Instant::now() + candidate.params.renew_deadline,
-            // a write that was done and not answered makes the next one a conflict: the lease is still ours
+            // if a write succeeded but its answer got lost, the next write conflicts although the lease is still ours
             Ok(Ok(false)) if candidate.is_seen_as_holder() && Instant::now() < deadline => {}
             Ok(Ok(false)) | Err(_) => break,
             Ok(Err(error)) => {
@@ -131,12 +132,12 @@ async fn renew(mut candidate: Candidate, lost: CancellationToken, stop: Cancella
 struct Candidate {
     api: Api<Lease>,
     params: Params,
-    /// The last content seen and when this process saw it first.
+    /// The last content seen, and when this process first saw it.
     seen: Option<(LeaseSpec, Instant)>,
 }
 
 impl Candidate {
-    /// One try: true if this candidate holds the lease afterwards.
+    /// Makes one attempt. Returns whether this candidate holds the lease afterwards.
     async fn try_hold(&mut self) -> Result<bool, Error> {
         let Some(found) = self
             .api
@@ -178,7 +179,7 @@ impl Candidate {
         )
     }
 
-    /// Whether the lease was last seen in the hands of this candidate.
+    /// Returns whether this candidate was the holder when the lease was last seen.
     fn is_seen_as_holder(&self) -> bool {
         let seen = self.seen.as_ref();
         let holder = seen.and_then(|(spec, _)| spec.holder_identity.as_deref());
@@ -191,13 +192,13 @@ impl Candidate {
                 self.seen = Some((lease.spec.unwrap_or_default(), Instant::now()));
                 Ok(true)
             }
-            // Another candidate was faster.
+            // Another candidate wrote first.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(Error::Write(error)),
         }
     }
 
-    /// The content that makes this candidate the holder, given what was there.
+    /// Returns the content that makes this candidate the holder, based on the previous content.
     fn claim(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
         let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
         let before = before.cloned().unwrap_or_default();
@@ -243,7 +244,7 @@ impl Candidate {
     }
 }
 
-/// Whether `identity` may take or renew a lease that has not changed for `since`.
+/// Returns whether `identity` may take or renew a lease that has not changed for `since`.
 fn may_hold(spec: &LeaseSpec, identity: &str, since: Duration) -> bool {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     let duration =
@@ -251,7 +252,7 @@ fn may_hold(spec: &LeaseSpec, identity: &str, since: Duration) -> bool {
     holder.is_empty() || holder == identity || since > duration
 }
 
-/// A lease duration is at least one second on the wire.
+/// Converts to the seconds of the wire form, which are at least one.
 fn seconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_secs().max(1)).unwrap_or(i32::MAX)
 }
@@ -264,16 +265,16 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tower::service_fn;
 
-    /// An API server that knows one Lease and checks resource versions.
+    /// An API server that stores one Lease and checks resource versions.
     #[derive(Clone, Default)]
     struct Store(Arc<Mutex<(Option<Lease>, u64, Health)>>);
 
-    /// What the server makes of requests.
+    /// How the server answers requests.
     #[derive(Clone, Copy, Default, PartialEq)]
     enum Health {
         #[default]
         Sound,
-        /// All fail.
+        /// All requests fail.
         Broken,
         /// The next write is refused as a conflict.
         Conflicting,

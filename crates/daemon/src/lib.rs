@@ -1,18 +1,18 @@
-//! What every daemon of the stack needs: logs, signals, health and metrics endpoints, leader election.
+//! Parts that every daemon of the stack needs: logs, signals, health and metrics endpoints, leader election.
 //!
-//! Each module does one job and knows nothing of the others, except that [`serve`] can put any router behind TLS:
-//! - [`log`]: structured logs on stderr, verbosity as klog counts it.
-//! - [`shutdown`]: one token that is cancelled by SIGTERM or SIGINT.
+//! Each module does one job and is independent of the others, except that [`serve`] can serve any router with TLS:
+//! - [`log`]: structured logs on stderr, with klog's verbosity numbers.
+//! - [`shutdown`]: one token that SIGTERM or SIGINT cancels.
 //! - [`client`]: a Kubernetes client from a kubeconfig path or from the pod's environment.
-//! - [`tls`]: server certificates from files (reloaded when they change) or self-signed, versions and ciphers by their Go names.
+//! - [`tls`]: server certificates from files (reloaded when they change) or self-signed; versions and ciphers by their Go names.
 //! - [`admin`]: `/healthz`, `/livez` and `/readyz` over named checks.
-//! - [`guard`]: who may read an endpoint, as the API server says.
+//! - [`guard`]: asks the API server who may read an endpoint.
 //! - [`metrics`]: a Prometheus registry served as text.
 //! - [`configz`]: the configuration in effect.
 //! - [`serve`]: one listener, plain or TLS, until the token is cancelled.
 //! - [`lease`]: leader election on a `coordination.k8s.io` Lease.
 //!
-//! This crate never decides when a process ends: that is for each daemon's `main`.
+//! This crate never ends the process: each daemon's `main` decides that.
 
 pub mod admin;
 pub mod client;

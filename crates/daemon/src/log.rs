@@ -5,28 +5,28 @@ use std::fmt;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// One JSON object a line: for daemons.
+    /// One JSON object per line: for daemons.
     #[default]
     Json,
-    /// Plain text: for people who read along.
+    /// Plain text: for people who read the output directly.
     Text,
 }
 
-/// Why logging could not be set up.
+/// Logging cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A subscriber was there already.
+    /// A subscriber is already installed.
     #[error("cannot install the log subscriber")]
     Install(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The most detailed level that klog's verbosity number `v` shows.
+/// Returns the most detailed level that klog's verbosity number `v` shows.
 ///
-/// klog has no debug or trace: what upstream logs at 0 to 3 is what an administrator reads, 4 and 5 explain decisions, 6 and
-/// more dump data (scheduler.md section 8).
+/// klog has no debug or trace levels: upstream logs what an administrator reads at 0 to 3, explains decisions at 4 and 5, and dumps data at
+/// 6 and more (scheduler.md section 8).
 pub fn level(v: i32) -> LevelFilter {
     match v {
         i32::MIN..=3 => LevelFilter::INFO,
@@ -35,9 +35,9 @@ pub fn level(v: i32) -> LevelFilter {
     }
 }
 
-/// Starts logging at klog verbosity `v`. `RUST_LOG`, if set, wins.
+/// Starts logging at klog verbosity `v`. `RUST_LOG` overrides it.
 ///
-/// The HTTP and Kubernetes client libraries stay at warnings below verbosity 8: their debug output hides ours.
+/// Below verbosity 8 the HTTP and Kubernetes client libraries log only warnings, because their debug output would hide ours.
 pub fn init(format: Format, v: i32) -> Result<(), Error> {
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(directives(v)));
@@ -75,7 +75,7 @@ fn directives(v: i32) -> String {
     text
 }
 
-/// An error with all that caused it on one line: what log fields named `error` carry.
+/// Formats an error and all its causes on one line, for log fields named `error`.
 pub fn chain(error: &dyn std::error::Error) -> impl fmt::Display + use<> {
     let mut text = error.to_string();
     let mut next = error.source();

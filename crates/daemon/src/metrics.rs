@@ -1,4 +1,4 @@
-//! A Prometheus registry served as text at `/metrics`.
+//! Serves a Prometheus registry as text at `/metrics`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use prometheus_client::registry::Registry;
 /// The content type of the `OpenMetrics` text format.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// `/metrics` for everything in `registry`. Register all metrics first: metrics are shared handles, the registry itself is fixed.
+/// Returns a router that serves all metrics of `registry` at `/metrics`. All metrics must be registered first: they are shared handles, but
+/// the registry cannot change any more.
 pub fn router(registry: Arc<Registry>) -> Router {
     Router::new()
         .route("/metrics", get(scrape))

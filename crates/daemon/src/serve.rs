@@ -1,4 +1,4 @@
-//! One listener, plain or TLS, that serves a router until it is told to stop.
+//! One listener, plain or TLS, that serves a router until its token is cancelled.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,12 +14,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-/// A client that has not finished its handshake by then is dropped.
+/// A client that has not finished its handshake after this time is dropped.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Connections that may wait, shaken hands but not yet served.
+/// Maximum number of connections that wait to be served after their handshake.
 const BACKLOG: usize = 64;
 
-/// Serves `router` on `listener`, with TLS if there is a configuration, until `stop` is cancelled and the open requests are answered.
+/// Serves `router` on `listener` until `stop` is cancelled and the open requests are answered. Uses TLS if there is a configuration.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
@@ -41,7 +41,7 @@ pub async fn serve(
     }
 }
 
-/// Shakes hands beside the accept loop, so that one slow client does not keep the others waiting.
+/// Does TLS handshakes in their own tasks, so that one slow client does not block the others.
 struct TlsListener {
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
     address: SocketAddr,
@@ -66,7 +66,7 @@ impl TlsListener {
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
                 tokio::spawn(async move {
                     match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-                        // Nobody receives any more only when the server stopped.
+                        // Sending fails only after the server has stopped.
                         Ok(Ok(stream)) => drop(sender.send((stream, peer)).await),
                         Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                         Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
@@ -85,7 +85,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.ready.recv().await {
             Some(connection) => connection,
-            // The accept loop ended because the server is stopping: nothing will come.
+            // The accept loop ended because the server is stopping: no connection will arrive.
             None => std::future::pending().await,
         }
     }
@@ -113,7 +113,7 @@ mod tests {
             .await
             .expect("request");
         let mut text = String::new();
-        // A peer that closes without close_notify is fine here.
+        // A peer that closes without close_notify is no failure here.
         drop(stream.read_to_string(&mut text).await);
         text
     }

@@ -1,13 +1,13 @@
-//! One token that tells every part of a daemon to stop.
+//! One token that makes every part of a daemon stop.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by the first SIGTERM or SIGINT. Must be called inside a tokio runtime.
+/// Returns a token that the first SIGTERM or SIGINT cancels. Must be called inside a tokio runtime.
 ///
-/// A second signal changes nothing: a daemon that hangs while it stops is killed by its supervisor.
+/// A second signal changes nothing: the supervisor kills a daemon that hangs while it stops.
 pub fn token() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

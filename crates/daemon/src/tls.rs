@@ -1,4 +1,4 @@
-//! Server side TLS: certificates from files or self-signed, versions and ciphers by their Go names.
+//! Server-side TLS: certificates from files or self-signed; versions and ciphers by their Go names.
 
 use std::fs;
 use std::io;
@@ -15,18 +15,18 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use crate::log::chain;
 
-/// What a server asks of its TLS connections.
+/// Requirements of a server for its TLS connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `VersionTLS10` .. `VersionTLS13`, or empty for the default (1.2). rustls speaks 1.2 and 1.3 only: asking for less gives 1.2.
+    /// `VersionTLS10` .. `VersionTLS13`, or empty for the default (1.2). rustls supports only 1.2 and 1.3, so lower values mean 1.2.
     pub min_version: String,
-    /// Go cipher suite names; empty for the defaults. They only restrict TLS 1.2, as in Go.
+    /// Go cipher suite names; empty for the defaults. As in Go, they restrict only TLS 1.2.
     pub cipher_suites: Vec<String>,
-    /// Certificates of the authorities that a client must present a certificate of; none: clients are not asked.
+    /// PEM file of certificate authorities. Clients must present a certificate of one of them; without a file clients need no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Why TLS cannot be served.
+/// TLS cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
@@ -34,23 +34,23 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file holds no usable PEM of the wanted kind.
+    /// A file contains no usable PEM of the expected kind.
     #[error("cannot use {}", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// The key does not suit the certificate, or the combination of options is impossible.
+    /// The key does not match the certificate, or the combination of options is impossible.
     #[error("cannot set up TLS")]
     Setup(#[source] rustls::Error),
-    /// No certificate could be made.
+    /// No certificate could be generated.
     #[error("cannot make a self-signed certificate")]
     SelfSigned(#[source] rcgen::Error),
     /// Not a Go version name.
@@ -59,7 +59,7 @@ pub enum Error {
     /// Not a Go cipher suite name.
     #[error("cipher suite {0} not supported or doesn't exist")]
     Cipher(String),
-    /// All named suites are ones that rustls does not offer.
+    /// rustls offers none of the named suites.
     #[error("none of the cipher suites is available: {0}")]
     NoCipher(String),
     /// The client authorities cannot be used.
@@ -67,7 +67,7 @@ pub enum Error {
     ClientAuth(#[source] rustls::server::VerifierBuilderError),
 }
 
-/// A certificate to serve with.
+/// A server certificate.
 #[derive(Debug)]
 pub struct Certificate {
     current: Mutex<Loaded>,
@@ -89,7 +89,7 @@ struct Files {
 type Stamp = (SystemTime, SystemTime);
 
 impl Certificate {
-    /// The chain in use, leaf first.
+    /// Returns the chain in use, leaf first.
     pub fn chain(&self) -> Vec<CertificateDer<'static>> {
         self.current
             .lock()
@@ -100,8 +100,8 @@ impl Certificate {
     }
 }
 
-/// A certificate and its key from PEM files. They are read again when their modification times change, so a renewed secret is
-/// served without a restart; while the new files are unusable the old certificate stays.
+/// Reads a certificate and its key from PEM files. They are read again when their modification times change, so a renewed secret is served
+/// without a restart. While the new files are unusable the old certificate stays in use.
 pub fn from_files(certificate: &Path, key: &Path) -> Result<Certificate, Error> {
     let files = Files {
         certificate: certificate.to_owned(),
@@ -118,7 +118,7 @@ pub fn from_files(certificate: &Path, key: &Path) -> Result<Certificate, Error> 
     })
 }
 
-/// As [`self_signed`], until there are both files: a secret may be mounted, or filled, after a start.
+/// Like [`self_signed`], until both files exist: a secret may be mounted or filled after the start.
 pub fn self_signed_until_files(
     certificate: &Path,
     key: &Path,
@@ -132,7 +132,7 @@ pub fn self_signed_until_files(
     Ok(made)
 }
 
-/// A throw-away certificate for `names` (host names or addresses).
+/// Generates a temporary certificate for `names` (host names or addresses).
 pub fn self_signed(names: &[String]) -> Result<Certificate, Error> {
     let made = rcgen::generate_simple_self_signed(names).map_err(Error::SelfSigned)?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
@@ -151,7 +151,7 @@ pub fn self_signed(names: &[String]) -> Result<Certificate, Error> {
     })
 }
 
-/// The files' certificate if the certificate file exists, otherwise a self-signed one for `names`.
+/// Reads the files if the certificate file exists; otherwise generates a self-signed certificate for `names`.
 pub fn from_files_or_self_signed(
     certificate: &Path,
     key: &Path,
@@ -164,7 +164,7 @@ pub fn from_files_or_self_signed(
     }
 }
 
-/// A rustls configuration for `certificate` and `options`.
+/// Builds a rustls configuration for `certificate` and `options`.
 pub fn server_config(
     certificate: Certificate,
     options: &Options,
@@ -209,8 +209,9 @@ fn versions(min: &str) -> Result<&'static [&'static SupportedProtocolVersion], E
     }
 }
 
-/// Go's names are rustls' names, but that one older Go name lacks the ending `_SHA256`. Known names that rustls does not offer (CBC, RSA key exchange) are left
-/// out: an administrator's list usually carries them for old clients.
+/// Selects the cipher suites with these Go names. Go and rustls use the same names, except that some older Go names lack the suffix
+/// `_SHA256`. Known names that rustls does not offer (CBC, RSA key exchange) are skipped, because administrators usually list them for old
+/// clients.
 fn provider(names: &[String]) -> Result<CryptoProvider, Error> {
     let mut provider = ring::default_provider();
     if names.iter().all(|name| name.trim().is_empty()) {
@@ -223,7 +224,7 @@ fn provider(names: &[String]) -> Result<CryptoProvider, Error> {
     }
     let wanted = |suite: &rustls::SupportedCipherSuite| {
         let offered = format!("{:?}", suite.suite());
-        // Go does not let TLS 1.3 suites be chosen: they are always on.
+        // as in Go, TLS 1.3 suites are always enabled and cannot be selected
         suite.tls13().is_some()
             || names.iter().any(|name| {
                 let name = name.trim();
@@ -271,7 +272,7 @@ impl Files {
 }
 
 impl Certificate {
-    /// What to serve now: what the files hold if they changed and are usable.
+    /// Returns the certificate to serve now. Reads the files first if they have changed; keeps the old certificate if they are unusable.
     fn renewed(&self) -> Arc<CertifiedKey> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(files) = &self.files

@@ -1,1 +1,1 @@
-//! Nothing but dependencies: `Cargo.toml` says which features they have and why this package exists.
+//! A package of dependencies only: `Cargo.toml` lists their features and explains the purpose of this package.

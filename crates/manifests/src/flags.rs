@@ -1,11 +1,11 @@
-//! A command line as an ordered set of flags: edits keep the place of a flag, new ones go to the end (operator.md 6.2).
+//! A command line as an ordered set of flags: edits keep the position of a flag, new flags are appended (operator.md 6.2).
 
-/// Flags in order of first appearance, each a switch or a value.
+/// Flags in order of first appearance. Each is a switch or has a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags(Vec<(String, Option<String>)>);
 
 impl Flags {
-    /// Reads `name` and `name=value` items, split at the first `=`; `--v` is written `-v`.
+    /// Parses `name` and `name=value` items, split at the first `=`; `--v` becomes `-v`.
     pub fn parse<I: IntoIterator<Item = S>, S: AsRef<str>>(items: I) -> Self {
         let mut flags = Self::default();
         for item in items {
@@ -17,23 +17,23 @@ impl Flags {
         flags
     }
 
-    /// Gives a flag a value.
+    /// Sets a flag with a value.
     pub fn set(&mut self, name: &str, value: &str) {
         self.put(name, Some(value.into()));
     }
 
-    /// Gives a flag without a value.
+    /// Sets a flag without a value.
     pub fn switch_on(&mut self, name: &str) {
         self.put(name, None);
     }
 
-    /// Takes a flag away.
+    /// Removes a flag.
     pub fn remove(&mut self, name: &str) {
         let name = canonical(name);
         self.0.retain(|(known, _)| known != name);
     }
 
-    /// The value if there is one, nothing for switches and absent flags.
+    /// Returns the value of a flag; `None` for switches and absent flags.
     pub fn value(&self, name: &str) -> Option<&str> {
         let name = canonical(name);
         self.0
@@ -42,7 +42,7 @@ impl Flags {
             .and_then(|(_, value)| value.as_deref())
     }
 
-    /// The command line.
+    /// Returns the arguments of the command line.
     pub fn to_args(&self) -> Vec<String> {
         self.0
             .iter()

@@ -1,10 +1,11 @@
-//! Hash of a ConfigMap's content, put on pod templates so that a change rolls the pods (operator.md 6.2).
+//! Hash of a ConfigMap's content. It is put on pod templates, so that a changed ConfigMap triggers a rollout (operator.md 6.2).
 
 use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::ConfigMap;
 use sha2::{Digest, Sha256};
 
-/// `SHA256:` and the hash of the data as Go prints its maps, which running clusters already carry.
+/// Returns `SHA256:` and the hash of the data. The data is hashed in the form in which Go prints maps, because running clusters already
+/// have such hashes.
 pub fn config_map(config_map: &ConfigMap) -> String {
     let mut hasher = Sha256::new();
     let empty = std::collections::BTreeMap::new();

@@ -1,11 +1,11 @@
-//! Every object that the operator installs, as typed values made from plain options.
+//! Every object that the operator installs, as typed values built from plain options.
 //!
-//! - [`rte`]: the exporters: one DaemonSet a pool and what it needs;
-//! - [`scheduler`]: the secondary scheduler with its configuration;
+//! - [`rte`]: the exporters: one DaemonSet per pool, and the objects that they share;
+//! - [`scheduler`]: the secondary scheduler and its configuration;
 //! - [`operator`]: the operator's own installation;
-//! - [`flags`], [`hash`], [`platform`]: pieces of those.
+//! - [`flags`], [`hash`], [`platform`]: helpers for these.
 //!
-//! Everything here is a pure function: no cluster, no clock, no environment. Custom resource definitions come from `api::crd`.
+//! Every function is pure: no cluster, no clock, no environment. The custom resource definitions are in `api::crd`.
 //! Rules and literals: operator.md 6.
 
 pub mod flags;
@@ -21,10 +21,10 @@ pub mod scheduler;
 use serde::Serialize;
 use serde_json::Value;
 
-/// An object as the API server takes it, with `apiVersion` and `kind`.
+/// Converts an object to the JSON that the API server accepts, with `apiVersion` and `kind`.
 ///
 /// # Panics
-/// Never for the types of this crate, whose maps all have string keys.
+/// Never for the types of this crate: all their maps have string keys.
 pub fn to_value<T: Serialize>(object: &T) -> Value {
     serde_json::to_value(object).expect("a Kubernetes object is valid JSON")
 }

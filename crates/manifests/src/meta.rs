@@ -1,4 +1,4 @@
-//! Short forms for the parts that every object has.
+//! Constructors for the parts that many objects share.
 
 use std::collections::BTreeMap;
 

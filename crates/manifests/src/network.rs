@@ -1,4 +1,4 @@
-//! Network policies: nothing but what is named.
+//! Network policies: only the named traffic is allowed.
 
 use std::collections::BTreeMap;
 

@@ -23,17 +23,17 @@ use crate::{meta, network, rbac, to_value};
 
 pub mod rules;
 
-/// Permissions and their bindings carry one name.
+/// Name of the operator's ClusterRole and Role, and of their bindings.
 const ROLE: &str = "numaresources-manager-role";
 const LEADER_ROLE: &str = "numaresources-leader-election-role";
 const METRICS_SECRET: &str = "metrics-service-cert";
 const METRICS_SERVICE: &str = "numaresources-controller-manager-metrics-service";
-/// TCP.
+/// TCP port of the metrics.
 const METRICS_PORT: u16 = 8080;
-/// Who collects metrics on OpenShift, and what allows it to.
+/// ServiceAccount that collects metrics on OpenShift; also the name of its Role and RoleBinding.
 const PROMETHEUS: &str = "prometheus-k8s";
 
-/// What the operator's objects depend on.
+/// Inputs for the operator's objects.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Namespace of the operator and of its operands.
@@ -42,9 +42,9 @@ pub struct Options {
     pub platform: Platform,
     /// Image of the operator, and of the exporters that it installs.
     pub image: String,
-    /// More environment, such as `SCHEDULER_IMAGE_DIGESTS`.
+    /// Additional environment variables, such as `SCHEDULER_IMAGE_DIGESTS`.
     pub env: BTreeMap<String, String>,
-    /// More arguments.
+    /// Additional arguments.
     pub args: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl Default for Options {
 /// All objects of the installation, without the definitions of the custom resources (`api::crd`).
 #[derive(Clone, Debug)]
 pub struct Set {
-    /// Where everything lives.
+    /// Namespace of all objects.
     pub namespace: Namespace,
     /// Identity of the operator.
     pub service_account: ServiceAccount,
@@ -71,18 +71,18 @@ pub struct Set {
     pub cluster_role: ClusterRole,
     /// Binds [`Self::cluster_role`].
     pub cluster_role_binding: ClusterRoleBinding,
-    /// Permissions in the namespace, then leader election.
+    /// Permissions in the namespace, then permissions for leader election.
     pub roles: [Role; 2],
     /// Bind [`Self::roles`].
     pub role_bindings: [RoleBinding; 2],
-    /// Metrics.
+    /// Service of the metrics endpoint.
     pub service: Service,
-    /// The operator.
+    /// The operator's pods.
     pub deployment: Deployment,
 }
 
 impl Set {
-    /// The objects.
+    /// Builds the objects.
     pub fn new(options: &Options) -> Self {
         let namespace = options.namespace.as_str();
         let account = names::OPERATOR_SERVICE_ACCOUNT;
@@ -107,7 +107,7 @@ impl Set {
         }
     }
 
-    /// The objects in the order in which they are applied.
+    /// Returns the objects in the order in which they are applied.
     pub fn objects(&self) -> Vec<Value> {
         let mut objects = vec![
             to_value(&self.namespace),
@@ -123,7 +123,7 @@ impl Set {
     }
 }
 
-/// Network policies of the operator's pod, for who wants them: nothing but the API server from it, nothing but its metrics to it.
+/// Returns optional network policies for the operator's pod: it may reach only the API server, and only its metrics port may be reached.
 pub fn network_policies(namespace: &str, api_server_ports: &[u16]) -> [NetworkPolicy; 3] {
     let pods = pod_labels();
     [
@@ -143,7 +143,8 @@ pub fn network_policies(namespace: &str, api_server_ports: &[u16]) -> [NetworkPo
     ]
 }
 
-/// What the Prometheus operator of OpenShift needs to collect the operator's metrics: permissions of its account, and where they are.
+/// Returns what the Prometheus operator of OpenShift needs to collect the operator's metrics: permissions of its account, and a
+/// `ServiceMonitor`.
 pub fn monitoring(namespace: &str) -> Vec<Value> {
     let reading = |groups: &[&str], resources: &[&str]| {
         rbac::rule(groups, resources, &["get", "list", "watch"])
@@ -247,7 +248,7 @@ fn deployment(options: &Options) -> Deployment {
         service_account_name: Some(names::OPERATOR_SERVICE_ACCOUNT.into()),
         termination_grace_period_seconds: Some(10),
         tolerations: Some(tolerates_control_plane()),
-        // only OpenShift makes this secret; elsewhere the operator signs a certificate of its own
+        // only OpenShift creates this secret; without it the operator generates a self-signed certificate
         volumes: Some(vec![meta::secret("cert", METRICS_SECRET, true)]),
         ..PodSpec::default()
     };

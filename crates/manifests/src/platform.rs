@@ -1,4 +1,4 @@
-//! What the objects depend on: the kind of cluster and its TLS settings.
+//! Properties of the cluster that the objects depend on: its kind and its TLS settings.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use api::openshift::config::TlsSecurityProfile;
 /// Kind of cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
-    /// Any Kubernetes.
+    /// Plain Kubernetes.
     #[default]
     Kubernetes,
     /// OpenShift with machine config pools.
@@ -17,14 +17,14 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// Reads a name in any case; other names mean that the platform is to be detected (operator.md 2).
+    /// Parses a name in any case. `None` means that the platform is detected (operator.md 2).
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Kubernetes, Self::OpenShift, Self::HyperShift]
             .into_iter()
             .find(|platform| platform.to_string().eq_ignore_ascii_case(name))
     }
 
-    /// Whether this is one of the OpenShift kinds, which sign serving certificates and know security context constraints.
+    /// Returns whether this is one of the OpenShift kinds, which sign serving certificates and have security context constraints.
     pub fn is_openshift(self) -> bool {
         self != Self::Kubernetes
     }
@@ -40,24 +40,25 @@ impl fmt::Display for Platform {
     }
 }
 
-/// TLS settings handed to the operands, in Go's names.
+/// TLS settings of the operands, with Go's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Smallest version, such as `VersionTLS12`; empty for none.
+    /// Minimum version, such as `VersionTLS12`; empty for none.
     pub min_version: String,
-    /// Comma-joined IANA names; empty when the version alone decides.
+    /// IANA names separated by commas; empty when only the version counts.
     pub cipher_suites: String,
 }
 
-/// A profile that is to be followed cannot be.
+/// The TLS security profile cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    /// The profile is `Custom`, its settings are not given.
+    /// The profile is `Custom` but has no settings.
     #[error("the TLS security profile of the cluster is Custom without settings")]
     NoCustomProfile,
 }
 
-/// Names of cipher suites: OpenSSL's, which profiles have, and IANA's, which programs take. Suites that Go does not have are left out.
+/// Names of cipher suites: the OpenSSL name, which profiles use, and the IANA name, which programs take. Suites that Go does not have are
+/// left out.
 const SUITES: [(&str, &str); 21] = [
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
     ("TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"),
@@ -114,11 +115,11 @@ const SUITES: [(&str, &str); 21] = [
     ("AES256-SHA", "TLS_RSA_WITH_AES_256_CBC_SHA"),
     ("DES-CBC3-SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
 ];
-/// The suites of the Intermediate profile come first in [`SUITES`].
+/// Number of suites of the Intermediate profile; they come first in [`SUITES`].
 const INTERMEDIATE: usize = 9;
 
 impl TlsSettings {
-    /// The Intermediate profile, which also holds where no profile is set (operator.md 2.2).
+    /// Returns the settings of the Intermediate profile, which is also the default (operator.md 2.2).
     pub fn intermediate() -> Self {
         Self::of(
             "VersionTLS12",
@@ -126,7 +127,7 @@ impl TlsSettings {
         )
     }
 
-    /// The settings of a cluster's profile; an unknown one is as the Intermediate one.
+    /// Returns the settings of a cluster's profile. An unknown profile counts as Intermediate.
     pub fn of_profile(profile: Option<&TlsSecurityProfile>) -> Result<Self, TlsError> {
         let Some(profile) = profile else {
             return Ok(Self::intermediate());
@@ -145,7 +146,7 @@ impl TlsSettings {
         })
     }
 
-    /// The suites one by one.
+    /// Iterates over the suites.
     pub fn suites(&self) -> impl Iterator<Item = &str> {
         let suites = self.cipher_suites.split(',');
         suites.filter(|suite| !suite.is_empty())
@@ -156,7 +157,7 @@ impl TlsSettings {
             let found = SUITES.iter().find(|(openssl, _)| *openssl == name);
             found.map(|(_, iana)| *iana)
         };
-        // TLS 1.3 has suites of its own, which cannot be chosen
+        // the suites of TLS 1.3 cannot be selected
         let suites: Vec<&str> = if min_version == "VersionTLS13" {
             Vec::new()
         } else {

@@ -1,4 +1,4 @@
-//! Short forms for permissions.
+//! Constructors for permissions and their bindings.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{
@@ -74,7 +74,7 @@ fn subject(account: &str, namespace: &str) -> Vec<Subject> {
     }]
 }
 
-/// Binds a cluster role of the binding's own name to a service account.
+/// Binds the cluster role that has the binding's name to a service account.
 pub(crate) fn cluster_role_binding(
     name: &str,
     account: &str,
@@ -87,7 +87,7 @@ pub(crate) fn cluster_role_binding(
     }
 }
 
-/// Binds a role of the binding's own name to a service account of the same namespace.
+/// Binds the role that has the binding's name to a service account of the same namespace.
 pub(crate) fn role_binding(name: &str, account: &str, namespace: &str) -> RoleBinding {
     RoleBinding {
         metadata: meta::namespaced(name, namespace),

@@ -1,4 +1,4 @@
-//! The exporters: a DaemonSet for each pool, and what all of them share (operator.md 6.2 and 6.3).
+//! The exporters: a DaemonSet for each pool, and the objects that all pools share (operator.md 6.2 and 6.3).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ mod daemon_set;
 pub mod machine_config;
 mod security;
 
-/// What all pools share.
+/// Inputs that all pools share.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Namespace of every namespaced object.
@@ -34,7 +34,7 @@ pub struct Options {
     pub log_level: LogLevel,
     /// TLS settings of the metrics endpoint.
     pub tls: TlsSettings,
-    /// TCP ports at which the API server is reached.
+    /// TCP ports of the API server.
     pub api_server_ports: Vec<u16>,
 }
 
@@ -45,7 +45,8 @@ pub struct Image {
     pub reference: String,
     /// Pull policy; the cluster's default when absent.
     pub pull_policy: Option<String>,
-    /// The operator's own image runs as another user and must be told to run as root; an image of the administrator's choice is left alone.
+    /// The operator's own image has a non-root user, so the container must set root explicitly. For an image that the administrator chose,
+    /// the container sets no user.
     pub run_as_root: bool,
 }
 
@@ -54,17 +55,17 @@ pub struct Image {
 pub struct Pool {
     /// Name of the DaemonSet, and of the ConfigMap that its pods read.
     pub name: String,
-    /// Which nodes run it.
+    /// The nodes that run the DaemonSet.
     pub nodes: NodeSelection,
     /// Effective configuration: every option is set.
     pub config: NodeGroupConfig,
     /// Hash of the ConfigMap, empty when there is none.
     pub config_hash: String,
-    /// Its pods run under the legacy SELinux policy, which a machine configuration installs (OpenShift only).
+    /// Whether the pods use the legacy SELinux policy, which a machine configuration installs (OpenShift only).
     pub custom_selinux_policy: bool,
 }
 
-/// Nodes of a pool.
+/// Selects the nodes of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeSelection {
     /// Nodes with all of these labels.
@@ -80,26 +81,26 @@ pub enum NodeSelection {
 pub struct Set {
     /// Identity of the pods.
     pub service_account: ServiceAccount,
-    /// Own pod: readiness conditions.
+    /// Permissions on the exporter's own pod, for its readiness conditions.
     pub role: Role,
     /// Binds [`Self::role`].
     pub role_binding: RoleBinding,
-    /// Topologies and nodes.
+    /// Permissions on topologies, nodes and pods.
     pub cluster_role: ClusterRole,
     /// Binds [`Self::cluster_role`].
     pub cluster_role_binding: ClusterRoleBinding,
-    /// What the pods may reach and be reached by.
+    /// The connections that the pods may open and accept.
     pub network_policies: Vec<NetworkPolicy>,
-    /// What the pods may do to their nodes: by the legacy SELinux policy, then without it. Only OpenShift has them.
+    /// Permissions of the pods on their nodes: with the legacy SELinux policy, then without it. Empty unless on OpenShift.
     pub security_context_constraints: Vec<Value>,
-    /// One for each pool, in their order.
+    /// One for each pool, in the order of the pools.
     pub daemon_sets: Vec<DaemonSet>,
-    /// Metrics.
+    /// Service of the metrics endpoints.
     pub service: Service,
 }
 
 impl Set {
-    /// The objects for these pools.
+    /// Builds the objects for these pools.
     pub fn new(options: &Options, pools: &[Pool]) -> Self {
         let pods = pod_labels();
         let namespace = options.namespace.as_str();
@@ -137,7 +138,7 @@ impl Set {
         }
     }
 
-    /// The objects in the order in which they are applied (operator.md 4.5).
+    /// Returns the objects in the order in which they are applied (operator.md 4.5).
     pub fn objects(&self) -> Vec<Value> {
         let mut objects = vec![
             to_value(&self.service_account),
@@ -154,12 +155,12 @@ impl Set {
     }
 }
 
-/// Labels of every exporter pod, whatever its pool.
+/// Returns the labels of every exporter pod, which are the same for all pools.
 pub fn pod_labels() -> BTreeMap<String, String> {
     meta::labels([(labels::RTE_POD, labels::RTE_POD_VALUE)])
 }
 
-/// Cluster-wide permissions. `patch` is not among the original's, whose patches are therefore all refused (rte.md 10, 1).
+/// Returns the cluster-wide permissions. The original's role lacks `patch`, so the API server refuses all its patches (rte.md 10, 1).
 pub fn cluster_role_rules() -> Vec<PolicyRule> {
     vec![
         rbac::rule(
@@ -168,12 +169,12 @@ pub fn cluster_role_rules() -> Vec<PolicyRule> {
             &["create", "update", "patch", "get", "list"],
         ),
         rbac::rule(&[""], &["nodes"], &["watch", "list"]),
-        // each exporter follows the pods of its own node, to publish at once what they hold
+        // each exporter watches the pods of its own node, to publish changes of their resources at once
         rbac::rule(&[""], &["pods"], &["watch"]),
     ]
 }
 
-/// Permissions in the exporters' own namespace.
+/// Returns the permissions in the exporters' namespace.
 pub fn role_rules() -> Vec<PolicyRule> {
     vec![
         rbac::rule(&[""], &["pods"], &["get"]),
@@ -184,7 +185,7 @@ pub fn role_rules() -> Vec<PolicyRule> {
 fn metrics_service(options: &Options) -> Service {
     let mut metadata = meta::namespaced(names::RTE_METRICS_SERVICE, &options.namespace);
     metadata.labels = Some(pod_labels());
-    // harmless where no service CA answers to it
+    // has no effect in a cluster without a service CA
     metadata.annotations = Some(meta::labels([(
         "service.beta.openshift.io/serving-cert-secret-name",
         names::RTE_METRICS_SECRET,

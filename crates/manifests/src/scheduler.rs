@@ -23,11 +23,11 @@ use crate::{hash, meta, network, rbac, to_value};
 pub mod config;
 pub mod rules;
 
-/// User of the stack's image. OpenShift gives every namespace users of its own and refuses others; elsewhere the kubelet refuses an image
-/// that does not say that it runs as another user than root, unless the pod does.
+/// User id of the stack's image. OpenShift assigns each namespace its own user ids and refuses others. Elsewhere the pod must set the id,
+/// because the kubelet refuses an image that does not declare a non-root user.
 pub(crate) const STACK_USER: i64 = 65532;
 
-/// What the scheduler's objects depend on.
+/// Inputs for the scheduler's objects.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Namespace of every namespaced object.
@@ -40,15 +40,15 @@ pub struct Options {
     pub replicas: i32,
     /// Verbosity.
     pub log_level: LogLevel,
-    /// TLS settings of its endpoint.
+    /// TLS settings of the scheduler's endpoint.
     pub tls: TlsSettings,
-    /// Dump the state of the topology cache into a directory of the pod.
+    /// Whether the topology cache dumps its state into a directory of the pod.
     pub dump_cache: bool,
-    /// Requests equal to limits, for clusters that ask for the Guaranteed class.
+    /// Whether requests equal limits, for the Guaranteed QoS class.
     pub guaranteed: bool,
-    /// TCP ports at which the API server is reached.
+    /// TCP ports of the API server.
     pub api_server_ports: Vec<u16>,
-    /// Settings written into the configuration.
+    /// Settings in the scheduler's configuration file.
     pub config: config::Settings,
 }
 
@@ -59,22 +59,22 @@ pub struct Set {
     pub service_account: ServiceAccount,
     /// The `KubeSchedulerConfiguration`.
     pub config_map: ConfigMap,
-    /// Everything a scheduler reads and writes.
+    /// Permissions for everything that a scheduler reads and writes.
     pub cluster_role: ClusterRole,
     /// Binds [`Self::cluster_role`].
     pub cluster_role_binding: ClusterRoleBinding,
-    /// Leader election.
+    /// Permissions for leader election.
     pub role: Role,
     /// Binds [`Self::role`].
     pub role_binding: RoleBinding,
     /// The pods.
     pub deployment: Deployment,
-    /// What the pods may reach.
+    /// The connections that the pods may open; incoming connections are denied.
     pub network_policies: Vec<NetworkPolicy>,
 }
 
 impl Set {
-    /// The objects; fails only if the built-in configuration lost the profile that is edited.
+    /// Builds the objects. Fails only if the built-in configuration lacks the profile to edit.
     pub fn new(options: &Options) -> Result<Self, config::Error> {
         let namespace = options.namespace.as_str();
         let text = config::render(&options.config)?;
@@ -117,7 +117,7 @@ impl Set {
         })
     }
 
-    /// The objects in the order in which they are applied (operator.md 5.3).
+    /// Returns the objects in the order in which they are applied (operator.md 5.3).
     pub fn objects(&self) -> Vec<Value> {
         let mut objects = vec![
             to_value(&self.service_account),
@@ -133,12 +133,12 @@ impl Set {
     }
 }
 
-/// Labels of every scheduler pod.
+/// Returns the labels of every scheduler pod.
 pub fn pod_labels() -> std::collections::BTreeMap<String, String> {
     meta::labels([(labels::APP, names::SCHEDULER)])
 }
 
-/// Annotation with which OpenShift may put the pods on the CPUs of the platform.
+/// Returns the annotation that allows OpenShift to put the pods on the CPUs of the platform.
 pub(crate) fn management_workload() -> (&'static str, &'static str) {
     (
         "target.workload.openshift.io/management",
@@ -146,7 +146,7 @@ pub(crate) fn management_workload() -> (&'static str, &'static str) {
     )
 }
 
-/// Control plane nodes first, if there are any that take pods.
+/// Returns an affinity that prefers control plane nodes.
 pub(crate) fn prefers_control_plane() -> Affinity {
     let requirement = NodeSelectorRequirement {
         key: labels::CONTROL_PLANE.into(),
@@ -170,7 +170,7 @@ pub(crate) fn prefers_control_plane() -> Affinity {
     }
 }
 
-/// Control plane nodes are tainted under both of their role names.
+/// Returns tolerations for both role names that control plane nodes are tainted with.
 pub(crate) fn tolerates_control_plane() -> Vec<Toleration> {
     [labels::CONTROL_PLANE, "node-role.kubernetes.io/master"]
         .map(|key| Toleration {
@@ -241,8 +241,9 @@ fn deployment(options: &Options, config_hash: &str) -> Deployment {
     }
 }
 
-/// The old pods go before new ones come: without a lease two schedulers that know nothing of each other would place pods into the same
-/// zones. `Recreate` says the same, but the API server refuses it for an object that already has the limits of a rolling update.
+/// Returns a strategy that stops the old pods before it starts new ones. Without a lease two schedulers do not know of each other and would
+/// place pods into the same zones. `Recreate` has the same effect, but the API server refuses it for an object that already has limits of a
+/// rolling update.
 fn old_before_new() -> DeploymentStrategy {
     DeploymentStrategy {
         type_: Some("RollingUpdate".into()),

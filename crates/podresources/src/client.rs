@@ -10,61 +10,61 @@ use crate::socket::Socket;
 use crate::v1;
 use crate::v1::pod_resources_lister_client::PodResourcesListerClient;
 
-/// Asks the kubelet what its containers hold. Cheap to clone; clones share one connection, which is made at the first call and
-/// made anew when the kubelet was restarted.
+/// Asks the kubelet which resources its containers hold. Cheap to clone: clones share one connection. It is opened by the first call, and
+/// again after the kubelet has restarted.
 #[derive(Clone, Debug)]
 pub struct PodResources {
     inner: PodResourcesListerClient<Channel>,
     timeout: Duration,
 }
 
-/// Why a call failed.
+/// A call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No answer in time: the socket is held by something that does not answer, or the kubelet is overloaded.
+    /// No answer in time: the process behind the socket does not answer, or the kubelet is overloaded.
     #[error("{call}: no answer within {} ms", timeout.as_millis())]
     Timeout {
         /// The call, by its name in the interface.
         call: &'static str,
-        /// How long was waited.
+        /// The time limit.
         timeout: Duration,
     },
-    /// Nobody listens on the socket, or the connection broke.
+    /// No process listens on the socket, or the connection broke.
     #[error("{call}: cannot reach the kubelet")]
     Unreachable {
         /// The call, by its name in the interface.
         call: &'static str,
-        /// What the transport says.
+        /// The error of the transport.
         #[source]
         source: Box<Status>,
     },
-    /// The other end answered with an error, or with something that is no valid answer.
+    /// The kubelet answered with an error, or its answer is not valid.
     #[error("{call}: refused or not understood")]
     Answer {
         /// The call, by its name in the interface.
         call: &'static str,
-        /// The status it answered.
+        /// The status in the answer.
         #[source]
         source: Box<Status>,
     },
 }
 
 impl PodResources {
-    /// A client of the service behind `socket`; each call takes at most `timeout`.
+    /// Creates a client of the service at `socket`; each call takes at most `timeout`.
     pub fn new(socket: &Socket, timeout: Duration) -> Self {
         let inner = PodResourcesListerClient::new(socket.channel())
             .max_decoding_message_size(MAX_MESSAGE_SIZE);
         Self { inner, timeout }
     }
 
-    /// All active pods with what their containers hold (kubelet-node.md 10).
+    /// Lists all active pods with the resources that their containers hold (kubelet-node.md 10).
     pub async fn list(&self) -> Result<v1::ListPodResourcesResponse, Error> {
         let mut inner = self.inner.clone();
         self.bounded("List", inner.list(v1::ListPodResourcesRequest {}))
             .await
     }
 
-    /// What the node can give to containers, held or not.
+    /// Returns the resources that the node can give to containers, whether held or free.
     pub async fn allocatable(&self) -> Result<v1::AllocatableResourcesResponse, Error> {
         let mut inner = self.inner.clone();
         self.bounded(
@@ -74,7 +74,7 @@ impl PodResources {
         .await
     }
 
-    /// One pod, also a finished one; `None` in the answer's field when the kubelet knows nothing of it but has no error either.
+    /// Returns one pod, also a finished one. The field of the answer is `None` when the kubelet does not know the pod but reports no error.
     pub async fn get(
         &self,
         namespace: &str,

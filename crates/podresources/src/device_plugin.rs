@@ -1,8 +1,7 @@
-//! A device plugin: serves its devices, registers with the kubelet, and registers again whenever the kubelet was restarted.
+//! A device plugin: serves its devices, registers with the kubelet, and registers again whenever the kubelet has restarted.
 //!
-//! At its start the kubelet removes every socket in its device plugin directory and makes `kubelet.sock` anew
-//! (kubelet-node.md 8.1). Both are noticed here by looking at the two files twice a second: what is polled is cheap, and
-//! works on every file system.
+//! At its start the kubelet removes every socket in its device plugin directory and creates a new `kubelet.sock` (kubelet-node.md 8.1).
+//! The plugin notices both by checking the two files twice a second. Polling is cheap and works on every file system.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::deviceplugin::v1beta1::registration_client::RegistrationClient;
 use crate::server::{self, Identity, Listener};
 use crate::socket::{self, Socket};
 
-/// Version of the interface, as said at registration.
+/// Version of the interface in registrations.
 pub const VERSION: &str = "v1beta1";
 /// Name of the kubelet's socket in the device plugin directory.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
@@ -31,12 +30,12 @@ pub const HEALTHY: &str = "Healthy";
 /// Health of a device that may not be allocated.
 pub const UNHEALTHY: &str = "Unhealthy";
 
-/// How often the two socket files are looked at.
+/// Interval between two checks of the socket files.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the kubelet may take to answer a registration; it dials back meanwhile, for up to 10 s.
+/// Time limit for the kubelet's answer to a registration. Before it answers, the kubelet connects back, which may take up to 10 s.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// One device with its health, and the NUMA node it is on if that is known.
+/// Returns a device with its health and its NUMA node, if known.
 pub fn device(id: impl Into<String>, healthy: bool, numa: Option<i64>) -> api::Device {
     api::Device {
         id: id.into(),
@@ -49,7 +48,7 @@ pub fn device(id: impl Into<String>, healthy: bool, numa: Option<i64>) -> api::D
 
 /// Decides what a container gets for the devices that the kubelet picked for it.
 pub trait Allocate: Send + Sync + 'static {
-    /// The answer for one container, or the reason to refuse it.
+    /// Returns the answer for one container, or the reason to refuse it.
     fn allocate(&self, device_ids: &[String]) -> Result<api::ContainerAllocateResponse, Status>;
 }
 
@@ -62,7 +61,7 @@ where
     }
 }
 
-/// The devices of a plugin. Clones share the list; a change goes to the kubelet at once.
+/// The devices of a plugin. Clones share the list; a change is sent to the kubelet at once.
 #[derive(Clone, Debug)]
 pub struct Devices(Arc<watch::Sender<Vec<api::Device>>>);
 
@@ -72,7 +71,7 @@ impl Devices {
         self.0.send_replace(devices);
     }
 
-    /// Sets the health of one device; `false` when there is no such device.
+    /// Sets the health of one device. Returns `false` when there is no such device.
     pub fn set_health(&self, id: &str, healthy: bool) -> bool {
         let mut found = false;
         self.0.send_if_modified(|devices| {
@@ -89,17 +88,17 @@ impl Devices {
     }
 }
 
-/// A plugin for one resource.
+/// A device plugin for one resource.
 pub struct Plugin {
     resource: String,
     devices: Devices,
     allocate: Arc<dyn Allocate>,
 }
 
-/// Why a plugin cannot run. A kubelet that is away or refuses a registration is no such reason: that is logged and tried again.
+/// A plugin cannot run. An absent kubelet and a refused registration are no such errors: they are logged and retried.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory does not make a usable socket path.
+    /// The directory does not give a usable socket path.
     #[error("unusable device plugin directory")]
     Directory(#[source] socket::Error),
     /// The plugin's own socket cannot be served.
@@ -108,7 +107,7 @@ pub enum Error {
 }
 
 impl Plugin {
-    /// A plugin for `resource` (`example.com/deviceA`) with these devices.
+    /// Creates a plugin for `resource` (`example.com/deviceA`) with these devices.
     pub fn new(
         resource: impl Into<String>,
         devices: Vec<api::Device>,
@@ -121,12 +120,12 @@ impl Plugin {
         }
     }
 
-    /// The list of devices, to change it while the plugin runs.
+    /// Returns a handle that changes the devices while the plugin runs.
     pub fn devices(&self) -> Devices {
         self.devices.clone()
     }
 
-    /// Name of the plugin's socket: the resource, made fit for a file name.
+    /// Returns the name of the plugin's socket: the resource name as a valid file name.
     pub fn endpoint(&self) -> String {
         let name: String = self
             .resource
@@ -145,7 +144,7 @@ impl Plugin {
         loop {
             let listener = match Listener::bind(&own, 0o600).await {
                 Ok(listener) => listener,
-                // A kubelet that starts at this moment removes the socket while it is being made.
+                // a kubelet that starts at this moment removes the socket while it is being created
                 Err(server::Error::File { source, .. })
                     if source.kind() == std::io::ErrorKind::NotFound =>
                 {
@@ -164,7 +163,7 @@ impl Plugin {
             let mut ended = end;
             let serving =
                 listener.serve(Routes::new(DevicePluginServer::new(service)), async move {
-                    // An error means that the sender is gone, which is an end as well.
+                    // an error means that the sender is gone, which also ends the service
                     let _ = ended.wait_for(|ended| *ended).await;
                 });
             let mut serving = std::pin::pin!(serving);
@@ -182,7 +181,7 @@ impl Plugin {
         }
     }
 
-    /// Registers with every kubelet that appears; returns when our own socket is gone.
+    /// Registers with every kubelet that appears. Returns when the plugin's own socket is gone.
     async fn stay_registered(
         &self,
         kubelet: &Socket,
@@ -229,7 +228,7 @@ impl Plugin {
     }
 }
 
-/// The plugin's side of the interface.
+/// The plugin's gRPC service.
 struct Service {
     devices: Devices,
     allocate: Arc<dyn Allocate>,
@@ -251,7 +250,7 @@ impl DevicePlugin for Service {
     ) -> Result<Response<tonic::codegen::BoxStream<api::ListAndWatchResponse>>, Status> {
         let lists = WatchStream::new(self.devices.0.subscribe())
             .map(|devices| Some(Ok(api::ListAndWatchResponse { devices })));
-        // The stream has to end for the server to stop.
+        // the server stops only after the stream has ended
         let end = WatchStream::new(self.end.clone()).filter_map(|ended| ended.then_some(None));
         let stream = lists.merge(end).map_while(|item| item);
         Ok(Response::new(Box::pin(stream)))

@@ -1,4 +1,4 @@
-//! Output of `cargo xtask protos`, never edited by hand.
+//! Output of `cargo xtask protos`; never edited by hand.
 #![allow(
     missing_docs,
     unreachable_pub,

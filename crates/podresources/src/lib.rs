@@ -4,12 +4,11 @@
 //! The interface definitions are in `proto/`; `cargo xtask protos` turns them into Rust.
 //!
 //! # Generated code
-//! [`v1`], [`deviceplugin::v1beta1`] and [`cri::v1`] are what the generator made of the definitions: messages, a client and a
-//! server trait per service. A method that an implementation of a server trait leaves out answers `Unimplemented`. Maps are
-//! `BTreeMap`s.
+//! [`v1`], [`deviceplugin::v1beta1`] and [`cri::v1`] are generated from the definitions: messages, and a client and a server trait per
+//! service. A method that an implementation of a server trait does not define answers `Unimplemented`. Maps are `BTreeMap`s.
 //!
 //! # Reading order
-//! The three modules of messages, [`socket`] (how the other end is named), then the ends: [`client`], [`server`],
+//! The three modules of messages, then [`socket`] (paths of unix sockets), then the two sides: [`client`], and [`server`] with
 //! [`device_plugin`].
 
 pub mod client;
@@ -18,8 +17,8 @@ mod generated;
 pub mod server;
 pub mod socket;
 
-/// The largest message that we accept, in bytes. gRPC's usual 4 MiB is too little for `List` on a full node; 16 MiB is what
-/// the other clients of the kubelet use (rte.md 4.1).
+/// Size limit for received messages, in bytes. gRPC's default of 4 MiB is too small for `List` on a full node; other clients of the kubelet
+/// use 16 MiB (rte.md 4.1).
 pub const MAX_MESSAGE_SIZE: usize = 16 << 20;
 
 pub use generated::podresources_v1 as v1;

@@ -1,4 +1,4 @@
-//! Serving gRPC on a unix socket.
+//! Serves gRPC on a unix socket.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -12,33 +12,33 @@ use tonic::transport::Server;
 
 use crate::socket::Socket;
 
-/// How long calls that are under way may take once a stop was asked for.
+/// How long open calls may take after a stop was requested.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A socket that is bound and not yet served. Its file is removed when serving ends.
+/// A socket that is bound but not yet served. Its file is removed when serving ends.
 #[derive(Debug)]
 pub struct Listener {
     inner: UnixListener,
     file: SocketFile,
 }
 
-/// Why a socket could not be served.
+/// A socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is a file at the path that is no socket: it is not ours to remove.
+    /// The path exists and is not a socket, so it is not removed.
     #[error("{} exists and is not a socket", .0.display())]
     NotSocket(PathBuf),
-    /// Somebody else serves this socket now.
+    /// Another process serves this socket.
     #[error("{} is in use", .0.display())]
     InUse(PathBuf),
-    /// The file system refused.
+    /// A file system operation failed.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// The path it was tried on.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system says.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -47,13 +47,13 @@ pub enum Error {
     Serve {
         /// The socket's path.
         path: PathBuf,
-        /// What the transport says.
+        /// The error of the transport.
         #[source]
         source: tonic::transport::Error,
     },
 }
 
-/// The file of a bound socket: removed on drop, unless somebody replaced it meanwhile.
+/// The file of a bound socket. It is removed on drop, unless another process has replaced it.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -63,14 +63,14 @@ struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if Identity::of(&self.path) == Some(self.identity) {
-            // Nothing to do about a failure: the next start removes a stale socket.
+            // a failure needs no handling: the next start removes a stale socket
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// What tells a socket file from its successor at the same path. The change time is part of it because file systems reuse
-/// inode numbers at once.
+/// Distinguishes a socket file from a later one at the same path. It includes the change time because file systems reuse inode numbers at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// `None` when there is no such file, or it cannot be looked at.
+    /// Returns the identity of a file; `None` when the file does not exist or cannot be read.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::symlink_metadata(path).ok()?;
         Some(Self {
@@ -91,7 +91,7 @@ impl Identity {
 }
 
 impl Listener {
-    /// Binds `socket` with the permission bits `mode` (`0o600`, say). A stale socket is removed; a missing directory is made.
+    /// Binds `socket` with the permission bits `mode` (for example `0o600`). Removes a stale socket and creates a missing directory.
     pub async fn bind(socket: &Socket, mode: u32) -> Result<Self, Error> {
         let path = socket.path();
         if let Some(dir) = path.parent() {
@@ -113,13 +113,14 @@ impl Listener {
         Ok(Self { inner, file })
     }
 
-    /// Whether the file is still the one that was bound: the kubelet removes the sockets of device plugins when it starts.
+    /// Returns the identity of the bound file. If the path later has another one, the file is gone: the kubelet removes the sockets of
+    /// device plugins when it starts.
     pub(crate) fn identity(&self) -> Identity {
         self.file.identity
     }
 
-    /// Serves until `stop` is ready, then lets calls that are under way finish within two seconds. Clients can connect since
-    /// [`bind`](Self::bind) returned.
+    /// Serves until `stop` is ready, then lets open calls finish within two seconds. Clients can connect as soon as [`bind`](Self::bind)
+    /// has returned.
     pub async fn serve(
         self,
         routes: Routes,
@@ -129,7 +130,7 @@ impl Listener {
         let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
         let signal = async move {
             stop.await;
-            // The receiver is gone only when this future is dropped as well.
+            // the receiver is gone only when this future is dropped, too
             let _ = stopping.send(());
         };
         let serving = Server::builder()
@@ -155,7 +156,7 @@ fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Er
     }
 }
 
-/// Removes what an earlier process left behind. Whether someone still serves the socket is found out by connecting.
+/// Removes a socket that an earlier process left behind. A connection attempt shows whether another process still serves it.
 async fn remove_stale(path: &Path) -> Result<(), Error> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

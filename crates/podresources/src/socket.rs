@@ -1,4 +1,4 @@
-//! Names of unix sockets: `unix:///run/x.sock`, `unix:/run/x.sock` or just the path.
+//! Paths of unix sockets, written as `unix:///run/x.sock`, `unix:/run/x.sock` or the plain path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,32 +6,32 @@ use std::str::FromStr;
 
 use tonic::transport::{Channel, Endpoint};
 
-/// The longest path that a unix socket can have on Linux, in bytes (108 with the terminating zero).
+/// Maximum length of a unix socket path on Linux, in bytes (108 with the terminating zero).
 const MAX_PATH: usize = 107;
 
-/// A unix socket, by its absolute path.
+/// A unix socket, identified by its absolute path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Socket(PathBuf);
 
-/// Why a text does not name a unix socket.
+/// The text does not name a unix socket.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Another scheme than `unix`.
+    /// The scheme is not `unix`.
     #[error("unsupported endpoint \"{0}\": only unix sockets are supported")]
     Scheme(String),
-    /// A relative or empty path.
+    /// The path is relative or empty.
     #[error("socket path \"{0}\" is not absolute")]
     Relative(String),
-    /// A path that the operating system cannot bind or connect.
+    /// The path is too long for the operating system.
     #[error("socket path \"{0}\" is longer than {MAX_PATH} bytes")]
     TooLong(String),
-    /// A path that is not UTF-8, which endpoints have to be.
+    /// The path is not UTF-8, which endpoints require.
     #[error("socket path \"{0}\" is not UTF-8")]
     NotUtf8(String),
 }
 
 impl Socket {
-    /// The socket at `path`.
+    /// Creates a socket address from an absolute path.
     pub fn new(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         let shown = path.display().to_string();
@@ -45,13 +45,13 @@ impl Socket {
         }
     }
 
-    /// Where it is in the file system.
+    /// Returns the path in the file system.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A channel to it that connects at the first call, and again at the first call after the other end went away. It never
-    /// fails by itself: calls do.
+    /// Returns a channel that connects at the first call, and again at the first call after the connection is lost. Creating the channel
+    /// never fails; its calls may.
     #[expect(
         clippy::missing_panics_doc,
         reason = "any text after the scheme is taken as a path"

@@ -1,8 +1,8 @@
-//! The topology manager settings of each pool's kubelets, handed to the exporters in a ConfigMap (operator.md 7; design.md section 4).
+//! Passes the resource manager settings of each pool's kubelets to the exporters, in a ConfigMap (operator.md 7; design.md section 4).
 //!
-//! Where they come from depends on the platform: the kubelets themselves ([`kubelets`]), or the objects that they are configured by
-//! ([`objects`]). Whatever changes, all pools are looked at, so that two objects for one pool always end the same way, and what
-//! belongs to no pool goes away.
+//! The platform decides where the settings come from: the kubelets themselves ([`kubelets`]), or the objects that configure them
+//! ([`objects`]). Every change reconciles all pools. So two objects for one pool always give the same result, and ConfigMaps that belong
+//! to no pool are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,16 +33,16 @@ use crate::node_groups::Pool;
 mod kubelets;
 mod objects;
 
-/// Names of the controller, for logs and metrics.
+/// Names of the controller in logs and metrics.
 const NAME: &str = "kubeletconfig";
 const HYPERSHIFT_NAME: &str = "configmap";
-/// A kubelet that was started anew shows in no event of its node for certain.
+/// Interval between two reconciliations on plain Kubernetes: the restart of a kubelet does not reliably cause an event of its node.
 const AGAIN: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let client = &context.client;
     let (reader, writer) = reflector::store();
-    // status patches of the other controller are no reason to ask all kubelets
+    // status patches of the other controller must not cause requests to all kubelets
     let resources = watcher(
         Api::<NumaResourcesOperator>::all(client.clone()),
         Config::default(),
@@ -101,7 +101,7 @@ async fn reconcile(
     }
     let result = sync_all(&cr, &context).await;
     let controller = controller_name(context.platform);
-    // the retries that follow say nothing new
+    // an Event only for the first failure: the retries bring nothing new
     if let Err(error) = &result
         && !context.is_failing(controller, &name)
     {
@@ -111,11 +111,11 @@ async fn reconcile(
     result
 }
 
-/// Brings the ConfigMaps of all pools up to date.
+/// Updates the ConfigMaps of all pools.
 async fn sync_all(cr: &NumaResourcesOperator, context: &Context) -> Result<Action, Error> {
     let pools = match pools::find(cr, context).await {
         Ok(selected) => selected.pools,
-        // the other controller tells what is wrong with the resource
+        // the other controller reports what is wrong with the resource
         Err(pools::Error::Invalid(_)) => return Ok(Action::await_change()),
         Err(error) => return Err(Error::of(&error)),
     };
@@ -125,7 +125,7 @@ async fn sync_all(cr: &NumaResourcesOperator, context: &Context) -> Result<Actio
     let mut kept = BTreeSet::new();
     for pool in &pools {
         let synced = sync(cr, pool, &sources, context).await;
-        // a kubelet that does not answer now has not lost its settings
+        // keep the ConfigMap of a kubelet that does not answer now: its settings are still the same
         if synced.map_err(|error| Error::of(&error))? || context.platform == Platform::Kubernetes {
             kept.insert(names::rte_daemon_set(&cr.name_any(), &pool.name));
         }
@@ -137,7 +137,7 @@ async fn sync_all(cr: &NumaResourcesOperator, context: &Context) -> Result<Actio
     })
 }
 
-/// A pool's ConfigMap is not up to date.
+/// The ConfigMap of a pool could not be updated.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SyncError {
     #[error("failed to read the configuration of kubelets")]
@@ -146,7 +146,7 @@ pub(super) enum SyncError {
     Write(#[source] apply::Error),
 }
 
-/// Brings the ConfigMap of one pool up to date; false when the settings of its kubelets are not known.
+/// Updates the ConfigMap of one pool. Returns `false` when the settings of its kubelets are unknown.
 pub(super) async fn sync_pool(
     cr: &NumaResourcesOperator,
     pool: &Pool,
@@ -156,18 +156,18 @@ pub(super) async fn sync_pool(
     sync(cr, pool, &sources, context).await
 }
 
-/// Where the settings of kubelets come from.
+/// Sources of kubelet settings.
 enum Sources {
     Kubelets(Vec<kubelets::Member>),
     KubeletConfigs(Vec<KubeletConfig>),
     ConfigMaps(Vec<ConfigMap>),
 }
 
-/// Settings of a pool's kubelets, and the object that goes away with them.
+/// Settings of a pool's kubelets, and the owner of the ConfigMap.
 struct Found {
     settings: KubeletSettings,
     owner: Option<OwnerReference>,
-    /// What there is to tell the other controller.
+    /// Annotations of the ConfigMap, which the other controller reads.
     annotations: Option<BTreeMap<String, String>>,
 }
 
@@ -208,7 +208,7 @@ impl Sources {
                     annotations: None,
                 })
             }
-            // their namespace is another one, so they cannot own anything in ours
+            // these ConfigMaps are in another namespace, so they cannot own objects in ours
             Self::ConfigMaps(all) => Some(Found {
                 settings: objects::of_hosted(&pool.name, all)?,
                 owner: None,
@@ -252,7 +252,7 @@ async fn sync(
     Ok(true)
 }
 
-/// Deletes the ConfigMaps of pools that are no longer asked for, or whose settings nothing tells any more.
+/// Deletes the ConfigMaps of pools that are no longer selected or whose settings have no source any more.
 async fn drop_others(cr: &NumaResourcesOperator, kept: &BTreeSet<String>, context: &Context) {
     let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &context.namespace);
     let selector = format!("{}={}", labels::OPERATOR_NAME, cr.name_any());

@@ -34,7 +34,7 @@ use crate::{events, status};
 mod machine_configs;
 
 const NAME: &str = "numaresourcesoperator";
-/// When to look again at DaemonSets that are not ready, should no event come first.
+/// When to check DaemonSets that are not ready again if no event arrives earlier.
 const NOT_READY_AGAIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
@@ -123,7 +123,7 @@ async fn reconcile(
     next(&outcome)
 }
 
-/// Checks the resource, then brings the cluster to it.
+/// Checks the resource, then reconciles the cluster with it.
 async fn sync(
     cr: &NumaResourcesOperator,
     context: &Context,
@@ -184,7 +184,7 @@ async fn sync(
     }
 }
 
-/// Tells which pools are paused: nothing of them changes, however long one waits.
+/// Builds the condition that names the paused pools: nothing in them changes until somebody resumes them.
 fn paused_pools(names: &BTreeSet<String>) -> Extra {
     let list: Vec<&str> = names.iter().map(String::as_str).collect();
     Extra {
@@ -198,7 +198,7 @@ fn paused_pools(names: &BTreeSet<String>) -> Extra {
     }
 }
 
-/// Every pool of machines has to say which nodes it has.
+/// Checks that every pool of machines has a node selector.
 fn check_selectors(pools: &[Pool]) -> Result<(), String> {
     let mut machines = pools.iter().filter_map(|pool| pool.machines.as_ref());
     match machines.find(|machines| machines.spec.node_selector.is_none()) {
@@ -210,7 +210,7 @@ fn check_selectors(pools: &[Pool]) -> Result<(), String> {
     }
 }
 
-/// Applies the exporters' objects and looks which DaemonSets are ready.
+/// Applies the exporters' objects and checks which DaemonSets are ready.
 async fn sync_exporters(
     cr: &NumaResourcesOperator,
     pools: &[Pool],
@@ -295,7 +295,7 @@ async fn sync_exporters(
     })
 }
 
-/// Which nodes of a pool are unlike the others, if any: its exporters tell the settings of the others for all.
+/// Describes the nodes of a pool whose kubelets differ from the others. Exporters publish the settings of the majority for all nodes.
 fn mixture(pool: &Pool, map: &ConfigMap) -> Option<String> {
     let nodes = map.annotations().get(annotations::DIFFERING_KUBELETS)?;
     (!nodes.is_empty()).then(|| {
@@ -317,7 +317,8 @@ fn exporter_image(cr: &NumaResourcesOperator, context: &Context) -> Image {
     }
 }
 
-/// The pool's ConfigMap, if there is one. It is made first if it can be: pods that start without it would have to be rolled at once.
+/// Returns the pool's ConfigMap, if there is one. Creates it first if possible, because pods that start without it would need a rollout
+/// right away.
 async fn exporter_config(
     cr: &NumaResourcesOperator,
     pool: &Pool,
@@ -344,7 +345,7 @@ async fn exporter_config(
     }
 }
 
-/// Deletes what belongs to pools that are no longer asked for.
+/// Deletes the objects of pools that are no longer selected.
 async fn collect_garbage(cr: &NumaResourcesOperator, pools: &[Pool], context: &Context) {
     if context.platform == Platform::OpenShift
         && let Err(error) = machine_configs::collect_garbage(cr, pools, context).await
@@ -381,7 +382,7 @@ async fn collect_garbage(cr: &NumaResourcesOperator, pools: &[Pool], context: &C
     }
 }
 
-/// Where to look when something is wrong (operator.md 4.7).
+/// Returns the objects to look at when something is wrong (operator.md 4.7).
 fn related_objects(namespace: &str, ready: &[NamespacedName]) -> Vec<ObjectReference> {
     let any = |group: &str, resource: &str| ObjectReference {
         group: group.into(),

@@ -1,4 +1,4 @@
-//! The pools of nodes that an operator resource asks for, as the cluster has them now.
+//! Finds the pools of nodes that an operator resource selects in the current cluster.
 
 use api::labels;
 use api::openshift::machine_config::MachineConfigPool;
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::node_groups;
 use crate::node_groups::machine_pools::{self, Selected};
 
-/// The pools are not known.
+/// The pools cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The node groups break a rule.
@@ -23,7 +23,7 @@ pub(super) enum Error {
     Read(#[from] Cause),
 }
 
-/// Checks the node groups and finds their pools.
+/// Validates the node groups and finds their pools.
 pub(super) async fn find(cr: &NumaResourcesOperator, context: &Context) -> Result<Selected, Error> {
     let groups = &cr.spec.node_groups;
     node_groups::validate(groups, context.platform).map_err(Error::Invalid)?;
@@ -42,7 +42,7 @@ pub(super) async fn find(cr: &NumaResourcesOperator, context: &Context) -> Resul
     })
 }
 
-/// Whether any node carries the role of the pool `worker`; on OpenShift it always does.
+/// Returns whether any node has the role of the pool `worker`; on OpenShift always true.
 async fn workers_are_labelled(context: &Context) -> Result<bool, Cause> {
     if context.platform != Platform::Kubernetes {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! `NUMAResourcesScheduler`: the secondary scheduler with its configuration (operator.md 5).
+//! `NUMAResourcesScheduler`: the secondary scheduler and its configuration (operator.md 5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,9 +33,9 @@ use crate::context::Context;
 use crate::{events, images, status};
 
 const NAME: &str = "numaresourcesscheduler";
-/// When to look again at a Deployment that is not available, should no event come first.
+/// When to check a Deployment that is not available again if no event arrives earlier.
 const NOT_READY_AGAIN: Duration = Duration::from_secs(5);
-/// From this many nodes on there are three schedulers.
+/// Number of nodes from which three schedulers run instead of one.
 const HIGHLY_AVAILABLE: usize = 3;
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
@@ -65,7 +65,7 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     drive(NAME, controller, Arc::clone(&context), stop, reconcile).await;
 }
 
-/// Old releases bound the scheduler's account under another name.
+/// Deletes the binding of the scheduler's account that old releases created under another name.
 async fn remove_legacy_binding(context: &Context) {
     let bindings: Api<ClusterRoleBinding> = Api::all(context.client.clone());
     match bindings
@@ -143,7 +143,7 @@ async fn reconcile(
     next(&outcome)
 }
 
-/// Applies the scheduler's objects and looks whether its Deployment is available.
+/// Applies the scheduler's objects and checks whether its Deployment is available.
 async fn sync(
     cr: &NumaResourcesScheduler,
     informer: SchedulerInformerMode,
@@ -162,7 +162,7 @@ async fn sync(
         .items
         .len();
     if candidates == 0 && context.platform == Platform::Kubernetes {
-        // the control plane runs elsewhere: any node may take the scheduler
+        // the control plane runs elsewhere: the scheduler may run on any node
         candidates = nodes
             .list_metadata(&ListParams::default())
             .await
@@ -254,8 +254,8 @@ fn profile(spec: &NumaResourcesSchedulerSpec) -> Option<String> {
     spec.scheduler_name.clone().filter(|name| !name.is_empty())
 }
 
-/// Clusters whose kubelets leave terminated pods out of their answers share the informer; everything else gets the dedicated one
-/// (operator.md 5.4).
+/// Returns the informer in effect. By default it is shared when the kubelets leave terminated pods out of their answers, and dedicated
+/// otherwise (operator.md 5.4).
 fn effective_informer(
     spec: &NumaResourcesSchedulerSpec,
     lists_active_pods: bool,
@@ -277,7 +277,7 @@ fn resync_period(spec: &NumaResourcesSchedulerSpec) -> Result<GoDuration, String
         .map_err(|error| format!("cacheResyncPeriod: {error}"))
 }
 
-/// Role of the nodes that the schedulers are counted by.
+/// Returns the role of the nodes that determine the number of schedulers.
 fn role(platform: Platform) -> &'static str {
     if platform == Platform::HyperShift {
         "worker"
@@ -286,7 +286,7 @@ fn role(platform: Platform) -> &'static str {
     }
 }
 
-/// Number of pods (operator.md 5.5).
+/// Returns the number of pods (operator.md 5.5).
 fn replicas(
     given: Option<i32>,
     nodes: usize,
@@ -307,7 +307,7 @@ fn replicas(
     }
 }
 
-/// Where to look when something is wrong (operator.md 4.7).
+/// Returns the objects to look at when something is wrong (operator.md 4.7).
 fn related_objects(deployment: &NamespacedName) -> Vec<ObjectReference> {
     vec![
         ObjectReference {

@@ -1,4 +1,4 @@
-//! Streams of moments at which a controller must look again.
+//! Streams whose items each trigger a reconciliation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -22,10 +22,10 @@ use serde::de::DeserializeOwned;
 
 use crate::context::Context;
 
-/// Nodes that are in memory at once while they are listed: nodes are large, and a page of them is there as a whole.
+/// Page size when nodes are listed. It limits memory, because nodes are large and a whole page is held at once.
 const NODES_A_PAGE: u32 = 20;
 
-/// Objects in the operator's namespace that a resource of `kind` owns: any change of them, down to their status.
+/// Triggers on every change, status included, of an object in the operator's namespace that a resource of `kind` owns.
 pub(super) fn owned_here<K>(
     context: &Context,
     kind: &'static str,
@@ -42,7 +42,7 @@ where
     owned(api, watcher::Config::default(), kind)
 }
 
-/// The object of the whole cluster with that name, as long as a resource of `kind` owns it.
+/// Triggers on changes of the cluster-wide object with that name, as long as a resource of `kind` owns it.
 pub(super) fn owned_named<K>(
     context: &Context,
     name: &str,
@@ -64,7 +64,7 @@ where
     )
 }
 
-/// Objects that a resource of `kind` owns.
+/// Triggers on changes of objects that a resource of `kind` owns.
 pub(super) fn owned<K>(
     api: Api<PartialObjectMeta<K>>,
     config: watcher::Config,
@@ -86,7 +86,7 @@ where
     moments(watcher(api, config).default_backoff(), state)
 }
 
-/// One object by name, or several by selector, whoever owns them.
+/// Triggers on changes of one object by name or several by selector, whatever their owner.
 pub(super) fn any<K>(
     api: Api<PartialObjectMeta<K>>,
     config: watcher::Config,
@@ -100,7 +100,7 @@ where
     )
 }
 
-/// Machine config pools that come, go, or change in what matters: what they select and have, how far they are, whether they are paused.
+/// Triggers on machine config pools that appear, disappear, or change their labels, spec, conditions or configuration.
 pub(super) fn machine_config_pools(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
     let watch = watcher(
         Api::<MachineConfigPool>::all(client.clone()),
@@ -120,7 +120,7 @@ pub(super) fn machine_config_pools(client: &Client) -> impl Stream<Item = ()> + 
     })
 }
 
-/// Security context constraints that an operator resource owns.
+/// Triggers on changes of security context constraints that an operator resource owns.
 pub(super) fn constraints(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
     let resource = ApiResource {
         group: SECURITY_GROUP.into(),
@@ -141,7 +141,7 @@ pub(super) fn constraints(client: &Client) -> impl Stream<Item = ()> + Send + 's
     )
 }
 
-/// Nodes that come, go or change their labels.
+/// Triggers on nodes that appear, disappear or change their labels.
 pub(super) fn node_labels(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
     let watch = watcher(
         Api::<PartialObjectMeta<Node>>::all(client.clone()),
@@ -153,7 +153,8 @@ pub(super) fn node_labels(client: &Client) -> impl Stream<Item = ()> + Send + 's
     })
 }
 
-/// A node, as far as it tells of its kubelet's start: the images that it has are the most of a node, and are not kept while it is read.
+/// A node with only the fields that may show a restart of its kubelet. The images are the largest part of a node, so they are dropped while
+/// it is parsed.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Node)]
 struct KubeletNode {
@@ -178,7 +179,7 @@ struct KubeletInfo {
     kubelet_version: String,
 }
 
-/// Nodes that come, go, change their labels, or whose kubelet may have been started anew.
+/// Triggers on nodes that appear, disappear or change their labels, or whose kubelet may have restarted.
 pub(super) fn kubelets(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
     let config = watcher::Config::default().page_size(NODES_A_PAGE);
     let watch = watcher(Api::<KubeletNode>::all(client.clone()), config).default_backoff();
@@ -204,7 +205,7 @@ fn hash<T: Hash>(value: &T) -> u64 {
     hasher.finish()
 }
 
-/// A moment for every object whose state changes, appears or disappears. Objects without a state are not looked at.
+/// Triggers once for every object that appears or disappears, or whose state changes. Objects without a state are ignored.
 fn moments<K, S, F>(events: S, state: F) -> impl Stream<Item = ()> + Send + 'static
 where
     K: Resource + Send + 'static,

@@ -1,4 +1,4 @@
-//! Node groups by the machine config pools of OpenShift (operator.md 4.2).
+//! Maps node groups to the machine config pools of OpenShift (operator.md 4.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use super::{Pool, joined, selectors};
 /// The pools that node groups select.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selected {
-    /// In the order of the groups.
+    /// The pools, in the order of the groups.
     pub pools: Vec<Pool>,
-    /// Which groups select more than one pool. What they select is served all the same.
+    /// A message that names the groups which select more than one pool, if any. All their pools still get exporters.
     pub crowded: Option<String>,
 }
 
-/// Checks what can only be wrong with selectors of pools: the first check that fails wins.
+/// Validates the selectors of machine config pools. The first failing check ends the validation.
 pub fn validate(groups: &[NodeGroup]) -> Result<(), String> {
     let all = groups
         .iter()
@@ -38,7 +38,7 @@ pub fn validate(groups: &[NodeGroup]) -> Result<(), String> {
     joined(all.flat_map(selectors::problems))
 }
 
-/// The pools of valid node groups.
+/// Returns the pools of valid node groups.
 pub fn select(groups: &[NodeGroup], all: &[MachineConfigPool]) -> Result<Selected, String> {
     let mut pools = Vec::new();
     let mut crowded = Vec::new();
@@ -76,7 +76,7 @@ pub fn select(groups: &[NodeGroup], all: &[MachineConfigPool]) -> Result<Selecte
     })
 }
 
-/// Whether a group takes in a pool, by its name or by its labels.
+/// Returns whether a group selects a pool, by name or by labels.
 fn selects(group: &NodeGroup, pool: &MachineConfigPool) -> bool {
     match (&group.pool_name, &group.machine_config_pool_selector) {
         (Some(name), _) => *name == pool.name_any(),
@@ -96,7 +96,7 @@ fn of_machines(group: &NodeGroup, pool: &MachineConfigPool) -> Pool {
     }
 }
 
-/// How messages name a group (operator.md 1.4).
+/// Returns the name of a group in messages (operator.md 1.4).
 fn display_name(group: &NodeGroup) -> String {
     match (&group.pool_name, &group.machine_config_pool_selector) {
         (Some(name), _) => name.clone(),

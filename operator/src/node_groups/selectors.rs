@@ -1,4 +1,4 @@
-//! Label selectors as Kubernetes checks, prints and applies them.
+//! Validates, prints and applies label selectors like Kubernetes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::{Selector, SelectorExt as _};
 
-/// Whether a selector takes in an object with these labels; one that is not valid takes in nothing.
+/// Returns whether a selector matches these labels. An invalid selector matches nothing.
 pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
 }
 
-/// What is wrong with a selector, in Kubernetes' words.
+/// Returns the errors of a selector, with the messages of Kubernetes.
 pub fn problems(selector: &LabelSelector) -> Vec<String> {
     let requirements = selector.match_expressions.iter().flatten();
     requirements.filter_map(problem).collect()
@@ -32,7 +32,7 @@ fn problem(requirement: &LabelSelectorRequirement) -> Option<String> {
     }
 }
 
-/// A selector as Go prints it, which messages quote.
+/// Formats a selector like Go, because messages quote that form.
 pub fn text(selector: &LabelSelector) -> String {
     let mut text = String::from("&LabelSelector{MatchLabels:map[string]string{");
     for (key, value) in selector.match_labels.iter().flatten() {

@@ -1,5 +1,5 @@
-//! The operator's permissions beside what it asks for from its start to its end. On the embedded server, which records what its
-//! authorizers decide.
+//! Compares the operator's permissions with its requests from start to end. Runs on the embedded server, which records the decisions of its
+//! authorizers.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ const DEMANDED: [Demand; 7] = [
         groups: &["machineconfiguration.openshift.io"],
         resources: &["kubeletconfigs", "machineconfigpools"],
     },
-    // clusters that check owners (OwnerReferencesPermissionEnforcement) ask for it when an owned object is made
+    // clusters with the admission plugin OwnerReferencesPermissionEnforcement require it for the creation of owned objects
     Demand {
         line: "operator.md 6.7: kubeletconfigs/finalizers update",
         verbs: &["update"],
@@ -68,7 +68,7 @@ const DEMANDED: [Demand; 7] = [
     },
 ];
 
-/// What the roles of the operator's account say.
+/// Returns the rights in the roles of the operator's account.
 async fn granted(installation: &Installation) -> BTreeSet<Right> {
     let client = &installation.cluster.client;
     let cluster_roles: Api<ClusterRole> = Api::all(client.clone());
@@ -88,14 +88,14 @@ async fn granted(installation: &Installation) -> BTreeSet<Right> {
     rights
 }
 
-/// What an operator asked for, and what it may do.
+/// The decisions about an operator's requests, and the rights that it has and passes on.
 struct Life {
     decisions: Vec<Decision>,
     granted: BTreeSet<Right>,
     handed_on: BTreeSet<Right>,
 }
 
-/// An operator installs, follows changes, mends what others break, removes what is dropped, and stops.
+/// Runs an operator that installs, follows changes, repairs damage, deletes what is dropped, and stops.
 async fn life(flavour: Option<Flavour>) -> Life {
     let mut installation = Installation::new(flavour).await;
     let granted = granted(&installation).await;
@@ -107,7 +107,7 @@ async fn life(flavour: Option<Flavour>) -> Life {
         installation.is_available().await;
         let installed = installation.objects().await;
 
-        // without owners nothing is as it should be
+        // without owner references every object needs a repair
         installation.disown().await;
         installation.becomes(&installed).await;
 
@@ -144,7 +144,7 @@ async fn life(flavour: Option<Flavour>) -> Life {
     }
 }
 
-/// What the operands' roles say: who grants a right has to have it.
+/// Returns the rights in the operands' roles. The operator must have each right that it grants.
 async fn handed_on(installation: &Installation) -> BTreeSet<Right> {
     let client = &installation.cluster.client;
     let cluster_roles: Api<ClusterRole> = Api::all(client.clone());

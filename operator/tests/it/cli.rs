@@ -1,4 +1,4 @@
-//! Exit codes and output.
+//! Tests exit codes and output.
 
 use assert_cmd::Command;
 

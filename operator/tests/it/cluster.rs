@@ -1,4 +1,4 @@
-//! An API server with the operator running against it.
+//! An API server, and the operator that runs against it.
 
 use std::future::Future;
 use std::net::SocketAddrV4;
@@ -30,16 +30,16 @@ pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
 const HEALTH_PORT: u16 = 8081;
 
-/// The outcome of something that has to end in time.
+/// Waits for the result of `work`; panics after a minute.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(WITHIN, work).await.expect(what)
 }
 
-/// The parts, in the order in which they must go.
+/// The fields are in the order in which they must be dropped.
 pub(crate) struct Cluster {
     operator: Option<Child>,
     pub(crate) client: Client,
-    /// An address that no other process has, so that the operator's port is free for certain.
+    /// Addresses that no other process uses, so that the operator's port is free.
     addresses: Block,
     logs: TempDir,
     server: ApiServer,
@@ -60,17 +60,17 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    /// The cluster of this run's lane.
+    /// Starts a cluster in the lane of this run.
     pub(crate) async fn start() -> Self {
         Self::start_on(Lane::from_environment().unwrap()).await
     }
 
-    /// Nodes `control-plane-0`, `worker-0` and `worker-1`; the latter two in pools `numa-a` and `numa-b`.
+    /// Starts a cluster with the nodes `control-plane-0`, `worker-0` and `worker-1`; the workers are in the pools `numa-a` and `numa-b`.
     pub(crate) async fn start_on(lane: Lane) -> Self {
         Self::start_with(lane, None).await
     }
 
-    /// The same as an OpenShift.
+    /// Like [`Self::start`], as an OpenShift cluster.
     pub(crate) async fn start_openshift(flavour: Flavour) -> Self {
         Self::start_with(Lane::from_environment().unwrap(), Some(flavour)).await
     }
@@ -81,7 +81,7 @@ impl Cluster {
         cluster
     }
 
-    /// Everything but the operator's process.
+    /// Starts everything except the operator's process.
     pub(crate) async fn without_operator(lane: Lane, flavour: Option<Flavour>) -> Self {
         let server = ApiServer::start(lane).await.unwrap();
         let client = server.client().await.unwrap();
@@ -100,7 +100,7 @@ impl Cluster {
                 .await
                 .unwrap();
         }
-        // all but the operator itself, which this test starts
+        // all objects except the last, the Deployment: the test starts the operator itself
         let objects = Set::new(&Options::default()).objects();
         applier
             .apply_all(&objects[..objects.len() - 1])
@@ -130,42 +130,42 @@ impl Cluster {
         }
     }
 
-    /// Records from now on what is decided about requests.
+    /// Records the authorization decisions from now on.
     pub(crate) fn record_decisions(&self) {
         self.server.record_decisions();
     }
 
-    /// What was decided about the operator's requests since then.
+    /// Returns the decisions about the operator's requests since recording began.
     pub(crate) fn decisions(&self) -> Vec<Decision> {
         let account = api::names::OPERATOR_SERVICE_ACCOUNT;
         self.server.decisions(NAMESPACE, account)
     }
 
-    /// What can be done to the API server.
+    /// Returns the handle that injects faults into the API server.
     pub(crate) async fn faults(&self) -> Faults {
         self.server.faults().await.unwrap()
     }
 
-    /// Starts the operator, with these arguments beside those that it always has.
+    /// Starts the operator, with these arguments in addition to the fixed ones.
     pub(crate) fn start_operator(&mut self, arguments: &[&str]) {
         self.operator = Some(run(&self.logs, self.health(), arguments));
     }
 
-    /// Where the operator tells whether it is well.
+    /// Returns the address of the operator's health endpoint.
     pub(crate) fn health(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.addresses.control_plane(), HEALTH_PORT)
     }
 
-    /// Kills the operator, as a machine that loses its power does.
+    /// Kills the operator without warning, like a power failure.
     pub(crate) fn kill(&mut self) {
         if let Some(mut operator) = self.operator.take() {
-            // both fail only when it is gone already
+            // both fail only when the operator has already ended
             let _ = operator.kill();
             let _ = operator.wait();
         }
     }
 
-    /// Waits until the operator ends by itself, and starts it anew; the exit code.
+    /// Waits until the operator ends by itself, then starts it again. Returns the exit code.
     pub(crate) fn restarted(&mut self) -> Option<i32> {
         let mut operator = self.operator.take().unwrap();
         let code = ended(&mut operator);
@@ -173,7 +173,7 @@ impl Cluster {
         code
     }
 
-    /// Waits until `check` gives a value; its error says what was seen last.
+    /// Waits until `check` returns a value. Its error describes the last state for the failure message.
     pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(
         &self,
         check: impl Fn() -> F,
@@ -208,7 +208,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until a condition of the resource is True with that reason and message.
+    /// Waits until the first True condition of the resource has this type, reason and message.
     pub(crate) async fn condition<K>(
         &self,
         api: &Api<K>,
@@ -239,7 +239,7 @@ impl Cluster {
         .await
     }
 
-    /// What a workload's controller and the kubelets would report.
+    /// Writes the status that a workload's controller and the kubelets would report.
     pub(crate) async fn report<K>(&self, api: &Api<K>, name: &str, status: Value)
     where
         K: Clone + DeserializeOwned + std::fmt::Debug + Serialize,
@@ -262,7 +262,7 @@ impl Cluster {
             .unwrap();
     }
 
-    /// Asks the operator to stop and returns its exit code.
+    /// Sends SIGTERM to the operator and returns its exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
         let mut operator = self.operator.take().unwrap();
         kill(Pid::from_raw(operator.id().cast_signed()), Signal::SIGTERM).unwrap();
@@ -270,13 +270,13 @@ impl Cluster {
     }
 }
 
-/// Waits until the operator has ended; its exit code.
+/// Waits until the operator has ended. Returns its exit code.
 fn ended(operator: &mut Child) -> Option<i32> {
     let status = operator.wait_timeout(WITHIN).unwrap();
     status.expect("the operator goes on").code()
 }
 
-/// Starts the operator with the rights of its account; it goes on in the log of the one before.
+/// Starts the operator with the permissions of its account. It appends to the log of the previous one.
 fn run(logs: &TempDir, health: SocketAddrV4, arguments: &[&str]) -> Child {
     let log = fs::OpenOptions::new()
         .create(true)

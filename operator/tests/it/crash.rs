@@ -1,4 +1,5 @@
-//! What a killed operator leaves half-done, and what the next one makes of it. On the embedded server, which can hold requests.
+//! Kills the operator between two writes and checks that the next one completes the work. Runs on the embedded server, which can hold
+//! requests.
 
 use api::names;
 use futures::stream::{self, StreamExt as _};
@@ -9,12 +10,12 @@ use testbed::openshift::Flavour;
 use crate::cluster::NAMESPACE;
 use crate::installation::{Installation, Objects, others};
 
-/// Clusters that are tried at the same time.
+/// Number of clusters that are tested concurrently.
 const AT_ONCE: usize = 4;
-/// A killed operator would leave its lease behind for a while.
+/// A killed operator does not release its lease, and the next one would have to wait for it.
 const WITHOUT_LEASE: [&str; 1] = ["-leader-elect=false"];
 
-/// The writes of the operator.
+/// Selects the writes of the operator.
 fn writes() -> Selector {
     let account = names::OPERATOR_SERVICE_ACCOUNT;
     Selector::default()
@@ -22,7 +23,7 @@ fn writes() -> Selector {
         .verbs(&["create", "update", "patch", "delete"])
 }
 
-/// An installation that nothing disturbs: how many writes it takes, and what there is then.
+/// Runs an undisturbed installation. Returns the number of its writes and the resulting objects.
 async fn undisturbed(flavour: Option<Flavour>) -> (u64, Objects) {
     let mut trial = Installation::new(flavour).await;
     let faults = trial.cluster.faults().await;
@@ -37,8 +38,8 @@ async fn undisturbed(flavour: Option<Flavour>) -> (u64, Objects) {
     (faults.hits(count), installed)
 }
 
-/// An installation in which this write and all after it do not reach the server until the operator is killed and started anew. False
-/// when it took fewer writes this time and was done already.
+/// Runs an installation in which this write and all later ones hang until the operator is killed and started again. Returns `false` if the
+/// installation was complete before it reached this write.
 async fn killed_before(write: u64, flavour: Option<Flavour>, expected: &Objects) -> bool {
     let mut trial = Installation::new(flavour).await;
     let faults = trial.cluster.faults().await;
@@ -79,7 +80,7 @@ async fn killed_between_any_two_writes_ends_as_if_nothing_had_happened(
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
-    // the three controllers run side by side: a status may be patched once more or once less
+    // the three controllers run concurrently, so the number of status patches varies slightly
     let spared = struck.iter().filter(|&&was_struck| !was_struck).count();
     assert!(spared <= 3, "{spared} of {writes} were not killed");
 }

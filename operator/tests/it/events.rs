@@ -1,4 +1,4 @@
-//! What `kubectl describe` tells of the resources.
+//! Checks the Events about the resources, which `kubectl describe` shows.
 
 use api::openshift::machine_config::KubeletConfig;
 use api::operator::v1::NumaResourcesOperator;
@@ -12,7 +12,7 @@ use testbed::openshift::Flavour;
 use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, conditions, cr, make_ready};
 
-/// Type, reason and message of each Event about the operator resource, the oldest first.
+/// Returns type, reason and message of each Event about the operator resource, oldest first.
 async fn told(cluster: &Cluster) -> Vec<(String, String, String)> {
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     let about = ListParams::default().fields(&format!("involvedObject.name={CR}"));
@@ -55,7 +55,7 @@ async fn each_change_of_the_conditions_is_told_once() {
     let reason = "ValidationErrorUnderNodeGroups";
     let degraded = ("Degraded", reason, message);
     cluster.condition(&crs, CR, conditions, degraded).await;
-    // the same mistake with another log level is no news
+    // the same error with another log level causes no Event
     let still = json!({"spec": {"logLevel": "Debug"}});
     cluster.merge(&crs, CR, still).await;
     let generation = crs.get(CR).await.unwrap().metadata.generation;
@@ -85,7 +85,7 @@ async fn each_change_of_the_conditions_is_told_once() {
     assert_eq!(told, expected);
 }
 
-/// The ConfigMaps of kubelet settings have no condition of their own. On the embedded server, which can refuse them.
+/// The ConfigMaps of kubelet settings have no condition of their own. Runs on the embedded server, which can refuse them.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_cannot_be_handed_on_are_told_once_and_handed_on_later() {
     let cluster = Cluster::start_with(Lane::Embedded, Some(Flavour::Openshift)).await;

@@ -1,4 +1,4 @@
-//! The operator resource from its creation to its end.
+//! Follows the operator resource from its creation until a pool is dropped and the operator stops.
 
 use api::operator::v1::NumaResourcesOperator;
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -44,7 +44,7 @@ fn args(set: &DaemonSet) -> Vec<String> {
         .unwrap()
 }
 
-/// One pod on one node, ready.
+/// Reports one ready pod on one node.
 pub(crate) async fn make_ready(cluster: &Cluster, name: &str) {
     let sets: Api<DaemonSet> = cluster.namespaced();
     let generation = cluster.appears(&sets, name).await.metadata.generation;
@@ -65,7 +65,7 @@ async fn operator_resource_is_installed_kept_and_reported() {
         .await
         .unwrap();
 
-    // everything is made, and reported as on its way
+    // everything is created and reported as progressing
     let message = format!("numaresources/{DS_A} is updating");
     cluster
         .condition(
@@ -87,7 +87,7 @@ async fn operator_resource_is_installed_kept_and_reported() {
     );
     assert_eq!(set.owner_references()[0].name, CR);
 
-    // the second set alone does not make it available
+    // one ready DaemonSet of two does not make the resource available
     make_ready(&cluster, DS_B).await;
     cluster
         .eventually(|| async {
@@ -139,7 +139,7 @@ async fn operator_resource_is_installed_kept_and_reported() {
     keeps_what_is_right_and_repairs_what_is_not(&cluster, &crs).await;
     tells_what_is_wrong_and_recovers(&cluster, &crs).await;
 
-    // a pool that is dropped goes
+    // the DaemonSet of a dropped pool is deleted
     cluster
         .merge(
             &crs,
@@ -176,7 +176,7 @@ async fn keeps_what_is_right_and_repairs_what_is_not(
     let account = accounts.get("rte").await.unwrap().resource_version();
     let cluster_role = cluster_roles.get("rte").await.unwrap().resource_version();
 
-    // a changed resource changes only what depends on it
+    // an edit of the resource changes only the objects that depend on it
     cluster
         .merge(crs, CR, json!({"spec": {"logLevel": "Trace"}}))
         .await;
@@ -199,7 +199,7 @@ async fn keeps_what_is_right_and_repairs_what_is_not(
         cluster_role
     );
 
-    // what others break is mended: deleted, edited, cluster-wide, and the definition
+    // foreign changes are reverted: a deleted role, an edited ClusterRole, an edited DaemonSet
     let roles: Api<Role> = cluster.namespaced();
     let old = roles.get("rte").await.unwrap().uid();
     roles.delete("rte", &DeleteParams::default()).await.unwrap();

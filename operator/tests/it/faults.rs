@@ -1,5 +1,4 @@
-//! What the operator makes of an API server that has bad days: nothing that it was to do is lost. On the embedded server, which can be
-//! told to have them.
+//! Checks that the operator loses no work while the API server has faults. Runs on the embedded server, which injects them.
 
 use api::operator::v1::NumaResourcesOperator;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,7 +13,7 @@ use testbed::lane::Lane;
 use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
 
-/// Requests of the operator.
+/// Selects requests of the operator.
 fn its(verbs: &[&str]) -> Selector {
     let account = api::names::OPERATOR_SERVICE_ACCOUNT;
     let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
@@ -38,7 +37,7 @@ async fn becomes_available(cluster: &Cluster, crs: &Api<NumaResourcesOperator>) 
         .await;
 }
 
-/// Deletes what the operator keeps and waits until it is there again.
+/// Deletes an object that the operator maintains and waits until it exists again.
 async fn is_mended(cluster: &Cluster) {
     let roles: Api<Role> = cluster.namespaced();
     let old = cluster.appears(&roles, "rte").await.uid();
@@ -61,7 +60,7 @@ async fn conflicts_refusals_and_lost_answers_lose_no_work() {
     let cluster = Cluster::start_on(Lane::Embedded).await;
     let faults = cluster.faults().await;
     let faults = faults.api().unwrap();
-    // who cannot even ask for the version ends, and is started again by a kubelet
+    // wait until the operator has started: it ends if it cannot read the server's version, and no kubelet restarts it here
     let leases: Api<Lease> = cluster.namespaced();
     cluster.appears(&leases, api::names::OPERATOR_LEASE).await;
     let writes = ["create", "update", "patch", "delete"];
@@ -79,7 +78,7 @@ async fn conflicts_refusals_and_lost_answers_lose_no_work() {
         (its(&[]), Fault::Disconnect),
     ];
     let rules = (1..).zip(rules).map(|(seed, (which, fault))| {
-        // the lease is renewed all the time and would eat them up
+        // the lease is renewed all the time, and its requests alone would use up the faults without a probability
         faults.add(Rule::new(which, fault).probability(0.3, seed).times(4))
     });
     let rules: Vec<_> = rules.collect();
@@ -111,7 +110,7 @@ async fn lost_watches_and_forgotten_history_hide_nothing() {
         is_mended(&cluster).await;
     }
 
-    // what happens while nobody can watch, and is forgotten before anybody can again
+    // a change while the watch is refused, which is compacted away before the watch resumes
     let api = faults.api().unwrap();
     let deaf = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
     api.end_watches(&its(&[]), WatchEnd::Broken);
@@ -146,7 +145,7 @@ async fn an_operator_that_loses_its_lease_ends_and_the_next_goes_on() {
     let faults = cluster.faults().await;
     faults.inflict(&lost, Duration::ZERO).await.unwrap();
     assert_eq!(cluster.restarted(), Some(1));
-    // the thief's lease has to run out first
+    // the other holder's lease must expire first
     is_mended(&cluster).await;
     assert_eq!(cluster.stop(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! What the operator does when nothing is to be done. On the embedded server, which counts requests.
+//! Checks that the operator writes nothing when nothing changes. Runs on the embedded server, which counts requests.
 
 use api::operator::v1::NumaResourcesOperator;
 use kube::api::{Api, PostParams};
@@ -11,7 +11,7 @@ use testbed::openshift::Flavour;
 use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, DS_B, conditions, cr, make_ready};
 
-/// Groups in which the operator writes, but for the one of its lease.
+/// Groups in which the operator writes, except the one of its lease.
 const GROUPS: [&str; 9] = [
     "",
     "apps",
@@ -25,7 +25,7 @@ const GROUPS: [&str; 9] = [
 ];
 const RECONCILIATIONS: u64 = 100;
 
-/// Its requests in a group, with these verbs.
+/// Selects the operator's requests in a group with these verbs.
 fn its(group: &str, verbs: &[&str]) -> Selector {
     let account = api::names::OPERATOR_SERVICE_ACCOUNT;
     let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
@@ -37,7 +37,7 @@ fn its(group: &str, verbs: &[&str]) -> Selector {
     .verbs(verbs)
 }
 
-/// A rule that counts and changes nothing.
+/// Returns a rule that counts requests and changes nothing.
 fn counted(select: Selector) -> Rule {
     Rule::new(select, Fault::Delay { milliseconds: 0 })
 }
@@ -74,7 +74,7 @@ async fn a_hundred_reconciliations_without_a_change_write_nothing(
         let struck = faults.struck(reconciliations, moment);
         within("the operator looks at what was touched", struck).await;
     };
-    // what was written last is read once more, as it is not known yet to be right
+    // objects that were written last are read once more, because they are not yet known to be up to date
     for moment in 1..=2 {
         touch(moment).await;
     }
@@ -84,7 +84,7 @@ async fn a_hundred_reconciliations_without_a_change_write_nothing(
         .map(|group| faults.add(counted(its(group, &writes))))
         .collect();
     let before = faults.hits(reconciliations);
-    // a reconciliation is known to be over when the next begins
+    // a reconciliation is known to be complete when the next one begins
     for moment in 1..=RECONCILIATIONS + 1 {
         touch(before + moment).await;
     }

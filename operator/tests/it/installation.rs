@@ -1,5 +1,5 @@
-//! A whole installation: both resources, everything that the operator makes of them, and what others in a cluster do about it. On the
-//! embedded server, whose workings tests look into.
+//! A whole installation: both resources, all objects that the operator creates, and the simulated controllers of a cluster. Runs on the
+//! embedded server, whose internals the tests inspect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::cluster::{Cluster, NAMESPACE};
 use crate::exporters::{CR, cr};
 
 pub(crate) const SCHEDULER_CR: &str = "numaresourcesscheduler";
-/// What the operator writes, and on plain Kubernetes the first of them: group, version, kind, plural.
+/// Kinds that the operator writes: group, version, kind, plural. Plain Kubernetes has only the first `OF_KUBERNETES`.
 const KINDS: [(&str, &str, &str, &str); 16] = [
     ("", "v1", "ServiceAccount", "serviceaccounts"),
     ("", "v1", "ConfigMap", "configmaps"),
@@ -99,7 +99,7 @@ pub(crate) type Objects = BTreeMap<String, Value>;
 pub(crate) struct Installation {
     pub(crate) cluster: Cluster,
     flavour: Option<Flavour>,
-    /// What is there without an operator.
+    /// Objects that exist without an operator.
     given: BTreeSet<String>,
 }
 
@@ -115,7 +115,7 @@ impl Installation {
         this
     }
 
-    /// A whole installation is asked for.
+    /// Creates both resources for a whole installation.
     pub(crate) async fn order(&self) {
         let client = &self.cluster.client;
         let post = PostParams::default();
@@ -143,7 +143,7 @@ impl Installation {
         operators.create(&post, &cr(&groups)).await.unwrap();
     }
 
-    /// Everything that the operator made and the resources themselves, without what differs from one cluster to the next.
+    /// Returns everything that the operator created and the two resources, without what differs between clusters.
     pub(crate) async fn objects(&self) -> Objects {
         let live = self.live().await;
         let objects = live
@@ -152,7 +152,7 @@ impl Installation {
         objects.collect()
     }
 
-    /// The same as they are.
+    /// Returns the same objects unchanged, each with its API.
     async fn live(&self) -> Vec<(Api<DynamicObject>, DynamicObject)> {
         let kinds = match self.flavour {
             None => &KINDS[..OF_KUBERNETES],
@@ -182,7 +182,7 @@ impl Installation {
         live
     }
 
-    /// Takes the owner from everything that has one, and edits the definition, which has none.
+    /// Removes the owner references from all objects, and edits the definition, which has none.
     pub(crate) async fn disown(&self) {
         let disowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
         for (api, object) in self.live().await {
@@ -235,7 +235,7 @@ impl Installation {
             .await;
     }
 
-    /// Waits until the objects are those of an installation that nothing disturbed.
+    /// Waits until the objects equal those of an undisturbed installation.
     pub(crate) async fn becomes(&self, expected: &Objects) {
         self.cluster
             .eventually(|| async {
@@ -257,7 +257,7 @@ impl Installation {
     }
 }
 
-/// Kind, namespace and name.
+/// Returns kind, namespace and name of an object.
 fn key(object: &DynamicObject) -> String {
     let kind = object.types.as_ref().map(|types| types.kind.as_str());
     let namespace = object.namespace().unwrap_or_default();
@@ -268,7 +268,7 @@ fn key(object: &DynamicObject) -> String {
     )
 }
 
-/// An object without what the API server, time and uids make different in each cluster.
+/// Returns an object without the fields that the API server, time and uids make different in each cluster.
 fn comparable(object: &DynamicObject) -> Value {
     let mut value = serde_json::to_value(object).unwrap();
     let metadata = json!({
@@ -283,7 +283,7 @@ fn comparable(object: &DynamicObject) -> Value {
     }
     let ours = value["apiVersion"] == "nodetopology.openshift.io/v1";
     if let (false, Some(all)) = (ours, value.as_object_mut()) {
-        // what others report
+        // other controllers write this status
         all.remove("status");
     }
     let conditions = value.pointer_mut("/status/conditions");
@@ -297,12 +297,12 @@ fn comparable(object: &DynamicObject) -> Value {
     value
 }
 
-/// What others do in a cluster, for as long as this is polled: workloads become ready, machines take their configuration.
+/// Simulates the other controllers of a cluster for as long as it is polled: workloads become ready, machines take their configuration.
 pub(crate) async fn others(client: Client) {
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(50));
     loop {
         tick.tick().await;
-        // what fails now, as what it is about has just gone, is done in the next round
+        // a call fails when its object has just been deleted; the next round repeats it
         let _ = report_once(&client).await;
     }
 }

@@ -1,5 +1,5 @@
-//! The operator as a process: its command line, and what it does to an API server with no more rights than it is given: the
-//! embedded one, with `NUMARESOURCES_LANE=local` a real one.
+//! Runs the operator as a process: its command line, and its work on an API server with only the permissions of its account. The API server
+//! is the embedded one, or a real one with `NUMARESOURCES_LANE=local`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

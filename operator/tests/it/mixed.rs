@@ -1,4 +1,4 @@
-//! Plain Kubernetes, where the kubelets tell themselves how they are set up. On the embedded server, which can reach made-up kubelets.
+//! Plain Kubernetes, where the kubelets report their own settings. Runs on the embedded server, which can reach simulated kubelets.
 
 use api::operator::v1::NumaResourcesOperator;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
@@ -15,7 +15,7 @@ fn policy(policy: &str) -> Value {
     json!({"topologyManagerPolicy": policy, "topologyManagerScope": "container", "maxPods": 110})
 }
 
-/// A kubelet was started anew: its node says so.
+/// Reports a restarted kubelet in the status of its node.
 async fn starts_anew(cluster: &Cluster, node: &str, kubelet: &ConfigzKubelet, boot: &str) {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let mut status = kubelet.node_status();
@@ -57,7 +57,7 @@ async fn pool_of_unlike_kubelets_is_served_and_degraded_until_they_are_alike() {
     let map = says(maps.get(DS_A).await.unwrap());
     assert!(map.contains("single-numa-node"), "{map}");
 
-    // one that does not answer any more is as it was
+    // a kubelet that no longer answers counts with its last settings
     drop(other);
     aligned
         .set(json!({"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}));
@@ -68,7 +68,7 @@ async fn pool_of_unlike_kubelets_is_served_and_degraded_until_they_are_alike() {
     let mixed = ("Degraded", "MixedKubeletSettings", message.as_str());
     cluster.condition(&crs, CR, conditions, mixed).await;
 
-    // alike again, in another way than before
+    // all equal again, with other settings than before
     let other = ConfigzKubelet::start(policy("best-effort")).await.unwrap();
     aligned.set(policy("best-effort"));
     starts_anew(&cluster, "worker-2", &other, "2").await;

@@ -1,4 +1,4 @@
-//! The operator on OpenShift: pools of machines, and hosted clusters without them.
+//! Tests the operator on OpenShift: machine config pools, and hosted clusters without them.
 
 use api::openshift::machine_config::{KubeletConfig, MachineConfig, MachineConfigPool};
 use api::operator::v1::NumaResourcesOperator;
@@ -18,14 +18,14 @@ const MACHINE_CONFIG_A: &str = "51-numaresourcesoperator-numa-a";
 const SELECTS_A: &str = "pools.operator.machineconfiguration.openshift.io/numa-a";
 const CUSTOM_POLICY: &str = "config.node.openshift-kni.io/selinux-policy";
 
-/// The base conditions, without the one on paused pools, which may be True beside any of them.
+/// Returns the conditions except the one about paused pools, which may be True together with any of them.
 fn base(cr: &NumaResourcesOperator) -> Vec<Condition> {
     let all = conditions(cr).into_iter();
     all.filter(|condition| condition.type_ != "MachineConfigPoolPaused")
         .collect()
 }
 
-/// Status and message of the condition on paused pools.
+/// Returns status and message of the condition about paused pools.
 fn paused(cr: &NumaResourcesOperator) -> (String, String) {
     let mut all = conditions(cr).into_iter();
     let found = all.find(|condition| condition.type_ == "MachineConfigPoolPaused");
@@ -33,7 +33,7 @@ fn paused(cr: &NumaResourcesOperator) -> (String, String) {
     (found.status, found.message)
 }
 
-/// `numa-a` by the labels of its pool, `numa-b` by its name.
+/// Selects `numa-a` by the labels of its pool and `numa-b` by name.
 fn groups() -> Value {
     json!({"nodeGroups": [
         {"machineConfigPoolSelector": {"matchLabels": {SELECTS_A: ""}}},
@@ -83,7 +83,7 @@ impl OpenShift {
             .await;
     }
 
-    /// What the operator for machines would report: these configurations on all machines.
+    /// Reports the status that the machine config operator would write: these configurations on all machines.
     async fn pool_has(&self, pool: &str, sources: &[&str], updated: &str) {
         let sources: Vec<Value> = sources.iter().map(|name| json!({"name": name})).collect();
         let status = json!({
@@ -93,7 +93,7 @@ impl OpenShift {
         self.cluster.report(&self.pools, pool, status).await;
     }
 
-    /// Waits until a DaemonSet's pods carry that annotation with a value that is right.
+    /// Waits until the pod template of a DaemonSet has the annotation with a value that `is_right` accepts. Returns the value.
     async fn pods_carry(&self, set: &str, key: &str, is_right: impl Fn(&str) -> bool) -> String {
         self.cluster
             .eventually(|| async {
@@ -174,7 +174,7 @@ async fn pools_of_machines_get_exporters_and_are_told_of() {
         ]
     );
 
-    // constraints belong to the resource, and come back
+    // the resource owns the constraints, and the operator creates them again
     let kind = GroupVersionKind::gvk("security.openshift.io", "v1", "SecurityContextConstraints");
     let resource = ApiResource::from_gvk_with_plural(&kind, "securitycontextconstraints");
     let constraints: Api<DynamicObject> =
@@ -203,7 +203,7 @@ async fn pools_of_machines_get_exporters_and_are_told_of() {
             .await;
     }
 
-    // a pool that is dropped takes its exporters along
+    // the exporters of a dropped pool are deleted
     openshift
         .edit(json!({"nodeGroups": [{"poolName": "numa-a"}]}))
         .await;
@@ -239,7 +239,7 @@ async fn legacy_policy_is_installed_awaited_and_removed() {
         "numa-a"
     );
     assert_eq!(config.owner_references()[0].name, CR);
-    // the list of pools ends at the one that is waited for, and its exporters are as before
+    // the list of pools ends at the one that is still updating, and its exporters are unchanged
     let status = openshift.crs.get(CR).await.unwrap().status.unwrap();
     assert_eq!(status.machineconfigpools.len(), 1);
     let scc = "openshift.io/required-scc";
@@ -353,7 +353,7 @@ async fn wrong_groups_are_told_leave_exporters_alone_and_heal(
     );
 }
 
-/// The last check: everything is done, and then it is said.
+/// The last check: the pools are served first, then the message is reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn group_with_two_pools_is_served_and_degraded_unless_that_is_wanted() {
     let everything = json!({"nodeGroups": [
@@ -469,7 +469,7 @@ async fn kubelet_config_of_a_pool_reaches_its_exporters() {
         map.labels()["nodegroup.nodetopology.openshift.io/machineconfigpool"],
         "numa-a"
     );
-    // the pods roll for it, those of the other pool do not
+    // the pods of this pool get a rollout, those of the other pool do not
     let hash = openshift
         .pods_carry(DS_A, "configmap.hash", |hash| hash.starts_with("SHA256:"))
         .await;
@@ -477,7 +477,7 @@ async fn kubelet_config_of_a_pool_reaches_its_exporters() {
         .pods_carry(DS_B, "configmap.hash", str::is_empty)
         .await;
 
-    // an edit follows, and so does what is to be left out
+    // the file follows edits of the configuration, and of the excluded pods
     let scope = json!({"spec": {"kubeletConfig": {"topologyManagerScope": "container"}}});
     cluster.merge(&configs, "aligned", scope).await;
     let text = text.replace("pod", "container");
@@ -491,14 +491,14 @@ async fn kubelet_config_of_a_pool_reaches_its_exporters() {
     let text = format!("{text}podExclude:\n- namePattern: a-*\n  namespacePattern: ns\n");
     map_says(cluster, &maps, DS_A, &text).await;
 
-    // drift is repaired
+    // changes by others are reverted
     let wrong = json!({"data": {"config.yaml": "kubelet: {}\n"}});
     cluster.merge(&maps, DS_A, wrong).await;
     map_says(cluster, &maps, DS_A, &text).await;
     maps.delete(DS_A, &DeleteParams::default()).await.unwrap();
     map_says(cluster, &maps, DS_A, &text).await;
 
-    // without the object nobody knows any more
+    // without the object the settings are unknown
     configs
         .delete("aligned", &DeleteParams::default())
         .await

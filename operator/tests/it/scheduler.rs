@@ -1,4 +1,4 @@
-//! The scheduler resource from its creation to a ready scheduler.
+//! Follows the scheduler resource from its creation to a ready scheduler.
 
 use api::names;
 use api::scheduler::v1::NumaResourcesScheduler;
@@ -19,7 +19,7 @@ fn conditions(cr: &NumaResourcesScheduler) -> Vec<Condition> {
         .unwrap_or_default()
 }
 
-/// The base conditions, without the one on the informer, which may be True beside any of them.
+/// Returns the conditions except the one about the informer, which may be True together with any of them.
 fn base(cr: &NumaResourcesScheduler) -> Vec<Condition> {
     conditions(cr)
         .into_iter()
@@ -38,7 +38,7 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
     let deployments: Api<Deployment> = cluster.namespaced();
     let maps: Api<ConfigMap> = cluster.namespaced();
 
-    // an image by tag is refused, nothing is made
+    // an image with a tag is refused, and nothing is created
     let cr = serde_json::from_value(
         json!({"metadata": {"name": CR}, "spec": {"imageSpec": "stack:dev"}}),
     )
@@ -61,7 +61,7 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
             .is_none()
     );
 
-    // a trusted digest is installed
+    // an image with a trusted digest is installed
     cluster
         .merge(
             &crs,
@@ -113,7 +113,7 @@ async fn scheduler_resource_is_checked_installed_and_reported() {
         .unwrap();
     assert_eq!(informer.status, "True");
 
-    // settings reach the configuration, and leave it again
+    // settings are added to the configuration, and removed again
     let old_hash = pod_hash(&deployment);
     cluster
         .merge(

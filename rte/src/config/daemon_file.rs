@@ -1,6 +1,6 @@
-//! The daemon's file and its configlets (rte.md 2.4): YAML, flattened to dotted keys, later files over earlier ones.
+//! The daemon's file and its configlets (rte.md 2.4): YAML, flattened to dotted keys; later files override earlier ones.
 //!
-//! Beyond upstream a dump of the configuration is such a file.
+//! Unlike upstream, a dump of the configuration is valid as such a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,25 @@ use serde_yaml::Value;
 
 use super::{Config, ContainerId, ResourceMonitor, extra_file, flags};
 
-/// What is before the name of a node in the keys of its hidden resources.
+/// Prefix of the keys of hidden resources; the name of the node follows.
 const RESOURCE_EXCLUDE: &str = "resourceMonitor.resourceExclude.";
 /// Key of the hidden pods.
 const POD_EXCLUDE: &str = "resourceMonitor.podExclude";
 
-/// Key of the metrics' port.
+/// Key of the metrics port.
 pub(super) const METRICS_PORT: &str = "topologyExporter.metricsPort";
-/// Keys of the metrics' address: an old one, and the one of today.
+/// Keys of the metrics address: the old one and the current one.
 const METRICS_ADDRESSES: [&str; 2] = [
     "topologyExporter.MetricsAddress",
     "topologyExporter.metricsAddress",
 ];
 
-/// Whether the files set the metrics' address.
+/// Returns whether the files set the metrics address.
 pub(super) fn has_metrics_address(keys: &Keys) -> bool {
     METRICS_ADDRESSES.iter().any(|key| keys.contains_key(*key))
 }
 
-/// Why the daemon's files could not be used.
+/// The daemon's files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or directory cannot be read.
@@ -37,16 +37,16 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file is no YAML.
+    /// A file is not valid YAML.
     #[error("cannot parse {}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: serde_yaml::Error,
     },
@@ -55,31 +55,31 @@ pub enum Error {
     Type {
         /// The dotted key.
         key: &'static str,
-        /// What is wanted.
+        /// The expected type.
         expected: &'static str,
-        /// What is there, as YAML.
+        /// The value in the file, as YAML.
         value: String,
     },
-    /// An exclude list is none.
+    /// An exclude list has the wrong form.
     #[error(transparent)]
     Exclude(extra_file::Error),
-    /// A value has the right type and no meaning.
+    /// A value has the right type but is not valid.
     #[error("key \"{key}\": {reason}")]
     Value {
         /// The dotted key.
         key: &'static str,
-        /// What is wrong.
+        /// Why it is not valid.
         reason: String,
     },
 }
 
-/// All keys with their values.
+/// All dotted keys with their values.
 pub(super) type Keys = BTreeMap<String, Value>;
 
-/// Reads `<root>/daemon/config.yaml` and then `<root>/daemon/config.yaml.d/*`. Without the former there is nothing to read, which
-/// is no error. Unlike upstream a configlet may be a symbolic link to a file: that is how a `ConfigMap` is mounted.
+/// Reads `<root>/daemon/config.yaml` and then `<root>/daemon/config.yaml.d/*`. If the former does not exist, nothing is read; that is not
+/// an error. Unlike upstream, a configlet may be a symbolic link to a file, because that is how the kubelet mounts a `ConfigMap`.
 ///
-/// Also returns what was ignored, for warnings.
+/// Also returns warnings about ignored files.
 pub(super) fn read(root: &Path) -> Result<(Keys, Vec<String>), Error> {
     let mut keys = Keys::new();
     let mut ignored = Vec::new();
@@ -149,7 +149,7 @@ fn flatten(keys: &mut Keys, prefix: &str, value: Value) {
     }
 }
 
-/// Sets what the keys say; unknown keys are returned, for a warning.
+/// Applies the keys to the configuration. Returns the unknown keys, for a warning.
 pub(super) fn apply(config: &mut Config, keys: &Keys) -> Result<Vec<String>, Error> {
     let mut reader = Reader {
         keys,
@@ -278,7 +278,7 @@ pub(super) fn apply(config: &mut Config, keys: &Keys) -> Result<Vec<String>, Err
     Ok(reader.unknown())
 }
 
-/// Looks keys up by type, and remembers which it knows.
+/// Looks up keys by type and records which keys are known.
 struct Reader<'a> {
     keys: &'a Keys,
     known: Vec<&'static str>,
@@ -321,7 +321,7 @@ impl Reader<'_> {
         self.look_up(key, "number", field, Value::as_i64)
     }
 
-    /// Nanoseconds, or a text such as `10s`.
+    /// Accepts nanoseconds, or a text such as `10s`.
     fn duration(&mut self, key: &'static str, field: &mut GoDuration) -> Result<(), Error> {
         self.look_up(key, "duration", field, |value| match value {
             Value::String(text) => text.parse().ok(),
@@ -345,7 +345,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The reference container as a dump shows it.
+    /// Reads the reference container in the form of a dump.
     fn reference_parts(&mut self, field: &mut Option<ContainerId>) -> Result<(), Error> {
         let mut id = field.clone().unwrap_or_default();
         for (key, part) in [
@@ -370,7 +370,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The excludes as a dump shows them.
+    /// Reads the excludes in the form of a dump.
     fn excludes(&mut self, monitor: &mut ResourceMonitor) -> Result<(), Error> {
         for (key, value) in self.keys.range(RESOURCE_EXCLUDE.to_owned()..) {
             let Some(node) = key.strip_prefix(RESOURCE_EXCLUDE) else {

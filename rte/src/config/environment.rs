@@ -1,9 +1,9 @@
-//! What the environment says (rte.md 2.3). It only fills what no file has set.
+//! Settings from environment variables (rte.md 2.3). They only set what no file has set.
 
 use super::{Config, ContainerId, daemon_file};
 
-/// Fills `config` from variables, where `keys` of the daemon's files say nothing. Unlike upstream `METRICS_PORT` and
-/// `METRICS_ADDRESS` are stronger than the defaults, as manifests that set them expect.
+/// Sets fields of `config` from variables unless the `keys` of the daemon's files set them. Unlike upstream, `METRICS_PORT` and
+/// `METRICS_ADDRESS` override the defaults, because manifests that set them expect it.
 pub(super) fn fill(
     config: &mut Config,
     keys: &daemon_file::Keys,

@@ -1,6 +1,6 @@
-//! The extra file (rte.md 2.4): topology manager settings, and what to hide. The operator renders it into a `ConfigMap`.
+//! The extra file (rte.md 2.4): settings of the kubelet's managers, and what to hide. The operator renders it into a `ConfigMap`.
 //!
-//! Keys match in any case and unknown ones are ignored, as in Go.
+//! As in Go, keys match in any case, and unknown keys are ignored.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,50 +10,50 @@ use serde_yaml::{Mapping, Value};
 
 use super::{Config, PodPattern, ResourceManagers, TopologyExporter};
 
-/// Key of the topology manager's options, in this file as in a `KubeletConfiguration`.
+/// Key of the topology manager's options, in this file and in a `KubeletConfiguration`.
 const OPTIONS: &str = "topologyManagerPolicyOptions";
-/// The option that matters to schedulers; its values are texts.
+/// The topology manager option that schedulers need; its value is a text.
 pub(crate) const MAX_NUMA_NODES: &str = "max-allowable-numa-nodes";
 
-/// Keys of the other managers, in this file (ours) as in a `KubeletConfiguration`.
+/// Keys of the other managers, in this file (an extension of ours) and in a `KubeletConfiguration`.
 const CPU_POLICY: &str = "cpuManagerPolicy";
 const CPU_OPTIONS: &str = "cpuManagerPolicyOptions";
 const MEMORY_POLICY: &str = "memoryManagerPolicy";
-/// The CPU manager's option that matters to schedulers.
+/// The CPU manager option that schedulers need.
 pub(crate) const FULL_CORES: &str = "full-pcpus-only";
 
-/// Why the file could not be used.
+/// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is there and cannot be read.
+    /// The file exists but cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is no YAML.
+    /// The file is not valid YAML.
     #[error("cannot parse {}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// The reason.
+        /// The cause.
         #[source]
         source: serde_yaml::Error,
     },
     /// A value has the wrong type.
     #[error("{key} is no {expected}")]
     Type {
-        /// The key, dotted.
+        /// The dotted key.
         key: String,
-        /// What is wanted.
+        /// The expected type.
         expected: &'static str,
     },
 }
 
-/// Sets what the file at `path` says; a missing file says nothing.
+/// Applies the file at `path` to the configuration; a missing file changes nothing.
 pub(super) fn apply(config: &mut Config, path: &Path) -> Result<(), Error> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -98,7 +98,7 @@ fn decode(config: &mut Config, value: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// The kubelet's settings.
+/// Applies the section with the kubelet's settings.
 fn kubelet(exporter: &mut TopologyExporter, section: &Mapping) -> Result<(), Error> {
     for (key, target) in [
         (
@@ -119,7 +119,7 @@ fn kubelet(exporter: &mut TopologyExporter, section: &Mapping) -> Result<(), Err
     Ok(())
 }
 
-/// One of the options of a manager.
+/// Returns one option of a manager, if set.
 fn option(section: &Mapping, options: &str, name: &str) -> Result<Option<String>, Error> {
     if let Some(list) = field(section, options)
         && let Some(list) = mapping(list, options)?
@@ -130,7 +130,7 @@ fn option(section: &Mapping, options: &str, name: &str) -> Result<Option<String>
     Ok(None)
 }
 
-/// The policies of the other managers: both, or nothing is known.
+/// Returns the settings of the other managers if both policies are given, otherwise `None`.
 fn resource_managers(section: &Mapping) -> Result<Option<ResourceManagers>, Error> {
     let text = |key| field(section, key).map(|value| string(value, key));
     let (Some(cpu), Some(memory)) = (text(CPU_POLICY), text(MEMORY_POLICY)) else {
@@ -144,13 +144,13 @@ fn resource_managers(section: &Mapping) -> Result<Option<ResourceManagers>, Erro
     }))
 }
 
-/// A list of texts.
+/// Parses a list of texts.
 pub(super) fn strings(value: &Value, key: &str) -> Result<Vec<String>, Error> {
     let items = sequence(value, key)?.iter();
     items.map(|item| string(item, key)).collect()
 }
 
-/// A list of patterns of pods.
+/// Parses a list of pod patterns.
 pub(super) fn pod_patterns(value: &Value) -> Result<Vec<PodPattern>, Error> {
     sequence(value, "podExclude")?
         .iter()
@@ -173,7 +173,7 @@ fn pod_pattern(value: &Value) -> Result<PodPattern, Error> {
     Ok(pattern)
 }
 
-/// The value under `name`; a key that is spelled exactly so wins over others.
+/// Returns the value of a key in any case; an exact match is preferred.
 fn field<'a>(mapping: &'a Mapping, name: &str) -> Option<&'a Value> {
     mapping.get(name).or_else(|| {
         mapping

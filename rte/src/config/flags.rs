@@ -1,4 +1,4 @@
-//! The flags of rte.md 2.2 and what each sets.
+//! The flags of rte.md 2.2 and the settings that they change.
 
 use std::str::FromStr;
 
@@ -23,7 +23,7 @@ const fn value(name: &'static str, usage: &'static str) -> Spec {
     }
 }
 
-/// All flags. Those of klog that do not matter to us are accepted, so that a command line of the original works.
+/// All flags. The flags of klog without an effect are accepted, so that command lines of the original work.
 pub const SPECS: &[Spec] = &[
     value(
         "config",
@@ -169,8 +169,8 @@ pub const SPECS: &[Spec] = &[
     value("log_backtrace_at", "accepted and ignored"),
 ];
 
-/// Sets what the flag `name` means. `version`, `dump-config` and `config` only have their values checked: they are about how the
-/// configuration is come by, not part of it.
+/// Applies the flag `name` to the configuration. The values of `version`, `dump-config` and `config` are only validated: these flags
+/// control how the configuration is loaded or shown and are not part of it.
 pub fn set_flag(config: &mut Config, name: &'static str, value: &str) -> Result<(), Error> {
     set(config, name, value).map_err(|reason| Error::Value {
         flag: name,
@@ -230,13 +230,13 @@ fn set(config: &mut Config, name: &'static str, value: &str) -> Result<(), Strin
         "dump-config" if !matches!(value, "-" | ".andexit" | ".log") => {
             return Err("must be one of -, .andexit, .log".to_owned());
         }
-        // those of klog
+        // flags of klog
         _ => {}
     }
     Ok(())
 }
 
-/// A boolean as Go reads it.
+/// Parses a boolean like Go.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -253,12 +253,12 @@ fn duration(text: &str) -> Result<GoDuration, String> {
     text.parse().map_err(|_| "parse error".to_owned())
 }
 
-/// Metrics mode by name, in any case. The error's two blanks are upstream's.
+/// Parses a metrics mode in any case. The two blanks in the error text are upstream's.
 pub(super) fn mode(text: &str) -> Result<MetricsMode, String> {
     MetricsMode::parse(text).ok_or_else(|| format!("unsupported method  \"{text}\""))
 }
 
-/// A reference container, or none for an empty text.
+/// Parses a reference container; an empty text means none.
 pub(super) fn reference(text: &str) -> Result<Option<ContainerId>, String> {
     if text.is_empty() {
         return Ok(None);

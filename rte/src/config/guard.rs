@@ -1,8 +1,8 @@
-//! Where configuration may be read from.
+//! Restricts where configuration may be read from.
 //!
-//! The exporter runs with much power over its node, and whoever can change its command line should not be able to make it read,
-//! and log, any file of the host. So there is a list of places (rte.md 2.4). Unlike upstream a place covers whole path
-//! components: `/etc/rteX` is not within `/etc/rte`.
+//! The exporter has far-reaching permissions on its node. A user who can change its command line must not be able to make it read, and log,
+//! any file of the host. So only listed places are allowed (rte.md 2.4). Unlike upstream, a place covers whole path components: `/etc/rteX`
+//! is not within `/etc/rte`.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -14,12 +14,12 @@ const PLACES: &[&str] = &[
     "/etc/resource-topology-exporter",
 ];
 
-/// A path is outside of all places.
+/// The path is outside of all allowed places.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to validate configRoot path \"{}\": does not match any allowed pattern", .0.display())]
 pub struct Error(PathBuf);
 
-/// The cleaned path with its symbolic links resolved as far as it exists, if it is in one of the places.
+/// Returns the cleaned path if it is in one of the places. Symbolic links are resolved for the part of the path that exists.
 pub(super) fn check(path: &Path, home: Option<&str>, uid: u32) -> Result<PathBuf, Error> {
     let resolved = resolve(&clean(path));
     let own = [
@@ -30,7 +30,7 @@ pub(super) fn check(path: &Path, home: Option<&str>, uid: u32) -> Result<PathBuf
         .iter()
         .map(PathBuf::from)
         .chain(own.into_iter().flatten())
-        // a place may itself be reached through a link
+        // the path of a place may itself contain a link
         .any(|place| resolved.starts_with(&place) || resolved.starts_with(resolve(&place)));
     if allowed {
         Ok(resolved)
@@ -39,7 +39,7 @@ pub(super) fn check(path: &Path, home: Option<&str>, uid: u32) -> Result<PathBuf
     }
 }
 
-/// Without `.`, `..` and doubled slashes, by text alone.
+/// Removes `.`, `..` and doubled slashes without access to the file system.
 fn clean(path: &Path) -> PathBuf {
     let mut cleaned = PathBuf::new();
     for component in path.components() {

@@ -1,4 +1,4 @@
-//! Puts the layers together.
+//! Combines the sources of the configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,15 @@ use crate::args::{self, Args};
 
 /// Root of the configuration when none is given.
 const DEFAULT_ROOT: &str = "/etc/rte";
-/// The extra file when neither a root nor `--config` is given: the place that older versions used.
+/// The extra file when neither a root nor `--config` is given. Older versions used this path.
 const DEFAULT_EXTRA: &str = "/etc/resource-topology-exporter/config.yaml";
 
-/// Where configuration is when nobody says so.
+/// Default locations of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defaults {
     /// Root of the configuration.
     pub root: PathBuf,
-    /// The extra file. Where it is not there that of the root is read: manifests that mount it there give no root, and mean it to be read.
+    /// The extra file. If it does not exist, the extra file of the root is read: some manifests mount it there without giving a root.
     pub extra: PathBuf,
 }
 
@@ -28,56 +28,57 @@ impl Default for Defaults {
     }
 }
 
-/// What a configuration is made from.
+/// Inputs of the configuration.
 pub struct Sources<'a> {
     /// The command line.
     pub args: &'a Args,
-    /// The environment.
+    /// Looks up an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Who runs the process: part of the places that may hold configuration.
+    /// Uid of the process. It determines one of the allowed places for configuration.
     pub uid: u32,
-    /// Name of the host, for when nothing else names the node.
+    /// Host name, used when no other source names the node.
     pub os_hostname: &'a str,
-    /// Where configuration is when nobody says so.
+    /// Default locations of the configuration.
     pub defaults: &'a Defaults,
 }
 
-/// Why there is no configuration.
+/// The configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A flag has an unusable value: a usage error.
+    /// A flag has an invalid value: a usage error.
     #[error(transparent)]
     Flag(#[from] args::Error),
-    /// More than one positional argument.
+    /// There is more than one positional argument.
     #[error("too many config roots given ({0}), currently supported up to 1")]
     TooManyRoots(usize),
-    /// A path outside of the allowed places.
+    /// A path is outside of the allowed places.
     #[error(transparent)]
     Guard(#[from] guard::Error),
-    /// The daemon's file.
+    /// The daemon's file cannot be used.
     #[error("error getting the daemon configuration")]
     Daemon(#[source] daemon_file::Error),
-    /// The extra file.
+    /// The extra file cannot be used.
     #[error("error getting exclude list from the configuration")]
     Extra(#[source] extra_file::Error),
-    /// A negative period.
+    /// The interval is negative.
     #[error("interval cannot be negative: {0}")]
     NegativeInterval(String),
 }
 
-/// A configuration and what was odd about it.
+/// A configuration and the warnings about it.
 #[derive(Debug, PartialEq)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What was ignored, in words. Returned and not logged: how to log is part of the configuration.
+    /// Descriptions of what was ignored. They are returned and not logged, because the configuration decides how to log.
     pub warnings: Vec<String>,
 }
 
-/// Defaults, daemon files, extra file, environment, flags; later ones win, but the environment only fills gaps.
+/// Applies defaults, daemon files, extra file, environment and flags in this order. Later ones override earlier ones, except the
+/// environment, which only fills gaps.
 pub fn load(sources: &Sources<'_>) -> Result<Loaded, Error> {
     let Args { flags, positional } = sources.args;
-    // Values are checked before any file is read: a usage error comes first.
+    // flag values are checked before any file is read: usage errors are reported first
     let mut checked = Config::default();
     for (name, value) in flags {
         set_flag(&mut checked, name, value)?;

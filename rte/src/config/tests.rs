@@ -3,7 +3,7 @@ use rstest::rstest;
 use super::*;
 use crate::args;
 
-/// A home directory: what lies in its `.rte` may be read.
+/// A home directory; configuration may be read from its `.rte`.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -215,7 +215,7 @@ fn extra_file_is_read_whatever_the_case_of_its_keys() {
     }
 }
 
-/// Flaw 6: manifests mount the extra file below the default root and give no root.
+/// Flaw 6: manifests mount the extra file below the default root without giving a root.
 #[test]
 fn extra_file_of_the_default_root_is_read_unless_the_legacy_one_is_there() {
     let home = Home::new();
@@ -235,7 +235,7 @@ fn extra_file_of_the_default_root_is_read_unless_the_legacy_one_is_there() {
     assert_eq!(policy(), "best-effort");
 }
 
-/// Flaw 6: that is how the kubelet mounts a `ConfigMap`.
+/// Flaw 6: the kubelet mounts a `ConfigMap` as links.
 #[test]
 fn configlets_that_are_links_are_read() {
     let home = Home::new();
@@ -249,7 +249,7 @@ fn configlets_that_are_links_are_read() {
     assert_eq!(home.config("ROOT", &[]).nrt_updater.patch_resync, 7);
 }
 
-/// Flaw 29.
+/// Flaw 29: the number of NUMA nodes that the topology manager supports is one of its policy options.
 #[test]
 fn policy_options_are_read_from_the_extra_file() {
     let home = Home::new();

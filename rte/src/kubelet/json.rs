@@ -1,9 +1,9 @@
-//! The kubelet's answers as JSON: names as in the interface definition or in protobuf's own JSON, 64-bit numbers also as text.
+//! The kubelet's answers as JSON. Names are those of the interface definition or of protobuf's JSON; 64-bit numbers may also be texts.
 
 use podresources::v1;
 use serde::{Deserialize, Deserializer};
 
-/// An answer of `List`.
+/// Answer of `List`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct List {
@@ -11,7 +11,7 @@ pub(super) struct List {
     pod_resources: Vec<Pod>,
 }
 
-/// An answer of `GetAllocatableResources`.
+/// Answer of `GetAllocatableResources`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Allocatable {
@@ -71,7 +71,7 @@ struct Node {
     id: Number,
 }
 
-/// A number, or the text of one.
+/// A number, possibly written as a text.
 #[derive(Clone, Copy, Default)]
 struct Number(i64);
 

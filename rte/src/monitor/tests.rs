@@ -4,7 +4,7 @@ use super::*;
 
 const GIB: u64 = 1 << 30;
 
-/// Two NUMA nodes of four CPUs and 8 GiB each.
+/// Two NUMA nodes with four CPUs and 8 GiB each.
 pub(crate) fn machine() -> Machine {
     let node = |first: u32, distances: [i64; 2]| NumaNode {
         cpus: (first..first + 4).collect(),
@@ -63,7 +63,7 @@ pub(crate) fn refs(pods: &[v1::PodResources]) -> Vec<&v1::PodResources> {
     pods.iter().collect()
 }
 
-/// `name capacity/allocatable/available`, per zone.
+/// Formats each zone with its resources as `name capacity/allocatable/available`.
 pub(crate) fn shown(zones: &[Zone]) -> Vec<String> {
     let resource = |r: &ResourceInfo| {
         format!(
@@ -143,7 +143,7 @@ fn allocatable_becomes_zones(
     assert!(problems.is_empty(), "{problems:?}");
 }
 
-/// Flaw 13: charged to both it is more than is held; the original's rule stays unless exact accounting is asked for.
+/// Flaw 13: a charge to both nodes exceeds what is held. Without exact accounting the original's rule stays.
 #[rstest]
 #[case::original(false, 3 * GIB, ["1073741824", "1073741824"])]
 #[case::exact_within_the_first(true, 3 * GIB, ["1073741824", "4294967296"])]
@@ -178,7 +178,7 @@ fn memory_over_two_nodes_is_charged_to_both_or_once(
     assert_eq!(problems.is_empty(), size < 9 * GIB, "{problems:?}");
 }
 
-/// Flaw 14: no zone can show what is on no NUMA node, but it is counted.
+/// Flaw 14: resources without a NUMA node appear in no zone, but are counted.
 #[test]
 fn resources_on_no_numa_node_are_counted_apart() {
     let (allocatable, mut pods) = worked_example();

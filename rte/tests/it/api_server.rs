@@ -1,4 +1,4 @@
-//! As much of an API server as the exporter talks to: objects by path, resource versions, merge patches, and failures on demand.
+//! The parts of an API server that the exporter uses: objects by path, resource versions, merge patches, and failures on demand.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -13,9 +13,9 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
-/// How long tests wait for what has to come: longer than the 20 s for which the exporter waits for an answer.
+/// How long tests wait for an expected event. Longer than the exporter's 20 s limit for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-/// Time between two looks at what tells of no change.
+/// Interval of polling where no event reports a change.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 pub(crate) const NRTS: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies";
@@ -23,20 +23,20 @@ pub(crate) const NRTS: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcet
 #[derive(Default)]
 struct Store {
     objects: BTreeMap<String, Value>,
-    /// All that was ever written, with its path.
+    /// All writes, with their paths.
     history: Vec<(String, Value)>,
     version: u64,
     /// Method and path of each request.
     log: Vec<String>,
-    /// Answers that come instead of the real ones: method, status code.
+    /// Failures to answer instead of real answers: method, status code.
     failures: VecDeque<(Method, u16)>,
-    /// Nobody may watch anything.
+    /// Whether all watches are refused.
     watches_refused: bool,
-    /// Nobody gets an answer.
+    /// Whether no request gets an answer.
     is_silent: bool,
     /// Queries of all watches.
     watches: Vec<String>,
-    /// Namespaces and names of pods that have finished.
+    /// Namespaces and names of finished pods.
     finished: Vec<(String, String)>,
 }
 
@@ -44,7 +44,7 @@ struct Store {
 pub(crate) struct ApiServer {
     store: Arc<Mutex<Store>>,
     changed: watch::Sender<u64>,
-    /// Lines for everybody who watches pods.
+    /// Lines for all watches of pods.
     pods: broadcast::Sender<String>,
 }
 
@@ -57,7 +57,7 @@ impl ApiServer {
         }
     }
 
-    /// A client that talks to it without a network.
+    /// Returns a client that uses the server without a network.
     pub(crate) fn client(&self) -> kube::Client {
         kube::Client::new(self.router(), "default")
     }
@@ -66,7 +66,7 @@ impl ApiServer {
         Router::new().fallback(handle).with_state(self.clone())
     }
 
-    /// Serves on a port of its own; returns the URL.
+    /// Serves on a free port; returns the URL.
     pub(crate) async fn listen(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -95,23 +95,23 @@ impl ApiServer {
         self.with(|store| store.objects.get(path).cloned())
     }
 
-    /// From now on nobody may watch anything.
+    /// Refuses all watches from now on.
     pub(crate) fn refuse_watches(&self) {
         self.with(|store| store.watches_refused = true);
     }
 
-    /// From now on nobody gets an answer.
+    /// Answers no request from now on.
     pub(crate) fn fall_silent(&self) {
         self.with(|store| store.is_silent = true);
     }
 
-    /// Whoever watches pods that have finished is told about this one.
+    /// Adds a pod to the answers of watches for finished pods.
     pub(crate) fn finish_pod(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         self.with(|store| store.finished.push(key));
     }
 
-    /// Queries of all watches so far.
+    /// Returns the queries of all watches so far.
     pub(crate) fn watches(&self) -> Vec<String> {
         self.with(|store| store.watches.clone())
     }
@@ -127,25 +127,25 @@ impl ApiServer {
         tokio::time::timeout(PATIENCE, asked).await.unwrap();
     }
 
-    /// The next request with this method is refused.
+    /// Refuses the next request with this method.
     pub(crate) fn refuse(&self, method: Method, code: u16) {
         self.with(|store| store.failures.push_back((method, code)));
     }
 
-    /// All that was ever written to a path.
+    /// Returns all writes to a path.
     pub(crate) fn history(&self, path: &str) -> Vec<Value> {
         let history = self.with(|store| store.history.clone());
         let of_path = history.into_iter().filter(|(written, _)| written == path);
         of_path.map(|(_, object)| object).collect()
     }
 
-    /// Tells whoever watches pods that one changed; waits until somebody does.
+    /// Sends an event of some pod to the watches of pods; waits until there is a watch.
     pub(crate) async fn tell_pods(&self) {
         let pod = json!({"kind": "Pod", "metadata": {"name": "p"}});
         self.tell_pod(&pod).await;
     }
 
-    /// Tells whoever watches pods about this one; waits until somebody does.
+    /// Sends an event of this pod to the watches of pods; waits until there is a watch.
     pub(crate) async fn tell_pod(&self, pod: &Value) {
         let line = json!({"type": "MODIFIED", "object": pod});
         let told = async {
@@ -156,7 +156,7 @@ impl ApiServer {
         tokio::time::timeout(PATIENCE, told).await.unwrap();
     }
 
-    /// The body of a watch: open until the client goes away.
+    /// Returns the body of a watch, which stays open until the client disconnects.
     fn watched_pods(&self) -> Body {
         let lines = futures::stream::unfold(self.pods.subscribe(), |mut lines| async {
             let line = lines.recv().await.ok()?;
@@ -165,7 +165,7 @@ impl ApiServer {
         Body::from_stream(lines)
     }
 
-    /// The body of a watch of pods that have finished.
+    /// Returns the body of a watch for finished pods.
     fn watched_finished(&self) -> Body {
         let lines: Vec<_> = self
             .with(|store| store.finished.clone())
@@ -179,13 +179,13 @@ impl ApiServer {
         Body::from_stream(futures::stream::iter(lines).chain(futures::stream::pending()))
     }
 
-    /// Requests since the last call, without the common beginning of NRT paths.
+    /// Returns the requests since the last call, without the common prefix of NRT paths.
     pub(crate) fn requests(&self) -> Vec<String> {
         let log = self.with(|store| std::mem::take(&mut store.log));
         log.iter().map(|line| line.replace(NRTS, "")).collect()
     }
 
-    /// Waits until there is such an object.
+    /// Waits until the object at `path` exists and satisfies `what`.
     pub(crate) async fn wait_for(&self, path: &str, what: impl Fn(&Value) -> bool) -> Value {
         let mut changes = self.changed.subscribe();
         let found = async {

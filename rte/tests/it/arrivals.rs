@@ -1,4 +1,5 @@
-//! A fingerprint that has a pod says that the zones account for it: no scheduler may be told so while the kubelet is still giving.
+//! A fingerprint that includes a pod claims that the zones account for it. It must not be published while the kubelet is still assigning
+//! resources to the pod.
 
 use podresources::v1;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use crate::process::{Scene, cpus, terminate};
 /// The fingerprint of `default/pod-1` (rte.md 6.3, vector 2).
 const FINGERPRINT: &str = "pfp0v0010c5658d8bde5056f";
 
-/// The pod `pod-1` as the kubelet lists it: two containers with these CPUs.
+/// Returns the pod `pod-1` as the kubelet lists it: two containers with these CPUs.
 fn listed(first: &[i64], second: &[i64]) -> Vec<v1::PodResources> {
     let container = |name: &str, cpus: &[i64]| v1::ContainerResources {
         name: name.to_owned(),
@@ -24,7 +25,7 @@ fn listed(first: &[i64], second: &[i64]) -> Vec<v1::PodResources> {
     }]
 }
 
-/// The same pod as the API server has it: a CPU for each container.
+/// Returns the same pod as in the API server: each container requests one CPU.
 fn asked() -> Value {
     let container =
         |name| json!({"name": name, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}});
@@ -37,7 +38,7 @@ fn asked() -> Value {
     })
 }
 
-/// Available CPUs of each object that was ever published with the pod in its fingerprint.
+/// Returns the available CPUs of each published object whose fingerprint includes the pod.
 fn published(scene: &Scene) -> Vec<Vec<String>> {
     let history = scene.server.history(&format!("{NRTS}/worker-0"));
     let with_pod = history

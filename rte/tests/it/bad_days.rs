@@ -1,5 +1,5 @@
-//! Bad input from outside: sockets, machines and API servers as they are on bad days. The exporter says what is wrong in its log, in a
-//! metric and in its conditions, publishes nothing that it half knows, stays up, and goes on when the day is better.
+//! Bad input from outside: faulty sockets, machines and API servers. The exporter reports the problem in its log, a metric and its
+//! conditions, publishes nothing incomplete, stays up, and continues when the fault is gone.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -23,7 +23,7 @@ use crate::api_server::{NRTS, PATIENCE};
 use crate::cluster::{Cluster, STRANGER};
 use crate::process::{Metrics, POD, Scene, condition, cpus, pod, terminate};
 
-/// A running exporter whose log and metrics are looked at.
+/// A running exporter with access to its log and metrics.
 struct Watched {
     child: Child,
     metrics: Metrics,
@@ -50,7 +50,7 @@ impl Watched {
         }
     }
 
-    /// Waits for a line with this text.
+    /// Waits for a log line that contains this text.
     async fn says(&mut self, text: &str) {
         let mut seen = Vec::new();
         let said = async {
@@ -80,15 +80,15 @@ impl Watched {
     }
 }
 
-/// What is behind the kubelet's socket.
+/// What listens on the kubelet's socket.
 #[derive(Clone, Copy, Debug)]
 enum Behind {
     Nobody,
-    /// Somebody who takes connections and says nothing.
+    /// A listener that accepts connections and never answers.
     Silence,
-    /// Somebody who does not speak gRPC.
+    /// A listener that does not speak gRPC.
     Nonsense,
-    /// A kubelet whose answer is above what may be received.
+    /// A kubelet whose answer exceeds the size limit.
     TooMuch,
 }
 
@@ -206,7 +206,7 @@ async fn machine_with_holes_ends_the_start(
     assert!(stderr.contains(fatal) && stderr.contains(said), "{stderr}");
 }
 
-/// Starts an exporter on a node where one pod has a CPU.
+/// Starts an exporter on a node where one pod holds a CPU.
 fn start(cluster: &Cluster) -> Watched {
     cluster.scene.kubelet.set_pods(Some(vec![pod("p", &[4])]));
     Watched::start(&cluster.scene, &["--sleep-interval=0"])

@@ -1,4 +1,4 @@
-//! An embedded API server, which has the rules of a real one, instead of the tests' own.
+//! Uses the embedded API server, which enforces the rules of a real one, instead of the tests' own server.
 
 use apiserver::{Options, Running, Server, User};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api_server::{LOOK, NRTS, PATIENCE};
 use crate::process::{Scene, condition, cpus};
 
-/// A scene whose API server is the embedded one, seen by its administrator.
+/// A scene with the embedded API server, and an administrator's client for it.
 pub(crate) struct Cluster {
     pub(crate) scene: Scene,
     pub(crate) server: Running,
@@ -15,11 +15,11 @@ pub(crate) struct Cluster {
 
 const PODS: &str = "/api/v1/namespaces/numaresources/pods";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Token of a user without any rights.
+/// Token and name of a user without permissions.
 pub(crate) const STRANGER: &str = "stranger";
 
 impl Cluster {
-    /// Has the exporter's pod; no definitions of ours. Whoever has `token`, or the administrator, runs the exporter.
+    /// Creates a cluster with the exporter's pod and without our definitions. The exporter runs with `token`, or as the administrator.
     pub(crate) async fn new(token: Option<&str>) -> Self {
         daemon::client::install_crypto_provider();
         let scene = Scene::new().await;
@@ -89,7 +89,7 @@ impl Cluster {
         assert!(found.is_ok(), "{path} is {last:#?}");
     }
 
-    /// Waits for a status of the condition that tells of writes.
+    /// Waits until the condition about writes has this status.
     pub(crate) async fn updated(&self, status: &str) {
         let path = format!("{PODS}/rte-x");
         let has = |pod: &Value| {
@@ -99,13 +99,13 @@ impl Cluster {
         self.wait_for(&path, has).await;
     }
 
-    /// Waits for the object as it has to be.
+    /// Waits until the object has the expected content.
     pub(crate) async fn published(&self) {
         let path = format!("{NRTS}/worker-0");
         self.wait_for(&path, |nrt| cpus(nrt) == ["3", "3"]).await;
     }
 
-    /// Nothing was written at all.
+    /// Checks that the object was never written.
     pub(crate) async fn has_nothing(&self) {
         assert_eq!(self.get(&format!("{NRTS}/worker-0")).await, None);
     }

@@ -1,5 +1,5 @@
-//! What the exporter makes of bad days of the API server and of the kubelet's socket: what it publishes is whole and true, and it comes
-//! back by itself. On the embedded server, with the rights of its account.
+//! Faults of the API server and of the kubelet's socket: the exporter publishes only complete and correct content, and recovers by itself.
+//! Runs on the embedded server, with the permissions of the exporter's account.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::process::{Metrics, condition, cpus, exporter, kubelet, node, pod, ter
 const NAMESPACE: &str = "numaresources";
 const NODE: &str = "worker-0";
 
-/// A node with a kubelet that the test plays, known to an API server.
+/// A node that an API server knows, with a simulated kubelet.
 struct Scene {
     dir: tempfile::TempDir,
     server: ApiServer,
@@ -91,7 +91,7 @@ impl Scene {
         self.server.faults().await.unwrap()
     }
 
-    /// Waits until the NRT tells what is left in each zone.
+    /// Waits until the NRT shows these available CPUs in the zones.
     async fn publishes(&self, left: [&str; 2]) {
         let api: Api<NodeResourceTopology> = Api::all(self.client.clone());
         self.eventually(async || {
@@ -112,7 +112,7 @@ impl Scene {
         api.get(NODE).await.unwrap().resource_version()
     }
 
-    /// Waits for a condition that the exporter writes on its pod.
+    /// Waits until a condition of the exporter's pod has this status.
     async fn tells(&self, kind: &str, status: &str) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         self.eventually(async || {
@@ -138,7 +138,7 @@ impl Scene {
         }
     }
 
-    /// Gives CPUs away and tells the watch of the node's pods, as a kubelet's write does.
+    /// Assigns CPUs to a pod and updates the pod in the API server, which triggers the watch like a kubelet's write.
     async fn gives(&self, name: &str, given: &[i64]) {
         self.kubelet.set_pods(Some(vec![pod(name, given)]));
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), "default");
@@ -160,7 +160,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// Requests of the exporter.
+/// Selects requests of the exporter.
 fn its(verbs: &[&str]) -> Selector {
     let user = format!("system:serviceaccount:{NAMESPACE}:{}", api::names::RTE);
     Selector::default().user(&user).verbs(verbs)
@@ -202,7 +202,7 @@ async fn refused_writes_are_made_again_until_the_truth_is_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_watches_and_forgotten_history_cost_no_event() {
     let scene = Scene::new().await;
-    // nothing is published but for events
+    // only events cause publications
     let child = scene.start(&["--sleep-interval=0", "--max-events-per-second=0"]);
     scene.publishes(["3", "4"]).await;
     let faults = scene.faults().await;
@@ -222,7 +222,7 @@ async fn lost_watches_and_forgotten_history_cost_no_event() {
         scene.gives(&format!("p{number}"), &given).await;
         scene.publishes(["3", &(4 - number).to_string()]).await;
     }
-    // what happens while nobody can watch, and is forgotten before anybody can again
+    // a change while the watch is refused, which is compacted away before the watch resumes
     scene
         .eventually(async || match api.open_watches(&its(&[])) {
             0 => Err("nobody watches".to_owned()),
@@ -257,7 +257,7 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
     ]) {
         let before = scene.version().await;
         proxy.set(Some(fault));
-        // nobody can see it as yet
+        // no successful answer shows this change yet
         let given: Vec<i64> = (4..4 + number).collect();
         scene.gives(&format!("p{number}"), &given).await;
         scene.tells("PodresourcesFetched", "False").await;
@@ -277,7 +277,7 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
     terminate(child).await;
 }
 
-/// How many calls of the kubelet failed, by the exporter's own count.
+/// Returns the exporter's count of failed calls to the kubelet.
 async fn call_failures(metrics: &Metrics) -> u64 {
     let text = metrics.ask("/metrics").await;
     let lines = text.lines();

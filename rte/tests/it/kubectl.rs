@@ -1,4 +1,4 @@
-//! An unmodified kubectl reads what the exporter publishes, in both versions.
+//! An unmodified kubectl reads the published object in both versions.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use tokio::process::Command;
 use crate::cluster::Cluster;
 use crate::process::{output, pod, terminate};
 
-/// The output of a command that succeeds.
+/// Runs a command that must succeed; returns its standard output.
 async fn said(program: &PathBuf, cluster: &Cluster, words: &[&str]) -> String {
     let mut command = Command::new(program);
     command

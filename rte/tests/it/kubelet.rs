@@ -1,4 +1,4 @@
-//! A kubelet that lists what the test wants.
+//! A simulated kubelet whose answers the tests set.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 
 use crate::api_server::{LOOK, PATIENCE};
 
-/// What the kubelet answers; `None`: it refuses.
+/// The answers of the kubelet; with `None` pods it refuses to list them.
 #[derive(Clone, Default)]
 pub(crate) struct Kubelet(Arc<Mutex<Answers>>);
 
@@ -20,9 +20,9 @@ pub(crate) struct Kubelet(Arc<Mutex<Answers>>);
 struct Answers {
     allocatable: v1::AllocatableResourcesResponse,
     pods: Option<Vec<v1::PodResources>>,
-    /// What is answered once before that.
+    /// Pods of the next answer, before `pods`.
     first: Option<Vec<v1::PodResources>>,
-    /// How often the pods were asked for.
+    /// Number of calls that listed the pods.
     lists: usize,
 }
 
@@ -36,7 +36,7 @@ impl Kubelet {
         })))
     }
 
-    /// How often the pods were asked for.
+    /// Returns how often the pods were listed.
     pub(crate) fn lists(&self) -> usize {
         self.0.lock().unwrap().lists
     }
@@ -52,7 +52,7 @@ impl Kubelet {
         answers.pods = Some(pods);
     }
 
-    /// Waits until the pods were asked for so many times more.
+    /// Waits until the pods have been listed `times` more times.
     pub(crate) async fn listed(&self, times: usize) {
         let enough = self.lists() + times;
         let listed = async {

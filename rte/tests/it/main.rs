@@ -1,5 +1,4 @@
-//! The exporter against a kubelet of the tests' own, and an API server that is the tests' own or, where it matters who asks and what is
-//! watched, the embedded one.
+//! Runs the exporter with a simulated kubelet. The API server is the tests' own or, where permissions and watches matter, the embedded one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod api_server;

@@ -1,4 +1,4 @@
-//! The program as it runs on a node: command line in, objects, conditions, metrics and exit codes out.
+//! Runs the program as on a node: checks objects, conditions, metrics and exit codes for a command line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::kubelet::Kubelet;
 
 pub(crate) const POD: &str = "/api/v1/namespaces/numaresources/pods/rte-x";
 
-/// A node's directory, its kubelet and its API server.
+/// Directory, kubelet and API server of a node.
 pub(crate) struct Scene {
     dir: tempfile::TempDir,
     pub(crate) server: ApiServer,
@@ -67,14 +67,14 @@ impl Scene {
     }
 }
 
-/// The directory of a node.
+/// Creates the directory of a node.
 pub(crate) fn node() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     write_sysfs(dir.path());
     dir
 }
 
-/// A kubelet that can give away all CPUs but the first.
+/// Creates a kubelet that can assign all CPUs except the first.
 pub(crate) fn kubelet() -> Kubelet {
     Kubelet::new(v1::AllocatableResourcesResponse {
         cpu_ids: vec![1, 2, 3, 4, 5, 6, 7],
@@ -82,7 +82,7 @@ pub(crate) fn kubelet() -> Kubelet {
     })
 }
 
-/// The exporter of the node with this directory, where `kubeconfig` and `kubelet.sock` are.
+/// Returns the command of an exporter for the node with this directory, which contains `kubeconfig` and `kubelet.sock`.
 pub(crate) fn exporter(dir: &Path, flags: &[&str]) -> Command {
     let path = |name: &str| dir.join(name);
     let mut command = Command::new(env!("CARGO_BIN_EXE_resource-topology-exporter"));
@@ -103,20 +103,20 @@ pub(crate) fn exporter(dir: &Path, flags: &[&str]) -> Command {
             "--topology-manager-scope=container",
         ])
         .args(flags)
-        // a pipe that nobody reads is full one day, and whoever writes to it stands still
+        // not pipes: nobody reads them, and a full pipe would block the exporter
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true);
     command
 }
 
-/// What a program that ends said.
+/// Waits until a program ends; returns its output.
 pub(crate) async fn output(command: &mut Command) -> Output {
     let ended = tokio::time::timeout(PATIENCE, command.output()).await;
     ended.expect("the program ends").unwrap()
 }
 
-/// Two NUMA nodes of four CPUs and a GiB.
+/// Writes a sysfs with two NUMA nodes, each with four CPUs and 1 GiB.
 fn write_sysfs(dir: &Path) {
     let root = dir.join("sys/devices/system/node");
     for node in 0..2 {
@@ -233,12 +233,12 @@ async fn pod_change_is_published_without_period_and_notification() {
     let child = scene.start(&["--sleep-interval=0"]);
     scene.nrt(|nrt| cpus(nrt) == ["3", "4"]).await;
 
-    // told after the kubelet acted
+    // the event comes after the kubelet has acted
     scene.kubelet.set_pods(Some(vec![pod("pod-1", &[4, 5])]));
     scene.server.tell_pods().await;
     scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
 
-    // told before it does
+    // the event comes before the kubelet acts
     scene.server.tell_pods().await;
     scene.kubelet.listed(2).await;
     scene.server.requests();
@@ -289,7 +289,7 @@ async fn period_publishes_without_notifications_and_identical_content_is_not_wri
     };
     let first = scene.nrt(periodic).await;
 
-    // enough cycles for a resync: each looks at the object
+    // enough cycles for a resync: each of them reads the object
     let looks = || async {
         let mut seen = 0;
         while seen < 15 {
@@ -347,7 +347,7 @@ async fn api_server_that_refuses_is_asked_again() {
     terminate(child).await;
 }
 
-/// Where an exporter serves its metrics: at an address that no other process has, so that the port is free for certain.
+/// Metrics endpoint of an exporter. Its address belongs to no other process, so the port is free.
 pub(crate) struct Metrics(Block);
 
 impl Metrics {
@@ -357,7 +357,7 @@ impl Metrics {
         Self(Block::claim().unwrap())
     }
 
-    /// Has an exporter serve them there.
+    /// Returns the flags that make an exporter serve metrics there.
     pub(crate) fn flags(&self) -> [String; 3] {
         [
             "--metrics-mode=http".to_owned(),
@@ -366,7 +366,7 @@ impl Metrics {
         ]
     }
 
-    /// The whole answer; nothing when nobody listens.
+    /// Returns the whole answer; an empty text when nothing listens.
     pub(crate) async fn ask(&self, path: &str) -> String {
         let asked = async {
             let mut text = String::new();
@@ -382,7 +382,7 @@ impl Metrics {
         asked.expect("an answer comes, or none")
     }
 
-    /// Waits for an answer.
+    /// Waits for an answer that `is_right` accepts.
     pub(crate) async fn answers(&self, path: &str, is_right: impl Fn(&str) -> bool) {
         let mut last = String::new();
         let right = async {
@@ -467,7 +467,7 @@ async fn fingerprint_status_is_dumped() {
     );
 }
 
-/// Exit code, what is on stdout, what is on stderr.
+/// Runs the exporter until it ends. Returns exit code, standard output and standard error.
 pub(crate) async fn outcome(
     scene: &Scene,
     flags: &[&str],

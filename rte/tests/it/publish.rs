@@ -1,4 +1,4 @@
-//! Writing of the object: what is sent when, and what comes of refusals.
+//! Writing the object: which requests are sent when, and how refusals are handled.
 
 use api::nrt::{AttributeInfo, ResourceInfo, Zone};
 use axum::http::Method;
@@ -40,7 +40,7 @@ impl Scene {
         }
     }
 
-    /// Publishes; tells the outcome and what was asked of the server.
+    /// Publishes. Returns the outcome and the methods of the requests.
     async fn publish(&mut self, content: &Content) -> (Option<Outcome>, String) {
         let outcome = self.publisher.publish(content).await;
         let requests: Vec<String> = self

@@ -1,4 +1,4 @@
-//! Version v1alpha1. Served, never stored; no object attributes.
+//! Version v1alpha1: served, never stored, without object attributes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
@@ -26,7 +26,7 @@ impl NodeResourceTopology {
     /// Keys that the schema requires beside the metadata.
     pub(crate) const REQUIRED: &'static [&'static str] = &["topologyPolicies", "zones"];
 
-    /// An object of that name without zones.
+    /// Creates an object of that name without zones.
     pub fn new(name: &str) -> Self {
         Self {
             metadata: ObjectMeta {

@@ -1,4 +1,4 @@
-//! Version v1alpha2. Served and stored.
+//! Version v1alpha2: served and stored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
@@ -29,7 +29,7 @@ impl NodeResourceTopology {
     /// Keys that the schema requires beside the metadata.
     pub(crate) const REQUIRED: &'static [&'static str] = &["zones"];
 
-    /// An object of that name without zones.
+    /// Creates an object of that name without zones.
     pub fn new(name: &str) -> Self {
         Self {
             metadata: ObjectMeta {

@@ -1,45 +1,45 @@
-//! `config.openshift.io/v1`: what the whole cluster is like. One object of each kind, but for the cluster operators.
+//! `config.openshift.io/v1`: settings of the whole cluster. Each kind has one object, except the cluster operators.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// API group.
 pub const GROUP: &str = "config.openshift.io";
-/// Name of the one infrastructure and of the one API server.
+/// Name of the only `Infrastructure` and of the only `APIServer` object.
 pub const CLUSTER: &str = "cluster";
-/// Cluster operator whose version is the cluster's (operator.md 2.1).
+/// Cluster operator whose version counts as the version of the cluster (operator.md 2.1).
 pub const VERSION_OPERATOR: &str = "openshift-apiserver";
 /// `controlPlaneTopology` of a hosted cluster.
 pub const EXTERNAL: &str = "External";
 
 crate::object::custom_object!(
-    /// That there is one makes a cluster an OpenShift.
+    /// A cluster that has this object is an OpenShift cluster.
     ClusterVersion, Value, Value, GROUP, "v1", "ClusterVersion", "clusterversions"
 );
 
 crate::object::custom_object!(
-    /// What the cluster runs on.
+    /// The platform that the cluster runs on.
     Infrastructure, Value, InfrastructureStatus, GROUP, "v1", "Infrastructure", "infrastructures"
 );
 
-/// What was found of the infrastructure.
+/// Observed state of the infrastructure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InfrastructureStatus {
-    /// Where the control plane is: [`EXTERNAL`] for a hosted cluster.
+    /// Location of the control plane: [`EXTERNAL`] for a hosted cluster.
     #[serde(default)]
     pub control_plane_topology: String,
 }
 
 crate::object::custom_object!(
-    /// A part of the cluster.
+    /// A component of the cluster.
     ClusterOperator, Value, ClusterOperatorStatus, GROUP, "v1", "ClusterOperator", "clusteroperators"
 );
 
-/// State of a part of the cluster.
+/// State of a component of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterOperatorStatus {
-    /// Versions of its operands.
+    /// Versions of the component's operands.
     #[serde(default)]
     pub versions: Vec<OperandVersion>,
 }
@@ -50,21 +50,21 @@ pub struct OperandVersion {
     /// Name of the operand.
     #[serde(default)]
     pub name: String,
-    /// Its version.
+    /// Version of the operand.
     #[serde(default)]
     pub version: String,
 }
 
 crate::object::custom_object!(
-    /// How the API server behaves.
+    /// Settings of the API server.
     ApiServer, ApiServerSpec, Value, GROUP, "v1", "APIServer", "apiservers"
 );
 
-/// What is asked of the API server.
+/// Desired settings of the API server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiServerSpec {
-    /// TLS settings of every server of the cluster; none is as the Intermediate ones.
+    /// TLS settings of every server of the cluster; without them the Intermediate profile applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_security_profile: Option<TlsSecurityProfile>,
 }

@@ -1,4 +1,4 @@
-//! `machineconfiguration.openshift.io/v1`: pools of machines, and what is on their disks.
+//! `machineconfiguration.openshift.io/v1`: pools of machines, and the files on their disks.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
@@ -10,36 +10,36 @@ use crate::operator::v1::PoolCondition;
 pub const GROUP: &str = "machineconfiguration.openshift.io";
 /// Condition of a pool: all of its machines have the current configuration.
 pub const UPDATED: &str = "Updated";
-/// Condition of a pool: machines are on their way to the current configuration.
+/// Condition of a pool: machines are changing to the current configuration.
 pub const UPDATING: &str = "Updating";
-/// Condition of a pool: a machine does not get there.
+/// Condition of a pool: a machine cannot get the current configuration.
 pub const DEGRADED: &str = "Degraded";
 
 crate::object::custom_object!(
-    /// Nodes that are kept at one configuration.
+    /// Nodes that share one configuration.
     MachineConfigPool, MachineConfigPoolSpec, MachineConfigPoolStatus, GROUP, "v1", "MachineConfigPool", "machineconfigpools"
 );
 
-/// What a pool consists of.
+/// Members and configuration of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineConfigPoolSpec {
-    /// Which machine configurations it takes in.
+    /// Selects the machine configurations of the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_config_selector: Option<LabelSelector>,
-    /// Which nodes it has.
+    /// Selects the nodes of the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<LabelSelector>,
-    /// Nothing is rolled out while this is set.
+    /// Stops the rollout of configurations.
     #[serde(default)]
     pub paused: bool,
 }
 
-/// How far a pool is.
+/// State of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineConfigPoolStatus {
-    /// Generation that this was written for.
+    /// Generation of the spec that this status describes.
     #[serde(default)]
     pub observed_generation: i64,
     /// Configuration that all machines have.
@@ -48,10 +48,10 @@ pub struct MachineConfigPoolStatus {
     /// Machines of the pool.
     #[serde(default)]
     pub machine_count: i32,
-    /// Machines with the configuration that is wanted.
+    /// Machines that have the desired configuration.
     #[serde(default)]
     pub updated_machine_count: i32,
-    /// Of these, the ones that are ready.
+    /// Updated machines that are ready.
     #[serde(default)]
     pub ready_machine_count: i32,
     /// Machines that are not available.
@@ -66,7 +66,7 @@ pub struct MachineConfigPoolStatus {
 }
 
 impl MachineConfigPoolStatus {
-    /// `True`, `False`, `Unknown`, or nothing where the condition is not there.
+    /// Returns the status of a condition: `True`, `False` or `Unknown`. `None` if the pool does not have the condition.
     pub fn condition(&self, name: &str) -> Option<&str> {
         let mut conditions = self.conditions.iter();
         let found = conditions.find(|condition| condition.condition_type == name)?;
@@ -78,15 +78,15 @@ impl MachineConfigPoolStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineConfigPoolConfiguration {
-    /// Name of the rendered one.
+    /// Name of the rendered configuration.
     #[serde(default)]
     pub name: String,
-    /// What it was rendered from.
+    /// The machine configurations that it was rendered from.
     #[serde(default)]
     pub source: Vec<ConfigurationSource>,
 }
 
-/// A machine configuration that went into a rendered one.
+/// A machine configuration that is part of a rendered one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigurationSource {
@@ -102,11 +102,11 @@ pub struct ConfigurationSource {
 }
 
 crate::object::custom_object!(
-    /// Files and units of machines.
+    /// Files and systemd units of machines.
     MachineConfig, MachineConfigSpec, Value, GROUP, "v1", "MachineConfig", "machineconfigs"
 );
 
-/// What is on the machines.
+/// Content of a machine configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineConfigSpec {
     /// An Ignition configuration.
@@ -115,18 +115,18 @@ pub struct MachineConfigSpec {
 }
 
 crate::object::custom_object!(
-    /// Settings of the kubelets of pools.
+    /// Settings for the kubelets of some pools.
     KubeletConfig, KubeletConfigSpec, Value, GROUP, "v1", "KubeletConfig", "kubeletconfigs"
 );
 
-/// Which kubelets, and their settings.
+/// Selects the pools and gives the settings of their kubelets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeletConfigSpec {
-    /// Labels of the pools; none: no pool.
+    /// Selects pools by their labels; without a selector no pool matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_config_pool_selector: Option<LabelSelector>,
-    /// A `KubeletConfiguration`, of which only the fields that are to differ from the defaults are given.
+    /// A `KubeletConfiguration` that contains only the fields that differ from the defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet_config: Option<Value>,
 }

@@ -14,11 +14,11 @@ use super::{
 
 /// Refresh period of the exporter when none is given, as a Go duration.
 pub const DEFAULT_REFRESH_PERIOD: &str = "10s";
-/// Most annotations that a node group may carry; the controller checks it, not the schema (operator.md 4.2).
+/// Maximum number of annotations of a node group. The controller checks it, the schema does not (operator.md 4.2).
 pub const MAX_ANNOTATIONS: usize = 8;
 
 crate::object::custom_object!(
-    /// Installs and keeps the topology exporters of a cluster.
+    /// Installs and maintains the topology exporters of a cluster.
     NumaResourcesOperator, NumaResourcesOperatorSpec, NumaResourcesOperatorStatus, super::GROUP, "v1", super::KIND, "numaresourcesoperators"
 );
 
@@ -86,7 +86,7 @@ pub struct NodeGroupConfig {
 }
 
 impl NodeGroupConfig {
-    /// The defaults of this version (operator.md 1.1); they are never written back to the spec.
+    /// Returns the defaults of this version (operator.md 1.1). They are never written back to the spec.
     pub fn defaults() -> Self {
         Self {
             pods_fingerprinting: Some(PodsFingerprinting::EnabledExclusiveResources),
@@ -99,7 +99,7 @@ impl NodeGroupConfig {
 }
 
 impl NodeGroup {
-    /// Defaults overridden by what the group gives: every option of the result is set (operator.md 1.4).
+    /// Returns the settings of the group with defaults for the missing ones: every option of the result is set (operator.md 1.4).
     pub fn normalized_config(&self) -> NodeGroupConfig {
         let defaults = NodeGroupConfig::defaults();
         let given = self.config.clone().unwrap_or_default();
@@ -152,7 +152,7 @@ pub struct MachineConfigPool {
     pub config: Option<NodeGroupConfig>,
 }
 
-/// Condition of a machine config pool, in that API's own form.
+/// Condition of a machine config pool, in the form of the machine config API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolCondition {
@@ -162,7 +162,7 @@ pub struct PoolCondition {
     /// `True`, `False` or `Unknown`.
     #[serde(default)]
     pub status: String,
-    /// When the status last flipped, RFC 3339.
+    /// When the status last changed, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
     /// Machine-readable cause.

@@ -10,7 +10,7 @@ use crate::operator::{LogLevel, NamespacedName, ObjectReference};
 pub const DEFAULT_CACHE_RESYNC_PERIOD: &str = "5s";
 
 crate::object::custom_object!(
-    /// Installs and keeps the NUMA-aware secondary scheduler of a cluster.
+    /// Installs and maintains the NUMA-aware secondary scheduler of a cluster.
     NumaResourcesScheduler, NumaResourcesSchedulerSpec, NumaResourcesSchedulerStatus, crate::operator::GROUP, "v1", super::KIND, "numaresourcesschedulers"
 );
 

@@ -1,4 +1,4 @@
-//! Version v1alpha1: served, deprecated. The API server only relabels objects between the versions (conversion strategy None).
+//! Version v1alpha1: served, deprecated. With conversion strategy None the API server changes only the `apiVersion` of an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::operator::{LogLevel, NamespacedName};
 
 crate::object::custom_object!(
-    /// Installs and keeps the NUMA-aware secondary scheduler of a cluster.
+    /// Installs and maintains the NUMA-aware secondary scheduler of a cluster.
     NumaResourcesScheduler, NumaResourcesSchedulerSpec, NumaResourcesSchedulerStatus, crate::operator::GROUP, "v1alpha1", super::KIND, "numaresourcesschedulers"
 );
 

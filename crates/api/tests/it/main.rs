@@ -1,4 +1,4 @@
-//! The types from outside.
+//! Tests of the public types.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod types;

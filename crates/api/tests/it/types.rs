@@ -1,4 +1,4 @@
-//! The types as they are written and read, and the definitions' outer form.
+//! The serialized form of the types, and the versions of the definitions.
 
 use api::nrt::{AttributeInfo, Zone, v1alpha1, v1alpha2};
 use api::operator::v1::{NodeGroup, NodeGroupConfig, NumaResourcesOperator};
@@ -130,7 +130,7 @@ fn definitions_serve_both_versions_and_store_the_newer() {
     );
 }
 
-/// `null` is no value in these APIs, and the only default is the log level.
+/// These APIs do not accept `null`, and their only default is the log level.
 #[test]
 fn schemas_have_no_nulls_and_one_default() {
     fn walk(path: &str, value: &Value, defaults: &mut Vec<String>) {

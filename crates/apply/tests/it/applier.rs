@@ -1,4 +1,4 @@
-//! What the applier writes, counted by what the API server stores.
+//! What the applier writes, checked against the objects that the API server stores.
 
 use apply::{Applier, Outcome};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -32,7 +32,7 @@ async fn objects_are_written_only_when_they_differ() {
     let applier = Applier::new(client.clone());
     let outcome = async |object: Value| applier.apply(&object).await.unwrap().outcome;
 
-    // created, found right, changed, found right
+    // created, found up to date, changed, found up to date
     assert_eq!(
         outcome(config_map(&json!({"k": "1"}))).await,
         Outcome::Created
@@ -53,7 +53,7 @@ async fn objects_are_written_only_when_they_differ() {
         "old keys are gone"
     );
 
-    // what others change in our part is put back, their own labels stay
+    // foreign changes to our fields are reverted, foreign labels stay
     let patch = json!({"metadata": {"labels": {"theirs": "1", "ours": "no"}}, "data": {"l": "3"}});
     maps.patch("a", &PatchParams::default(), &Patch::Merge(patch))
         .await
@@ -71,7 +71,7 @@ async fn objects_are_written_only_when_they_differ() {
         ("1", "1")
     );
 
-    // defaults of the API server are no difference, also not to a program that was started anew
+    // defaults of the API server are no difference, not even for a new applier
     assert_eq!(
         outcome(deployment(&json!([{"name": "E", "value": "1"}]))).await,
         Outcome::Created
@@ -82,11 +82,11 @@ async fn objects_are_written_only_when_they_differ() {
         .await
         .unwrap();
     assert_eq!(again.outcome, Outcome::Unchanged);
-    // a field that is no longer wanted goes away
+    // a field that is no longer desired is removed
     assert_eq!(outcome(deployment(&json!(null))).await, Outcome::Updated);
     assert_eq!(outcome(deployment(&json!(null))).await, Outcome::Unchanged);
 
-    // deletion says whether there was anything
+    // deletion reports whether the object existed
     assert!(applier.delete(&config_map(&json!({}))).await.unwrap());
     assert!(!applier.delete(&config_map(&json!({}))).await.unwrap());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Every field, enum, default and rule of the definitions, as the API server applies them (operator.md 1, rte.md 1).
+//! Every field, enum, default and rule of the definitions, as the API server enforces them (operator.md 1, rte.md 1).
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Server {
         )
     }
 
-    /// Tries to create an object; nothing stays.
+    /// Tries to create an object with a dry run; nothing is stored.
     async fn try_create(&self, object: &Value) -> kube::Result<Value> {
         let parsed: DynamicObject = serde_json::from_value(object.clone()).unwrap();
         let dry_run = PostParams {
@@ -436,7 +436,7 @@ async fn topologies(server: &Server) {
         .await;
 }
 
-/// Short names, scope and the deprecation are what clients see.
+/// Checks what discovery shows to clients: kinds, scope, short names and subresources.
 async fn discovery(client: &Client) {
     let resources = client
         .list_api_group_resources("nodetopology.openshift.io/v1")
@@ -474,7 +474,7 @@ async fn discovery(client: &Client) {
     );
 }
 
-/// Our types write what the server takes and read what it gives; versions are only relabelled.
+/// Checks that the server accepts what our types write, and that they can read its answers; versions differ only in `apiVersion`.
 async fn typed_objects_round_trip(client: &Client) {
     let parameters = PostParams::default();
     let topologies: Api<v1alpha2::NodeResourceTopology> = Api::all(client.clone());

@@ -1,4 +1,4 @@
-//! Everything that the operator installs, taken by an API server, twice.
+//! Applies everything that the operator installs to an API server, twice.
 
 use api::operator::LogLevel;
 use api::operator::v1::{NodeGroup, NumaResourcesOperator};
@@ -78,7 +78,7 @@ async fn every_object_is_accepted_and_is_right_at_once() {
             .iter()
             .all(|applied| applied.outcome == Outcome::Created)
     );
-    // the stored object holds every field that was sent: none was unknown to the server
+    // the stored object contains every field that was sent: the server knows all of them
     for (object, applied) in all.iter().zip(&applied) {
         let stored = serde_json::to_value(&applied.object).unwrap();
         assert!(

@@ -1,5 +1,5 @@
-//! What the definitions accept and refuse, and what the applier writes: on the embedded API server, with `NUMARESOURCES_LANE=local` on a
-//! real one.
+//! What the definitions accept and refuse, and what the applier writes. Runs on the embedded API server, or on a real one with
+//! `NUMARESOURCES_LANE=local`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +13,7 @@ mod install;
 use testbed::api_server::ApiServer;
 use testbed::lane::Lane;
 
-/// The API server of this run's lane.
+/// Starts an API server in the lane of this run.
 async fn server() -> ApiServer {
     ApiServer::start(Lane::from_environment().unwrap())
         .await

@@ -1,5 +1,5 @@
-//! Permissions of the operator: what it does itself, and everything that it grants, or the API server would refuse the grant
-//! (operator.md 6.7).
+//! Permissions of the operator: those that it uses, and those that it grants to the operands. The API server refuses to let it grant a
+//! permission that it does not have (operator.md 6.7).
 
 use api::{names, nrt, openshift};
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -15,7 +15,7 @@ const MCO: &str = openshift::machine_config::GROUP;
 const CONFIG: &str = openshift::config::GROUP;
 const SCC: &str = openshift::SECURITY_GROUP;
 
-/// Cluster-wide permissions.
+/// Returns the cluster-wide permissions.
 pub fn cluster_role() -> Vec<PolicyRule> {
     let crs = ["numaresourcesoperators", "numaresourcesschedulers"];
     let status = crs.map(|cr| format!("{cr}/status"));
@@ -24,7 +24,7 @@ pub fn cluster_role() -> Vec<PolicyRule> {
     let own_roles = ["clusterroles", "clusterrolebindings"];
     let mut rules = vec![
         rule(&[""], &["configmaps"], READ),
-        // plain Kubernetes: who is in a pool, and how its kubelets are set up
+        // plain Kubernetes: the nodes of a pool, and the settings of their kubelets
         rule(&[""], &["nodes"], &["list", "watch"]),
         rule(&[""], &["nodes/proxy"], &["get"]),
         rule(
@@ -70,7 +70,7 @@ pub fn cluster_role() -> Vec<PolicyRule> {
             &[names::RTE, names::SCHEDULER_CLUSTER_ROLE],
             CHANGE,
         ),
-        // left behind by old releases
+        // old releases left this binding behind
         named_rule(
             &[RBAC],
             &["clusterrolebindings"],
@@ -90,7 +90,7 @@ pub fn cluster_role() -> Vec<PolicyRule> {
     rules
 }
 
-/// Permissions in the operator's namespace.
+/// Returns the permissions in the operator's namespace.
 pub fn role() -> Vec<PolicyRule> {
     let mut rules = vec![
         rule(
@@ -131,7 +131,7 @@ pub fn role() -> Vec<PolicyRule> {
     rules
 }
 
-/// The operator's own leader election.
+/// Returns the permissions for the operator's own leader election.
 pub fn leader_role() -> Vec<PolicyRule> {
     let all = [
         "get", "list", "watch", "create", "update", "patch", "delete",

@@ -1,4 +1,4 @@
-//! The file that tells the exporters of a pool how its kubelets are set up and which pods to leave out (operator.md 7).
+//! The configuration file of a pool's exporters: the settings of the pool's kubelets, and the pods to leave out (operator.md 7).
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::meta;
 
-/// Settings of a pool's kubelets, by their names in a `KubeletConfiguration`. The original's exporter ignores those of the CPU and the memory
-/// manager; ours publishes them, so that the scheduler can decide as those managers do.
+/// Settings of a pool's kubelets, with their names in a `KubeletConfiguration`. The original's exporter ignores the settings of the CPU
+/// manager and the memory manager; ours publishes them, so that the scheduler can decide like these managers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeletSettings {
@@ -31,7 +31,7 @@ pub struct KubeletSettings {
     pub topology_manager_scope: String,
 }
 
-/// Keys sorted, as every writer of this file leaves them.
+/// Content of the file. The keys are sorted because every writer of this file sorts them.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct File<'a> {
@@ -47,10 +47,10 @@ struct Exclude<'a> {
     namespace_pattern: &'a str,
 }
 
-/// The ConfigMap of a pool.
+/// Returns the ConfigMap of a pool.
 ///
 /// # Panics
-/// Never: the file is made of plain strings.
+/// Never: the file contains only strings, lists and maps.
 pub fn config_map(
     cr: &str,
     pool: &str,

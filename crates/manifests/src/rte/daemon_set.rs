@@ -140,7 +140,7 @@ fn exporter(options: &Options, pool: &Pool, mounts: Vec<VolumeMount>) -> Contain
     }
 }
 
-/// A container that does nothing: its CPUs are the shared ones, which the exporter compares with.
+/// Returns a container without work. It runs on the shared CPUs, which the exporter therefore does not count as exclusive.
 fn helper(options: &Options) -> Container {
     Container {
         name: names::RTE_HELPER_CONTAINER.into(),
@@ -157,7 +157,7 @@ fn fingerprints(config: &NodeGroupConfig) -> bool {
     config.pods_fingerprinting != Some(PodsFingerprinting::Disabled)
 }
 
-/// Whether exporters scan when their notification file is touched.
+/// Returns whether the exporters scan when their notification file is touched.
 fn listens(config: &NodeGroupConfig) -> bool {
     !matches!(
         config.info_refresh_mode,
@@ -165,7 +165,7 @@ fn listens(config: &NodeGroupConfig) -> bool {
     )
 }
 
-/// The exporter's command line: the base of all pools, then the edits of operator.md 6.2 in their order.
+/// Returns the exporter's command line: the flags of all pools, then the edits of operator.md 6.2 in order.
 fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
     let mut flags = Flags::parse([
         "--sleep-interval=10s",
@@ -201,7 +201,7 @@ fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
     } else {
         flags.remove("--notify-file");
     }
-    // with events alone the period of the base stays: it is the safety net, and costs nothing where nothing changed
+    // with `Events` the base interval stays as a fallback; it costs nothing while nothing changes
     if config.info_refresh_mode != Some(InfoRefreshMode::Events) {
         flags.set("--sleep-interval", &refresh_period(config));
     }
@@ -223,7 +223,7 @@ fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
     flags
 }
 
-/// The period as Go writes it; a text that is no duration goes to the exporter, which says so.
+/// Returns the period in Go's canonical form. An invalid duration is passed to the exporter, which reports the error.
 fn refresh_period(config: &NodeGroupConfig) -> String {
     let given = config
         .info_refresh_period
@@ -263,7 +263,7 @@ impl Volumes {
             meta::mount("host-run-rte", "/host-run-rte"),
         );
         if listens(&pool.config) {
-            // there once more, under the name that the flag has for it: else nobody on the host could touch the file
+            // mounted again at the path in the flag; otherwise no process of the host could touch the file
             all.mounts.push(meta::mount("host-run-rte", "/run/rte"));
         }
         if kubernetes {
@@ -278,7 +278,7 @@ impl Volumes {
                 meta::mount("run-pfpstatus", names::PFP_STATUS_DIR),
             );
         }
-        // nobody makes this secret on plain Kubernetes; without it the exporter signs a certificate of its own
+        // optional on plain Kubernetes, where nothing creates this secret; without it the exporter generates a self-signed certificate
         all.add(
             meta::secret(
                 names::RTE_METRICS_SECRET,
@@ -308,7 +308,7 @@ fn not_control_plane() -> NodeAffinity {
     }])
 }
 
-/// Nodes that meet all requirements of a label selector; nothing when there are none.
+/// Requires nodes to match all expressions of a label selector; `None` if there are no expressions.
 fn required(expressions: &[LabelSelectorRequirement]) -> Option<NodeAffinity> {
     let requirements = expressions
         .iter()

@@ -7,11 +7,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-/// Where the policy lies on a node.
+/// Path of the policy on a node.
 const POLICY_FILE: &str = "/etc/selinux/rte.cil";
-/// Permissions of that file: 0644.
+/// Permissions of the policy file: 0644.
 const POLICY_MODE: u32 = 0o644;
-/// What containers may do, and beside it: use the kubelet's podresources socket, read its files, and keep the notification file.
+/// The policy: the permissions of a container, and access to the kubelet's podresources socket, its files and the notification file.
 const POLICY: &str = "\
 (block rte
     (type process)
@@ -34,7 +34,7 @@ const POLICY: &str = "\
     (allow process var_run_t (file (append create getattr ioctl lock open read rename setattr unlink write)))
 )
 ";
-/// Installs the policy before the kubelet starts.
+/// Systemd unit that installs the policy before the kubelet starts.
 const UNIT: &str = "\
 [Unit]
 Description=SELinux policy of the resource topology exporter
@@ -49,7 +49,7 @@ ExecStart=/usr/sbin/semodule -i /etc/selinux/rte.cil
 WantedBy=multi-user.target
 ";
 
-/// The machine configuration, to be taken in by the pool that selects these labels.
+/// Returns the machine configuration with the labels that the machine config pool selects.
 pub fn machine_config(name: &str, labels: BTreeMap<String, String>) -> MachineConfig {
     let policy = STANDARD.encode(POLICY);
     let config = json!({
@@ -75,7 +75,7 @@ pub fn machine_config(name: &str, labels: BTreeMap<String, String>) -> MachineCo
 mod tests {
     use super::*;
 
-    /// Parentheses of a policy are all that can be checked where there is no SELinux.
+    /// Checks only the parentheses of the policy, because the tests have no SELinux.
     #[test]
     fn policy_is_balanced_and_travels_as_it_is() {
         let depth = POLICY.chars().try_fold(0_u32, |depth, char| match char {

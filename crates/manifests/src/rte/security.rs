@@ -1,4 +1,4 @@
-//! Security context constraints, which say what pods may do to their nodes (operator.md 6.3; OpenShift only).
+//! Security context constraints: what the pods may do on their nodes (operator.md 6.3; OpenShift only).
 
 use api::{names, openshift};
 use serde_json::{Value, json};
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 /// SELinux level of the exporters.
 pub(super) const SELINUX_LEVEL: &str = "s0";
 
-/// SELinux type of the exporters: that of device plugins, which may use the kubelet's sockets, or the one that the legacy policy defines.
+/// Returns the SELinux type of the exporters: the type of device plugins, which may use the kubelet's sockets, or the type that the legacy
+/// policy defines.
 pub(super) fn selinux_type(custom_policy: bool) -> &'static str {
     if custom_policy {
         "rte.process"
@@ -15,7 +16,7 @@ pub(super) fn selinux_type(custom_policy: bool) -> &'static str {
     }
 }
 
-/// The constraints for pods under the legacy policy, and those for all others. Both are always there: a pod names its own.
+/// Returns the constraints for pods with the legacy policy, and those for all others. Both always exist; a pod names the one that it needs.
 pub(super) fn constraints(namespace: &str) -> [Value; 2] {
     let volumes = [
         "configMap",

@@ -1,4 +1,4 @@
-//! The scheduler's configuration: the built-in one, edited as an untyped tree so that keys nobody here knows survive (operator.md 5.4).
+//! The scheduler's configuration: the built-in one, edited as an untyped tree so that unknown keys survive (operator.md 5.4).
 
 use api::names;
 use api::scheduler::v1::{
@@ -47,46 +47,46 @@ profiles:
         type: LeastAllocated
 ";
 
-/// What the custom resource decides.
+/// The settings from the custom resource.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Namespace of the leader election's lease.
+    /// Namespace of the leader election lease.
     pub namespace: String,
     /// Name of the profile; the built-in one when absent.
     pub profile: Option<String>,
-    /// Resync period of the cache in seconds; zero and below leave the key out, which turns the cache off.
+    /// Resync period of the cache in seconds. Zero or less omits the key, which turns the cache off.
     pub cache_resync_seconds: i64,
-    /// Pods of other schedulers that count.
+    /// Which pods of other schedulers count.
     pub detection: CacheResyncDetectionMode,
     /// Pod informer of the cache.
     pub informer: SchedulerInformerMode,
     /// Kind of score.
     pub scoring: ScoringStrategyType,
-    /// Weights of the score; empty leaves the scheduler's own.
+    /// Weights of the score; if empty the scheduler's own apply.
     pub resources: Vec<ResourceSpecParams>,
-    /// Placement may preempt.
+    /// Whether placement may preempt.
     pub preemption: bool,
-    /// More than one pod: one of them leads.
+    /// Whether the pods elect a leader, which several pods need.
     pub leader_elect: bool,
 }
 
-/// A configuration cannot be edited.
+/// The configuration cannot be edited.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The text is no YAML.
+    /// The text is not valid YAML.
     #[error("scheduler configuration is no valid YAML")]
     Yaml(#[source] serde_yaml::Error),
-    /// The tree has another form.
+    /// An expected key or entry is missing.
     #[error("scheduler configuration has no {0}")]
     Missing(String),
 }
 
-/// The built-in configuration with these settings.
+/// Returns the built-in configuration with these settings.
 pub fn render(settings: &Settings) -> Result<String, Error> {
     edit(BUILTIN, names::SCHEDULER_PROFILE, settings)
 }
 
-/// A configuration with these settings put into the named profile; everything else stays as it is.
+/// Returns a configuration with these settings in the named profile; everything else stays unchanged.
 pub fn edit(text: &str, profile: &str, settings: &Settings) -> Result<String, Error> {
     let mut tree: Value = serde_yaml::from_str(text).map_err(Error::Yaml)?;
     let election = object(&mut tree, "leaderElection")?;
@@ -148,7 +148,7 @@ fn named<'a>(
     found.ok_or_else(|| Error::Missing(format!("{name:?} in {list}")))
 }
 
-/// The object behind a key, made if there is none.
+/// Returns the object at a key. Inserts an empty one if there is none.
 fn child<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     let value = map.entry(key).or_insert_with(|| json!({}));
     if !value.is_object() {

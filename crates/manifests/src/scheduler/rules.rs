@@ -8,7 +8,7 @@ use crate::rbac::{named_rule, rule};
 const READ: &[&str] = &["get", "list", "watch"];
 const COORDINATION: &str = "coordination.k8s.io";
 
-/// Cluster-wide permissions.
+/// Returns the cluster-wide permissions.
 pub fn cluster_role() -> Vec<PolicyRule> {
     let all = [
         "create",
@@ -74,7 +74,8 @@ pub fn cluster_role() -> Vec<PolicyRule> {
     ]
 }
 
-/// Leader election. Creation is not tied to the lease's name, which no request to create could match (operator.md 10).
+/// Returns the permissions for leader election. Creation is not restricted to the lease's name, because a create request never matches a
+/// resource name (operator.md 10).
 pub fn leader_role() -> Vec<PolicyRule> {
     vec![
         rule(&[COORDINATION], &["leases"], &["create"]),

@@ -1,4 +1,4 @@
-//! The objects from outside.
+//! Tests of the public functions.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod objects;

@@ -1,4 +1,4 @@
-//! The objects field by field, against the literals of operator.md 6.
+//! Compares the objects field by field with the literals of operator.md 6.
 
 use std::collections::BTreeMap;
 
@@ -148,7 +148,7 @@ fn settings_reach_the_command_line(
     }
 }
 
-/// Flaw 3 of the original: it watches a file of the container's own. The period stays with events alone, as there: it is the safety net.
+/// The original watches a file inside the container (flaw 3). With `Events` the base period stays as a fallback, as in the original.
 #[rstest]
 #[case::periodic(InfoRefreshMode::Periodic, &["/host-run-rte"])]
 #[case::both(InfoRefreshMode::PeriodicAndEvents, &["/host-run-rte", "/run/rte"])]
@@ -408,7 +408,7 @@ fn constraints_of_openshift_come_before_the_pods(#[case] platform: Platform) {
     );
 }
 
-/// The original heeds the labels of a pool's node selector only, and runs on every node where there are none.
+/// The original uses only the labels of a pool's node selector. Without labels its pods run on every node.
 #[test]
 fn pods_follow_expressions_of_a_pools_selector() {
     let selector = serde_json::from_value(json!({
@@ -464,7 +464,7 @@ fn pods_follow_selection_tolerations_and_fingerprinting() {
         .map(|volume| volume["name"].as_str().unwrap())
         .collect();
     assert!(!names.contains(&"run-pfpstatus"), "{names:?}");
-    // flaw 2 of the original: without it the metrics are served with a certificate that nobody trusts
+    // flaw 2 of the original: without the secret the metrics are served with a certificate that no client trusts
     assert!(names.contains(&"rte-metrics-service-cert"), "{names:?}");
     let env = pod["containers"][0]["env"].as_array().unwrap();
     assert!(
@@ -661,7 +661,7 @@ fn scheduler_follows_its_options() {
     let set = scheduler::Set::new(&options).unwrap();
     let deployment = to_value(&set.deployment);
     let pod = &deployment["spec"]["template"]["spec"];
-    // nobody else assigns a user there
+    // plain Kubernetes assigns no user by itself
     assert_eq!(pod["securityContext"]["runAsUser"], 65532);
     let amounts = json!({"cpu": "600m", "memory": "1200Mi"});
     assert_eq!(
@@ -709,7 +709,8 @@ fn scheduler_set_has_every_object_in_order() {
     );
 }
 
-/// What the tests above say field by field, and nothing beside it. After a wanted change: `INSTA_UPDATE=always cargo test -p manifests`.
+/// Checks that the objects contain nothing beyond what the tests above name. After an intended change run
+/// `INSTA_UPDATE=always cargo test -p manifests`.
 #[rstest]
 #[case::kubernetes(Platform::Kubernetes)]
 #[case::openshift(Platform::OpenShift)]

@@ -1,4 +1,4 @@
-//! A device plugin against a kubelet of ours that registers, dials back, and is restarted.
+//! Runs a device plugin against a simulated kubelet that accepts registrations, connects back and restarts.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Registration for Kubelet {
     }
 }
 
-/// Starts as the kubelet does: removes all sockets of the directory, then makes its own.
+/// Starts like the kubelet: removes all sockets of the directory, then creates its own.
 async fn start_kubelet(
     dir: &Path,
 ) -> (

@@ -1,4 +1,4 @@
-//! The interfaces over real unix sockets.
+//! Tests the interfaces over real unix sockets.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod device_plugin;

@@ -1,4 +1,4 @@
-//! `PodResources` client against servers that answer, refuse, hang, vanish or talk something else.
+//! Tests the `PodResources` client against servers that answer, refuse, hang, disappear or speak another protocol.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Lists as many pods as it was told; leaves the other calls out.
+/// Lists the given number of pods and leaves the other calls unimplemented.
 struct Kubelet {
     pods: usize,
     name_length: usize,
@@ -171,7 +171,7 @@ async fn stale_socket_is_replaced_but_a_live_one_or_a_file_is_not() {
     let (dir, _) = scene();
     let socket = Socket::new(dir.path().join("x.sock")).unwrap();
 
-    // a listener of the standard library leaves its file behind, as a killed process does
+    // a listener of the standard library leaves its file behind, like a killed process
     drop(std::os::unix::net::UnixListener::bind(socket.path()).unwrap());
     assert!(socket.path().exists());
     let listener = Listener::bind(&socket, 0o600).await.unwrap();

@@ -1,4 +1,4 @@
-//! Plain Kubernetes: what the kubelets of a pool say themselves.
+//! Plain Kubernetes: asks the kubelets of a pool for their settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,24 +14,24 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::node_groups::{self, Pool};
 
-/// Kubelets that are asked at the same time.
+/// Number of kubelets that are asked concurrently.
 const AT_ONCE: usize = 16;
-/// Nodes that are in memory at once with all of their metadata; who wrote each field is the most of it.
+/// Page size when nodes are listed. It limits memory: the metadata of a node is large, mostly because of managed fields.
 const NODES_A_PAGE: u32 = 20;
-/// A kubelet that does not answer by then counts with what it said last.
+/// Time limit for a kubelet's answer. After it the last known settings count.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Nodes that are named where a pool is mixed.
+/// Maximum number of nodes in the message about a mixed pool.
 const MOST_NAMED: usize = 10;
 
-/// A node, as far as pools go by it.
+/// Name and labels of a node.
 #[derive(Debug)]
 pub(super) struct Member {
     name: String,
     labels: BTreeMap<String, String>,
 }
 
-/// All nodes, without their status, which is large.
+/// Lists all nodes without their status, which is large.
 pub(super) async fn list_nodes(context: &Context) -> Result<Vec<Member>, Cause> {
     let nodes: Api<Node> = Api::all(context.client.clone());
     let mut params = ListParams::default().limit(NODES_A_PAGE);
@@ -52,16 +52,16 @@ pub(super) async fn list_nodes(context: &Context) -> Result<Vec<Member>, Cause> 
     Ok(all)
 }
 
-/// What the kubelets of a pool say.
+/// Settings that the kubelets of a pool report.
 #[derive(Debug, PartialEq)]
 pub(super) struct Answers {
-    /// Settings of most of them.
+    /// Settings of the majority.
     pub(super) settings: KubeletSettings,
-    /// Nodes with other settings, and which; empty when there are none.
+    /// Nodes with other settings, and the differences; empty when there are none.
     pub(super) differing: String,
 }
 
-/// Asks the pool's kubelets; nothing when none ever answered.
+/// Asks the pool's kubelets. `None` when none of them ever answered.
 pub(super) async fn ask_all(context: &Context, pool: &Pool, nodes: &[Member]) -> Option<Answers> {
     let mut members: Vec<String> = nodes
         .iter()
@@ -90,7 +90,7 @@ pub(super) async fn ask_all(context: &Context, pool: &Pool, nodes: &[Member]) ->
     })
 }
 
-/// The part of a kubelet's answer that matters.
+/// The used part of a kubelet's answer.
 #[derive(Deserialize)]
 struct Configz {
     kubeletconfig: KubeletSettings,
@@ -115,7 +115,7 @@ fn http_get(path: &str) -> Option<http::Request<Vec<u8>>> {
     http::Request::get(path).body(Vec::new()).ok()
 }
 
-/// The settings of most kubelets; on a tie the first in order of their text, so that the choice is stable.
+/// Returns the most common settings. Among equally common ones the first in sort order wins, so that the choice is stable.
 fn most_common(answers: &[(String, KubeletSettings)]) -> Option<KubeletSettings> {
     let mut counts: BTreeMap<&KubeletSettings, usize> = BTreeMap::new();
     for (_, answer) in answers {
@@ -128,7 +128,7 @@ fn most_common(answers: &[(String, KubeletSettings)]) -> Option<KubeletSettings>
         .map(|(settings, _)| settings.clone())
 }
 
-/// The nodes with other settings than these, each with what is different.
+/// Lists the nodes whose settings differ from these, each with its differences.
 fn differing(settings: &KubeletSettings, answers: &[(String, KubeletSettings)]) -> String {
     let others: Vec<String> = answers
         .iter()
@@ -141,7 +141,7 @@ fn differing(settings: &KubeletSettings, answers: &[(String, KubeletSettings)]) 
     }
 }
 
-/// The settings of a kubelet that are not those of the others.
+/// Describes how the settings of a kubelet differ from those of the others.
 fn difference(others: &KubeletSettings, kubelet: &KubeletSettings) -> String {
     let options = |settings: &KubeletSettings| {
         let options = settings.cpu_manager_policy_options.iter();

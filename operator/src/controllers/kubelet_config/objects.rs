@@ -1,4 +1,4 @@
-//! OpenShift: what the objects say that kubelets are configured by.
+//! OpenShift: reads the objects that configure the kubelets.
 
 use api::labels;
 use api::names::{CONFIG_KEY_OF_HOSTED, HYPERSHIFT_CONFIG_NAMESPACE};
@@ -11,7 +11,7 @@ use manifests::rte::config_map::KubeletSettings;
 
 use crate::node_groups::selectors;
 
-/// All kubelet configurations, the newest first: it wins where several are for one pool.
+/// Lists all kubelet configurations, newest first, because the newest wins when several match one pool.
 pub(super) async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig>, Cause> {
     let api: Api<KubeletConfig> = Api::all(client.clone());
     let mut all = api.list(&ListParams::default()).await?.items;
@@ -19,7 +19,7 @@ pub(super) async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig
     Ok(all)
 }
 
-/// The configuration that is for a pool of machines, and its settings; one that says nothing is ignored.
+/// Returns the configuration of a pool of machines, and its settings. Configurations without usable settings are skipped.
 pub(super) fn of_machines<'a>(
     machines: &MachineConfigPool,
     newest_first: &'a [KubeletConfig],
@@ -34,7 +34,7 @@ pub(super) fn of_machines<'a>(
         .find_map(|config| Some((config, settings(config)?)))
 }
 
-/// All ConfigMaps with kubelet configurations of hosted clusters.
+/// Lists all ConfigMaps with kubelet configurations of hosted clusters, newest first.
 pub(super) async fn config_maps(client: &Client) -> Result<Vec<ConfigMap>, Cause> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), HYPERSHIFT_CONFIG_NAMESPACE);
     let params = ListParams::default().labels(labels::HYPERSHIFT_KUBELET_CONFIG);
@@ -43,7 +43,7 @@ pub(super) async fn config_maps(client: &Client) -> Result<Vec<ConfigMap>, Cause
     Ok(all)
 }
 
-/// The settings of a hosted cluster's pool.
+/// Returns the settings of a hosted cluster's pool.
 pub(super) fn of_hosted(pool: &str, newest_first: &[ConfigMap]) -> Option<KubeletSettings> {
     let mine = newest_first.iter().filter(|map| {
         let label = map.labels().get(labels::HYPERSHIFT_NODE_POOL);
@@ -52,7 +52,7 @@ pub(super) fn of_hosted(pool: &str, newest_first: &[ConfigMap]) -> Option<Kubele
     mine.filter_map(decode).find_map(|config| settings(&config))
 }
 
-/// The configuration in a ConfigMap of a hosted cluster.
+/// Parses the configuration in a ConfigMap of a hosted cluster.
 fn decode(map: &ConfigMap) -> Option<KubeletConfig> {
     let text = map.data.as_ref()?.get(CONFIG_KEY_OF_HOSTED)?;
     match serde_yaml::from_str(text) {

@@ -1,4 +1,5 @@
-//! The legacy SELinux policy on the machines of a pool, by a machine configuration, and the state of the pools (operator.md 4.4).
+//! Installs the legacy SELinux policy on the machines of a pool with a machine configuration, and reports the state of the pools
+//! (operator.md 4.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,13 +20,13 @@ use crate::context::Context;
 use crate::node_groups::Pool;
 use crate::node_groups::selectors;
 
-/// When to look again at a pool that is updating, should no event come first.
+/// When to check a pool that is updating again if no event arrives earlier.
 const UPDATING_AGAIN: Duration = Duration::from_mins(1);
 
-/// The machine configurations are not what they should be.
+/// The machine configurations could not be reconciled.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// The pool would not take the machine configuration in.
+    /// The pool's selector does not match the labels of the machine configuration.
     #[error(
         "machine config {config:?} labels does not match the machine config pool {pool:?} machine config selector"
     )]
@@ -38,15 +39,15 @@ pub(super) enum Error {
     Delete(String, #[source] Cause),
 }
 
-/// How the pools are.
+/// State of the pools.
 pub(super) struct Pools {
-    /// Names of those that are paused, sorted.
+    /// Names of the paused pools, sorted.
     pub(super) paused: BTreeSet<String>,
-    /// What is to be waited for, if anything.
+    /// The outcome to report instead of continuing, if a pool is still updating.
     pub(super) outcome: Option<Outcome>,
 }
 
-/// Brings the machine configurations to what the pools ask for, and tells how far the pools are.
+/// Reconciles the machine configurations with the pools, and reports the progress of the pools.
 pub(super) async fn sync(
     cr: &NumaResourcesOperator,
     pools: &[Pool],
@@ -125,7 +126,7 @@ async fn install(
 async fn remove(name: &str, context: &Context) -> Result<(), Error> {
     let api: Api<MachineConfig> = Api::all(context.client.clone());
     let failed = |error: kube::Error| Error::Delete(name.to_owned(), error.into());
-    // to read costs less than to delete in vain, and leaves no trace in an audit
+    // a read is cheaper than a delete of a missing object, and leaves no write in the audit log
     if api.get_metadata_opt(name).await.map_err(failed)?.is_none() {
         return Ok(());
     }
@@ -139,7 +140,8 @@ async fn remove(name: &str, context: &Context) -> Result<(), Error> {
     }
 }
 
-/// Whether a pool has what it should have: our configuration where it is wanted, and none where it is not, on every machine.
+/// Returns whether a pool has the desired configuration on every machine: with our machine configuration if it needs the policy, and
+/// without it otherwise.
 fn is_updated(cr: &NumaResourcesOperator, pool: &Pool, machines: &Machines) -> bool {
     let Some(status) = &machines.status else {
         return !pool.custom_selinux_policy;
@@ -162,7 +164,7 @@ fn status(pool: &Pool, machines: &Machines, context: &Context) -> MachineConfigP
     }
 }
 
-/// Deletes machine configurations of pools that are no longer asked for.
+/// Deletes the machine configurations of pools that are no longer selected.
 pub(super) async fn collect_garbage(
     cr: &NumaResourcesOperator,
     pools: &[Pool],
