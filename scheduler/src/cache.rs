@@ -147,11 +147,11 @@ impl Fresh {
 /// Numbers for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Nodes with an NRT.
+    /// Number of nodes with an NRT.
     pub nodes: usize,
-    /// Of those, closed ones.
+    /// Number of these nodes that are closed.
     pub stale: usize,
-    /// Of those, nodes whose newest NRT has a pod set that is not understood.
+    /// Number of these nodes whose newest NRT has a pod set that is not understood.
     pub unmatched: usize,
     /// Number of pods charged to zones in addition to what NRTs contain.
     pub charged: usize,
@@ -238,7 +238,7 @@ struct Tracked {
     hash: u64,
     foreign: bool,
     phase: Phase,
-    /// Its kubelet is known to have taken it on, or refused it.
+    /// The kubelet is known to have admitted or refused the pod.
     judged: bool,
     deleting: bool,
     request: Arc<Request>,
