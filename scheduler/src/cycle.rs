@@ -36,7 +36,7 @@ pub enum Outcome {
 /// Why no node fits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// For the event and the condition (scheduler.md 7.7).
+    /// Message for the event and the condition (scheduler.md 7.7).
     pub message: String,
     /// Plugins that ruled out any node. The pod is tried again when something changes for one of them.
     pub rejected_by: Plugins,

@@ -16,7 +16,7 @@ pub enum Error {
     /// There is no usable kubeconfig.
     #[error("cannot read how to reach the API server")]
     Config(#[from] daemon::client::Error),
-    /// What it says does not make a client.
+    /// The kubeconfig does not yield a client.
     #[error("cannot build a Kubernetes client")]
     Build(#[source] Box<kube::Error>),
 }
@@ -57,7 +57,7 @@ const LONGEST: Duration = Duration::from_hours(24);
 /// A token bucket that fills at a constant rate.
 #[derive(Debug)]
 struct Bucket {
-    /// Time until the next token.
+    /// Time in which one token is produced.
     interval: Duration,
     /// Time to fill an empty bucket, minus one interval for the token that is taken.
     depth: Duration,

@@ -30,7 +30,7 @@ pub struct Memo {
     is_built: bool,
     /// Nodes whose object is known, by name.
     names: Vec<String>,
-    /// What is known for the pod at hand.
+    /// Results for the current pod.
     known: Known,
     /// Results for other shapes, the latest last.
     others: Vec<Known>,

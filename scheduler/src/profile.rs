@@ -123,7 +123,7 @@ pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
 /// what it prepares, reserves and binds, and a pod with scheduling gates is never placed. With such a profile kube-scheduler fails pods,
 /// or places them on nodes that other pods are about to use.
 pub fn acting_regardless(config: &scheduler_config::Profile) -> Vec<String> {
-    // DynamicResources does nothing here; the pre-filter of PLUGIN prepares what only the original's preemption needs
+    // DynamicResources does nothing here; the pre-filter of NodeResourceTopologyMatch prepares what only the original's preemption needs
     let is_idle = |name: &str, point| {
         name == "DynamicResources" || (name == PLUGIN && point == Point::PreFilter)
     };

@@ -1,4 +1,4 @@
-//! What pods that no NRT accounts for yet take from the zones, which zones they may be on, and what if the kubelet admits them in another order.
+//! What pods that no NRT accounts for yet take from the zones, which zones they may be on, and whether every order of admission works.
 //!
 //! Bindings are sent concurrently, and a kubelet sorts pods that arrive together, so any of the pods on their way may be admitted first.
 //! Each takes the lowest zone with room: a pod that has room *beside* another may take the place that the other needs. So a pod is let onto

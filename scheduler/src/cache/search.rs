@@ -12,7 +12,7 @@ pub(super) struct Candidate {
     pub(super) hash: u64,
     /// It was in the last set and nothing has happened to it since.
     pub(super) certain: bool,
-    /// It should be in the set once every change has been published.
+    /// It should be in the set once everything has settled.
     pub(super) likely: bool,
     /// It is known to run.
     pub(super) running: bool,
