@@ -280,7 +280,7 @@ impl Cache {
         self.touched.take()
     }
 
-    /// Returns whether the newest NRT of a node is in use and understood. Nodes without NRT are settled.
+    /// Returns whether the newest NRT of a node is in use and understood. Nodes that the cache does not know are settled.
     pub fn is_settled(&self, node: &str) -> bool {
         self.entries.get(node).is_none_or(Entry::is_settled)
     }

@@ -21,7 +21,7 @@ pub struct Profile {
     pub scores: Vec<score::Weighted>,
     /// Settings of preemption, if it is enabled.
     pub preemption: Option<DefaultPreemptionArgs>,
-    /// Percentage of the nodes that are searched for the best one. 0 adapts it to the number of nodes.
+    /// Share of the nodes among which the best one is chosen, in percent. 0 adapts it to the number of nodes.
     pub percentage_of_nodes_to_score: u8,
     /// How long a pod may wait for its volumes to be bound once it has a node.
     pub volume_timeout: Duration,

@@ -4,9 +4,9 @@ use super::MAX;
 use crate::cluster::{Cluster, Node};
 use crate::pod::Pod;
 
-/// Sizes in bytes below this score 0.
+/// Sums of sizes in bytes up to this score 0.
 const LEAST: i64 = 23 << 20;
-/// Sizes in bytes above this, for each container, add nothing.
+/// Limit of the sum of sizes, in bytes for each container. A larger sum scores no more.
 const MOST: i64 = 1000 << 20;
 
 /// Scores how much of the pod's images the node has. An image counts by its size and by the share of the cluster's `nodes` that have it,

@@ -165,7 +165,7 @@ async fn a_scheduler_that_loses_its_lease_ends_and_the_other_goes_on() {
     let elect = |config: &mut Value| {
         let election = &mut config["leaderElection"];
         election["leaderElect"] = json!(true);
-        // the lease of the one that took it expires as the leader's would have; a leader without CPU time for seconds keeps its lease
+        // the stolen lease expires when the leader's would have; a leader without CPU time for seconds keeps its lease
         election["leaseDuration"] = json!("6s");
         election["renewDeadline"] = json!("5s");
         election["retryPeriod"] = json!("200ms");

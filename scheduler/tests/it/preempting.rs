@@ -46,7 +46,7 @@ async fn pod(
         .await;
 }
 
-/// Waits until a pod is deleted for preemption, and checks the condition that says so.
+/// Waits until a pod is gone or being deleted, and checks the condition that gives the reason.
 async fn gives_way(cluster: &Cluster, name: &str) {
     cluster
         .eventually(async || {
@@ -115,7 +115,7 @@ async fn a_pod_of_lower_priority_gives_way_and_nobody_else_takes_its_place() {
             1,
         )
         .await;
-    // the CPU that is left does not go to a pod of equal priority, nor does the room that preemption makes
+    // a pod of equal priority gets neither the CPU that is left nor the room that preemption makes
     pod(&cluster, "equal", "high", None, "2", 0).await;
     cluster
         .rejected("equal", "0/1 nodes are available: 1 Insufficient cpu.", 1)

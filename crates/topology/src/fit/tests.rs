@@ -47,7 +47,7 @@ fn check(pod: &Pod, scope: Scope, zones: &[FreeZone], expected: Option<&str>) {
     );
 }
 
-/// The host of scheduler.md 3.6.
+/// Builds the host of scheduler.md 3.6.
 fn host0() -> Vec<FreeZone> {
     vec![
         mk_zone(
@@ -116,7 +116,7 @@ fn hugepages_and_devices_choose_the_zone() {
     check(&pod, Scope::Container, &host0(), None);
 }
 
-/// The zones of the second table of scheduler.md 3.6.
+/// Builds the zones of the second table of scheduler.md 3.6.
 fn mixed() -> Vec<FreeZone> {
     vec![
         mk_zone(0, &[("cpu", 2000), ("memory", 4 * GI), ("vendor/nic", 5)]),
