@@ -45,7 +45,8 @@ impl Cache {
     /// Returns the view of a node as if `victims` were gone and `guests` were there. Without a placement the victims change nothing.
     ///
     /// # Errors
-    /// When what the victims free is not known from the placement, or is more than the zones can hold.
+    /// When the placement does not say what the victims hold, when pods that are gone are still accounted for, or when more would be left
+    /// than is allocatable.
     pub fn suppose(
         &self,
         node: &str,
