@@ -74,7 +74,7 @@ pub enum EncodeError {
     Collision(String, String),
 }
 
-/// Encodes where `containers` run on a machine of `nodes` NUMA nodes. If a container is given twice, the last entry wins.
+/// Encodes where `containers` run on a machine of `nodes` NUMA nodes. A container given twice counts once, with its last entry.
 ///
 /// # Errors
 /// When a container's NUMA node does not exist on the machine or two hashes collide.
