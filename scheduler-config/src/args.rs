@@ -15,13 +15,13 @@ pub const KIND: &str = "NodeResourceTopologyMatchArgs";
 pub struct NodeResourceTopologyMatchArgs {
     /// How nodes are compared.
     pub scoring_strategy: ScoringStrategy,
-    /// Above 0 the cache accounts for pods that no NRT shows yet; 0 or less reads NRTs as they are.
+    /// If above 0, the cache accounts for pods that no NRT shows yet. Otherwise NRTs are used as they are.
     pub cache_resync_period_seconds: i64,
-    /// Close a node from reservation to binding instead of accounting; wins over the period.
+    /// Close a node from reservation to binding instead of accounting for pods. Takes precedence over the period.
     pub discard_reserved_nodes: bool,
     /// Settings of the accounting cache.
     pub cache: Cache,
-    /// Whether preemption looks at NUMA placement.
+    /// Whether preemption considers NUMA placement.
     pub preemption_mode: PreemptionMode,
 }
 
@@ -30,7 +30,7 @@ pub struct NodeResourceTopologyMatchArgs {
 pub struct ScoringStrategy {
     /// The formula.
     pub kind: ScoringStrategyType,
-    /// Weights by resource name, at least 1; a resource that is not listed weighs 1.
+    /// Weights by resource name, at least 1. A resource that is not listed has weight 1.
     pub resources: Vec<(String, i64)>,
 }
 
@@ -43,11 +43,11 @@ pub struct Cache {
     pub resync_method: ResyncMethod,
     /// Which pods are known to the cache.
     pub informer_mode: InformerMode,
-    /// Whether changed topology manager settings refresh a node too.
+    /// Whether changed topology manager settings also refresh a node.
     pub resync_scope: ResyncScope,
 }
 
-/// An enumeration by its Kubernetes names, with the default first.
+/// Defines an enumeration by its Kubernetes names.
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$doc])*
@@ -57,7 +57,7 @@ macro_rules! names {
         }
 
         impl $name {
-            /// The value of that name.
+            /// Returns the value of that name.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name {
                     $($text => Some(Self::$variant),)+
@@ -79,11 +79,11 @@ macro_rules! names {
 names! {
     /// Formula of the score.
     ScoringStrategyType {
-        /// Prefer zones with most left.
+        /// Prefer zones with the most left.
         LeastAllocated = "LeastAllocated",
-        /// Prefer zones with least left.
+        /// Prefer zones with the least left.
         MostAllocated = "MostAllocated",
-        /// Prefer zones that are used evenly.
+        /// Prefer zones whose resources are used evenly.
         BalancedAllocation = "BalancedAllocation",
         /// Prefer nodes that need few zones.
         LeastNumaNodes = "LeastNUMANodes",
@@ -117,7 +117,7 @@ names! {
 names! {
     /// Which pods are known to the cache.
     InformerMode {
-        /// Pods of all phases, seen by a watch of the cache's own.
+        /// Pods of all phases, seen by a separate watch of the cache.
         Dedicated = "Dedicated",
         /// Running pods, seen by the scheduler's watch.
         Shared = "Shared",
@@ -135,7 +135,7 @@ names! {
 }
 
 names! {
-    /// Whether preemption looks at NUMA placement.
+    /// Whether preemption considers NUMA placement.
     PreemptionMode {
         /// It does not.
         Disabled = "Disabled",
@@ -147,20 +147,20 @@ names! {
 /// Why arguments are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Of another kind.
+    /// The arguments are of another kind.
     #[error(
         "args for plugin {PLUGIN} were not of type {KIND}.kubescheduler.config.k8s.io, got {0}"
     )]
     Kind(String),
-    /// Not of the schema.
+    /// The arguments do not match the schema.
     #[error("failed to decode the args of plugin {PLUGIN}")]
     Decode(#[source] serde_json::Error),
-    /// A value that is none of the names.
+    /// A value is none of the known names.
     #[error("{field}: invalid {what}: {value:?}")]
     Value {
         /// Path of the field.
         field: &'static str,
-        /// What it names.
+        /// What the value should name.
         what: &'static str,
         /// The value.
         value: String,
@@ -231,11 +231,11 @@ fn default_resources() -> Vec<(String, i64)> {
 impl NodeResourceTopologyMatchArgs {
     /// Decodes the `args` object of a `pluginConfig` entry and fills in the defaults. No object means all defaults.
     ///
-    /// The original leaves unknown names of the cache's settings unchecked and takes them for another value; here they are
+    /// The original does not check the names in the cache's settings and treats an unknown name as another value. Here they are
     /// refused (scheduler.md 9, point 16).
     ///
     /// # Errors
-    /// When the object is of another kind, has unknown fields, or a value is none of the names.
+    /// When the object is of another kind, has unknown fields, or a value is none of the known names.
     pub fn decode(args: Option<&Value>) -> Result<Self, Error> {
         let wire: Wire = match args {
             None | Some(Value::Null) => Wire::default(),
@@ -257,7 +257,7 @@ impl NodeResourceTopologyMatchArgs {
         let scoring_strategy = match wire.scoring_strategy {
             None => defaults.scoring_strategy,
             Some(strategy) => ScoringStrategy {
-                // a strategy without a type is invalid: the default stands for an absent strategy only
+                // a strategy without a type is invalid: the default applies only if the whole strategy is absent
                 kind: named(
                     "scoringStrategy.type",
                     "ScoringStrategyType",

@@ -17,15 +17,15 @@ mod document;
 const GROUP: &str = "kubescheduler.config.k8s.io";
 /// Kind of the configuration.
 const KIND: &str = "KubeSchedulerConfiguration";
-/// Versions that are read. `v1beta3` has the same fields here; the deployer's ConfigMap still says it.
+/// Supported versions. `v1beta3` has the same fields as far as they are read here; the deployer's ConfigMap still uses it.
 const VERSIONS: &[&str] = &["v1", "v1beta3"];
-/// Name of the one profile when it gives none.
+/// Name of the only profile if it gives none.
 const DEFAULT_SCHEDULER_NAME: &str = "default-scheduler";
 
 /// A configuration with every default filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
-    /// How many nodes are examined at once.
+    /// How many nodes are examined in parallel.
     pub parallelism: usize,
     /// Leader election.
     pub leader_election: LeaderElection,
@@ -44,27 +44,27 @@ pub struct Configuration {
 pub struct Profile {
     /// The `schedulerName` of its pods.
     pub scheduler_name: String,
-    /// Share of the nodes that are scored, in percent, of the profile or else of all of them; 0 adapts it to their number.
+    /// Percentage of the nodes that are scored, from the profile or else from the configuration. 0 adapts it to the number of nodes.
     pub percentage_of_nodes_to_score: u8,
-    /// The plugins at each extension point in their order, with the weights of their scores.
+    /// The plugins at each extension point in order, with the weights of their scores.
     pub plugins: BTreeMap<Point, Vec<Plugin>>,
-    /// Arguments of NodeResourceTopologyMatch, where the profile enables it anywhere.
+    /// Arguments of NodeResourceTopologyMatch, if the profile enables it at Filter, Score or Reserve.
     pub topology_match: Option<NodeResourceTopologyMatchArgs>,
-    /// Arguments of DefaultPreemption, where the profile enables it.
+    /// Arguments of DefaultPreemption, if the profile enables it at PostFilter.
     pub preemption: Option<DefaultPreemptionArgs>,
     /// Arguments of the default plugins, whether enabled or not.
     pub default_args: DefaultPluginArgs,
-    /// Plugins that arguments are given to and that take none.
+    /// Plugins that take no arguments but are given some.
     pub needless_args: Vec<String>,
 }
 
 impl Profile {
-    /// The plugins at a point in their order.
+    /// Returns the plugins at a point in order.
     pub fn at(&self, point: Point) -> &[Plugin] {
         self.plugins.get(&point).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the plugin of that name runs at a point.
+    /// Returns whether the plugin of that name runs at a point.
     pub fn runs(&self, name: &str, point: Point) -> bool {
         self.at(point).iter().any(|plugin| plugin.name == name)
     }
@@ -75,11 +75,11 @@ impl Profile {
 pub struct LeaderElection {
     /// Whether only the leader schedules.
     pub enabled: bool,
-    /// How long a lease holds without renewal.
+    /// How long a lease is valid without renewal.
     pub lease_duration: Duration,
     /// How long the leader tries to renew before it gives up.
     pub renew_deadline: Duration,
-    /// Time between tries.
+    /// Time between attempts.
     pub retry_period: Duration,
     /// Name of the Lease.
     pub resource_name: String,
@@ -90,11 +90,11 @@ pub struct LeaderElection {
 /// How the API server is reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientConnection {
-    /// Path of a kubeconfig; in-cluster when absent.
+    /// Path of a kubeconfig; in-cluster configuration if absent.
     pub kubeconfig: Option<String>,
-    /// Requests a second; none limits nothing.
+    /// Requests per second; `None` means no limit.
     pub qps: Option<f64>,
-    /// Requests that may be made at once before the rate limits them.
+    /// Requests that may be made at once before the rate limit applies.
     pub burst: u32,
 }
 
@@ -104,7 +104,7 @@ pub enum Error {
     /// Not YAML, or with unknown, repeated or wrongly typed fields.
     #[error("failed to decode the configuration")]
     Decode(#[source] serde_yaml::Error),
-    /// Another group, version or kind.
+    /// The group, version or kind is not supported.
     #[error(
         "no kind {kind:?} is registered for version {api_version:?}: expected {KIND:?} of {GROUP}/v1"
     )]
@@ -114,14 +114,14 @@ pub enum Error {
         /// `kind` as given.
         kind: String,
     },
-    /// A value out of its range.
+    /// A value is out of range.
     #[error("{field}: invalid value {value}: {rule}")]
     Value {
         /// Path of the field.
         field: String,
         /// The value.
         value: String,
-        /// What it should be.
+        /// The rule that it violates.
         rule: &'static str,
     },
     /// Two `pluginConfig` entries for one plugin.
@@ -132,12 +132,12 @@ pub enum Error {
         /// Name of the plugin.
         plugin: String,
     },
-    /// Wrong plugin lists.
+    /// The plugin lists are invalid.
     #[error("profile {profile:?}")]
     Plugins {
         /// Scheduler name of the profile.
         profile: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: plugins::Error,
     },
@@ -155,21 +155,21 @@ pub enum Error {
         /// Scheduler name of the profile.
         profile: String,
     },
-    /// Wrong arguments of a default plugin.
+    /// The arguments of a default plugin are invalid.
     #[error("profile {profile:?}")]
     DefaultPluginArgs {
         /// Scheduler name of the profile.
         profile: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: default_plugins::Error,
     },
-    /// Wrong plugin arguments.
+    /// The arguments of NodeResourceTopologyMatch are invalid.
     #[error("profile {profile:?}")]
     Args {
         /// Scheduler name of the profile.
         profile: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: args::Error,
     },
@@ -261,10 +261,10 @@ fn invalid<T>(
     })
 }
 
-/// Reads a configuration: decodes it strictly, fills in the defaults, validates, resolves the plugin lists.
+/// Parses a configuration: decodes it strictly, fills in the defaults, validates it, resolves the plugin lists.
 ///
 /// # Errors
-/// When the text is not of the schema, or a value, a plugin or its arguments are wrong.
+/// When the text does not match the schema, or a value, a plugin or its arguments are invalid.
 pub fn parse(text: &str) -> Result<Configuration, Error> {
     let wire: Wire = serde_yaml::from_str(text).map_err(Error::Decode)?;
     let version = wire
@@ -326,7 +326,7 @@ pub fn parse(text: &str) -> Result<Configuration, Error> {
     })
 }
 
-/// A rate of 0 stands for the default, as an absent one; below 0 there is no limit (client-go's `rest.Config`).
+/// Fills in defaults: a rate of 0 means the default, as an absent one does; below 0 there is no limit (client-go's `rest.Config`).
 fn client_connection(wire: WireClientConnection) -> Result<ClientConnection, Error> {
     const TYPES: &[&str] = &[
         "",

@@ -13,7 +13,7 @@ const GROUP: &str = "kubescheduler.config.k8s.io";
 /// Why arguments are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Of another kind.
+    /// The arguments are of another kind.
     #[error("args for plugin {plugin} were not of type {plugin}Args.{GROUP}, got {got}")]
     Kind {
         /// The plugin.
@@ -21,23 +21,23 @@ pub enum Error {
         /// Kind and group as given.
         got: String,
     },
-    /// Not of the schema.
+    /// The arguments do not match the schema.
     #[error("decoding args for plugin {plugin}")]
     Decode {
         /// The plugin.
         plugin: &'static str,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
-    /// A value that is not valid.
+    /// A value is not valid.
     #[error("args for plugin {plugin}: {field}: {problem}")]
     Value {
         /// The plugin.
         plugin: &'static str,
         /// Path of the field.
         field: String,
-        /// What is wrong, in the words of kube-scheduler.
+        /// The problem, in the words of kube-scheduler.
         problem: String,
     },
 }
@@ -47,16 +47,16 @@ pub trait PluginArgs: Default + DeserializeOwned {
     /// Name of the plugin.
     const PLUGIN: &'static str;
 
-    /// What is wrong with the values.
+    /// Checks the values.
     ///
     /// # Errors
-    /// The first field that is not valid, with the reason.
+    /// The path of the first invalid field, with the reason.
     fn validate(&self) -> Result<(), (String, String)>;
 
     /// Decodes the `args` object of a `pluginConfig` entry. No object means all defaults.
     ///
     /// # Errors
-    /// When the object is not of the schema or a value is not valid.
+    /// When the object does not match the schema or a value is not valid.
     fn decode(args: Option<&Value>) -> Result<Self, Error> {
         let plugin = Self::PLUGIN;
         let mut args = args.cloned().unwrap_or_default();
@@ -113,9 +113,9 @@ fn unsupported<T>(
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DefaultPreemptionArgs {
-    /// Candidates in percent of the nodes, at least.
+    /// Minimum number of candidates, in percent of the nodes.
     pub min_candidate_nodes_percentage: usize,
-    /// Candidates, at least.
+    /// Minimum number of candidates.
     pub min_candidate_nodes_absolute: usize,
 }
 
@@ -154,13 +154,13 @@ impl PluginArgs for DefaultPreemptionArgs {
     }
 }
 
-/// What InterPodAffinity makes of the terms of other pods.
+/// How InterPodAffinity treats the terms of other pods.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InterPodAffinityArgs {
-    /// How much it counts that a running pod requires to be near pods like this one.
+    /// Score weight of a running pod's required affinity to pods like this one.
     pub hard_pod_affinity_weight: i64,
-    /// Whether pods without preferences of their own are scored without those of running pods.
+    /// Whether pods without preferences of their own ignore the preferences of running pods when they are scored.
     pub ignore_preferred_terms_of_existing_pods: bool,
 }
 
@@ -189,11 +189,11 @@ impl PluginArgs for InterPodAffinityArgs {
     }
 }
 
-/// Rules about nodes that every pod of the profile has beside its own.
+/// Node affinity that applies to every pod of the profile in addition to the pod's own.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeAffinityArgs {
-    /// The rules.
+    /// The added affinity.
     #[serde(deserialize_with = "strict")]
     pub added_affinity: Option<NodeAffinity>,
 }
@@ -270,13 +270,13 @@ fn validate_term(path: &str, term: &NodeSelectorTerm) -> Result<(), (String, Str
     Ok(())
 }
 
-/// A resource with what it counts for.
+/// A resource and its weight.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceSpec {
     /// Name of the resource.
     pub name: String,
-    /// 1 to 100; absent stands for 1.
+    /// 1 to 100; if absent, 1.
     #[serde(default = "one", deserialize_with = "at_least_one")]
     pub weight: i64,
 }
@@ -285,7 +285,7 @@ fn one() -> i64 {
     1
 }
 
-/// 0 stands for the default, as an absent weight does.
+/// Reads a weight; 0 means the default, as an absent weight does.
 fn at_least_one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     let weight = i64::deserialize(deserializer)?;
     Ok(if weight == 0 { 1 } else { weight })
@@ -299,7 +299,7 @@ fn cpu_and_memory() -> Vec<ResourceSpec> {
     vec![mk("cpu"), mk("memory")]
 }
 
-/// An absent list and an empty one stand for CPU and memory.
+/// Reads a list of resources; an absent or empty list means CPU and memory.
 fn some_resources<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<ResourceSpec>, D::Error> {
@@ -311,13 +311,13 @@ fn some_resources<'de, D: serde::Deserializer<'de>>(
     })
 }
 
-/// What NodeResourcesFit looks at, and how it compares nodes.
+/// Which resources NodeResourcesFit considers, and how it compares nodes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeResourcesFitArgs {
-    /// Extended resources that the filter does not look at.
+    /// Extended resources that the filter ignores.
     pub ignored_resources: Vec<String>,
-    /// Prefixes, without slash, of extended resources that the filter does not look at.
+    /// Prefixes, without slash, of extended resources that the filter ignores.
     pub ignored_resource_groups: Vec<String>,
     /// How nodes are compared.
     pub scoring_strategy: ScoringStrategy,
@@ -342,11 +342,11 @@ pub struct ScoringStrategy {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequestedToCapacityRatio {
-    /// Points of a broken line, by growing utilization.
+    /// Points of a piecewise linear function, by increasing utilization.
     pub shape: Vec<ShapePoint>,
 }
 
-/// A point of a broken line.
+/// A point of a piecewise linear function.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShapePoint {
@@ -357,11 +357,11 @@ pub struct ShapePoint {
 }
 
 impl ScoringStrategy {
-    /// Most left is best.
+    /// The node with most left scores best.
     pub const LEAST_ALLOCATED: &'static str = "LeastAllocated";
-    /// Least left is best.
+    /// The node with least left scores best.
     pub const MOST_ALLOCATED: &'static str = "MostAllocated";
-    /// A line tells what is best.
+    /// A piecewise linear function of the utilization gives the score.
     pub const REQUESTED_TO_CAPACITY_RATIO: &'static str = "RequestedToCapacityRatio";
 }
 
@@ -463,11 +463,11 @@ fn validate_shape(path: &str, shape: &[ShapePoint]) -> Result<(), (String, Strin
     Ok(())
 }
 
-/// The resources that should be used evenly.
+/// The resources whose usage should be balanced.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeResourcesBalancedAllocationArgs {
-    /// The resources; their weights are 1.
+    /// The resources; their weights must be 1.
     #[serde(default = "cpu_and_memory", deserialize_with = "some_resources")]
     pub resources: Vec<ResourceSpec>,
 }
@@ -508,10 +508,10 @@ impl PluginArgs for NodeResourcesBalancedAllocationArgs {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PodTopologySpreadArgs {
-    /// Constraints of a list, without selectors: those follow from the services and controllers of a pod.
+    /// The constraints of type `List`. They have no selectors: those are derived from a pod's services and controllers.
     #[serde(deserialize_with = "strict")]
     pub default_constraints: Vec<TopologySpreadConstraint>,
-    /// Whether Kubernetes' own constraints or those of the list are used: `System` or `List`.
+    /// Which constraints apply: the built-in ones of Kubernetes (`System`) or those of the list (`List`).
     pub defaulting_type: String,
 }
 
@@ -519,12 +519,13 @@ impl PodTopologySpreadArgs {
     const SYSTEM: &'static str = "System";
     const LIST: &'static str = "List";
 
-    /// Whether Kubernetes' own constraints are used.
+    /// Returns whether the built-in constraints of Kubernetes apply.
     pub fn is_system(&self) -> bool {
         self.defaulting_type == Self::SYSTEM
     }
 
-    /// The constraints of pods that have none: a list, or a skew of 3 between nodes and 5 between zones, neither of which keeps a pod waiting.
+    /// Returns the constraints of pods that have none: the list, or a skew of 3 between nodes and 5 between zones. The latter two never
+    /// make a pod unschedulable.
     pub fn constraints(&self) -> Vec<TopologySpreadConstraint> {
         if !self.is_system() {
             return self.default_constraints.clone();
@@ -618,7 +619,7 @@ impl PluginArgs for PodTopologySpreadArgs {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct VolumeBindingArgs {
-    /// Seconds that binding may take.
+    /// Timeout of binding, in seconds.
     pub bind_timeout_seconds: i64,
 }
 
@@ -645,7 +646,7 @@ impl PluginArgs for VolumeBindingArgs {
     }
 }
 
-/// Settings of dynamic resource allocation, which this scheduler does not do: none is accepted.
+/// Settings of dynamic resource allocation. This scheduler does not support it, so no setting is accepted.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct DynamicResourcesArgs {}
@@ -658,7 +659,7 @@ impl PluginArgs for DynamicResourcesArgs {
     }
 }
 
-/// Arguments of all default plugins that have any.
+/// Arguments of all default plugins that take any.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "one field for each plugin")]
 pub struct DefaultPluginArgs {
@@ -672,10 +673,10 @@ pub struct DefaultPluginArgs {
 }
 
 impl DefaultPluginArgs {
-    /// Takes the `args` object of a `pluginConfig` entry. False if the plugin of that name takes none.
+    /// Reads the `args` object of a `pluginConfig` entry. Returns false if the plugin takes no arguments.
     ///
     /// # Errors
-    /// When the object is not of the schema or a value is not valid.
+    /// When the object does not match the schema or a value is not valid.
     pub fn set(&mut self, plugin: &str, args: Option<&Value>) -> Result<bool, Error> {
         match plugin {
             DefaultPreemptionArgs::PLUGIN => self.preemption = PluginArgs::decode(args)?,
@@ -694,7 +695,7 @@ impl DefaultPluginArgs {
     }
 }
 
-/// Reads a Kubernetes object, which by itself takes fields that it does not know, and refuses those.
+/// Reads a Kubernetes object and refuses unknown fields, which its type by itself would accept.
 fn strict<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -710,13 +711,13 @@ where
     }
 }
 
-/// The first field that is given and was not read.
+/// Returns the path of the first field that was given but not read.
 fn unknown_field(given: &Value, read: &Value) -> Option<String> {
     match (given, read) {
         (Value::Object(given), Value::Object(read)) => given.iter().find_map(|(name, value)| {
             match read.get(name) {
                 Some(read) => unknown_field(value, read).map(|inner| format!("{name}.{inner}")),
-                // nothing is as good as absent
+                // null means absent
                 None if value.is_null() => None,
                 None => Some(name.clone()),
             }

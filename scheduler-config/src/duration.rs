@@ -1,10 +1,10 @@
-//! Go's text form of durations (`15s`, `2m0s`, `1.5h`, `250ms`), as Kubernetes writes them.
+//! Go's text form of durations (`15s`, `2m0s`, `1.5h`, `250ms`), as Kubernetes uses it.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-/// Units of Go's form, with their nanoseconds.
+/// Units of Go's form, in nanoseconds.
 const UNITS: &[(&str, f64)] = &[
     ("ns", 1.0),
     ("us", 1e3),
@@ -15,7 +15,7 @@ const UNITS: &[(&str, f64)] = &[
     ("h", 3600e9),
 ];
 
-/// A text that is not a duration, or one that is negative.
+/// A text that is not a duration, or a negative duration.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("invalid duration {0:?}: expected a number with a unit, for example \"15s\" or \"2m30s\"")]
 pub struct ParseError(String);
@@ -23,7 +23,7 @@ pub struct ParseError(String);
 /// Parses a duration that is not negative.
 ///
 /// # Errors
-/// When the text is not of Go's form or negative.
+/// When the text does not have Go's form or is negative.
 pub fn parse(text: &str) -> Result<Duration, ParseError> {
     let bad = || ParseError(text.to_owned());
     if text == "0" {
@@ -53,7 +53,7 @@ pub fn parse(text: &str) -> Result<Duration, ParseError> {
     Duration::try_from_secs_f64(nanoseconds / 1e9).map_err(|_| bad())
 }
 
-/// For `#[serde(deserialize_with)]` on fields that may be absent.
+/// Reads an optional duration, for `#[serde(deserialize_with)]`.
 pub(crate) fn option<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {

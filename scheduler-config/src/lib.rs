@@ -1,10 +1,10 @@
 //! KubeSchedulerConfiguration v1 and NodeResourceTopologyMatchArgs: parse, default, validate.
 //!
-//! Strict, as kube-scheduler is: an unknown or repeated field is an error, so that a misspelt setting never passes in silence.
+//! Strict, like kube-scheduler: an unknown or repeated field is an error, so a misspelt setting is never ignored silently.
 //! The result has every default filled in and every plugin list resolved. No I/O: the caller reads the file.
 //!
 //! Reading order: [`configuration`] (the file), [`plugins`] (which plugin runs at which point), [`args`] (the arguments of
-//! NodeResourceTopologyMatch), [`default_plugins`] (those of the others).
+//! NodeResourceTopologyMatch), [`default_plugins`] (the arguments of the other plugins).
 
 pub mod args;
 pub mod configuration;

@@ -27,23 +27,23 @@ use Point::{
 };
 
 impl Point {
-    /// Every point, in the order in which a pod comes by them.
+    /// Every point, in the order in which a pod passes them.
     pub const ALL: [Self; 12] = [
         PreEnqueue, QueueSort, PreFilter, Filter, PostFilter, PreScore, Score, Reserve, Permit,
         PreBind, Bind, PostBind,
     ];
 
-    /// Name of the plugin interface in error messages.
+    /// Returns the name of the plugin interface in error messages.
     fn interface(self) -> String {
         format!("{self:?}Plugin")
     }
 }
 
-/// A plugin that a configuration may name, and the points it takes part in.
+/// A plugin that a configuration may name, and the points that it extends.
 struct Known {
     name: &'static str,
     points: &'static [Point],
-    /// Weight in the default `multiPoint` list; `None` for plugins that are not there.
+    /// Weight in the default `multiPoint` list; `None` for plugins that are not in it.
     default_weight: Option<i32>,
 }
 
@@ -55,7 +55,7 @@ const fn default_plugin(name: &'static str, weight: i32, points: &'static [Point
     }
 }
 
-/// Every plugin by name; the default ones in the order of the default `multiPoint` list.
+/// All known plugins. The default ones come in the order of the default `multiPoint` list.
 const KNOWN: &[Known] = &[
     default_plugin("SchedulingGates", 0, &[PreEnqueue]),
     default_plugin("PrioritySort", 0, &[QueueSort]),
@@ -95,7 +95,7 @@ const KNOWN: &[Known] = &[
         points: &[PreFilter, Filter, Score, Reserve, PostBind],
         default_weight: None,
     },
-    // lives in the fork that the Go operator deploys; only logs
+    // part of the fork that the Go operator deploys; only logs
     Known {
         name: "KNIDebug",
         points: &[Filter],
@@ -107,7 +107,7 @@ fn known(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|plugin| plugin.name == name)
 }
 
-/// Whether a plugin of that name exists and takes part in that point.
+/// Returns whether a plugin of that name exists and extends that point.
 pub fn extends(name: &str, point: Point) -> bool {
     known(name).is_some_and(|plugin| plugin.points.contains(&point))
 }
@@ -118,18 +118,18 @@ pub fn extends(name: &str, point: Point) -> bool {
 pub struct Plugin {
     /// Name.
     pub name: String,
-    /// Weight of its score; 0 stands for 1.
+    /// Weight of its score; 0 means 1.
     #[serde(default)]
     pub weight: i32,
 }
 
-/// One list of a profile as written: what it adds to the defaults and what it takes away.
+/// One list of a profile as written: what it adds to the defaults and what it removes.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginSet {
-    /// Added.
+    /// Plugins to add.
     pub enabled: Vec<Plugin>,
-    /// Taken away; `*` takes all.
+    /// Plugins to remove; `*` removes all.
     pub disabled: Vec<Plugin>,
 }
 
@@ -190,15 +190,15 @@ pub enum Error {
     /// No plugin of that name exists.
     #[error("{interface} {name:?} does not exist")]
     Unknown {
-        /// Interface that was wanted.
+        /// Interface of the list that names it.
         interface: String,
         /// The name.
         name: String,
     },
-    /// The plugin exists but takes no part in that point.
+    /// The plugin exists but does not extend that point.
     #[error("plugin {name:?} does not extend {interface} plugin")]
     NotAtPoint {
-        /// Interface that was wanted.
+        /// Interface of the list that names it.
         interface: String,
         /// The name.
         name: String,
@@ -206,17 +206,17 @@ pub enum Error {
     /// The plugin is listed twice.
     #[error("plugin {name:?} already registered as {interface:?}")]
     Repeated {
-        /// Interface that was wanted.
+        /// Interface of the list that names it.
         interface: String,
         /// The name.
         name: String,
     },
 }
 
-/// The plugins that run at `point` for a profile with these lists, in order, with weights of at least 1.
+/// Returns the plugins that run at `point` for a profile with these lists, in order, with weights of at least 1.
 ///
 /// # Errors
-/// When a list names a plugin that does not exist, does not take part in the point, or is there already.
+/// When a list names a plugin that does not exist, does not extend the point, or is listed twice.
 pub fn resolve(plugins: &Plugins, point: Point) -> Result<Vec<Plugin>, Error> {
     let multi_point = merge(&plugins.multi_point);
     for plugin in &multi_point {
@@ -277,7 +277,7 @@ pub fn resolve(plugins: &Plugins, point: Point) -> Result<Vec<Plugin>, Error> {
         .collect())
 }
 
-/// The default `multiPoint` list with what a profile takes away and adds.
+/// Returns the default `multiPoint` list after a profile's removals and additions.
 fn merge(custom: &PluginSet) -> Vec<Plugin> {
     let mut merged: Vec<Plugin> = Vec::new();
     if !custom.disables_all() {

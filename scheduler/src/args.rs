@@ -118,12 +118,12 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Args {
-    /// Parses a command line, program name first.
+    /// Parses a command line that begins with the program's name.
     pub fn read(argv: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         Self::try_parse_from(argv.into_iter().map(with_two_dashes))
     }
 
-    /// The configuration's leader election with what the flags say instead.
+    /// Returns the leader election of the configuration, overridden by the flags.
     pub fn leader_election(&self, config: &LeaderElection) -> LeaderElection {
         let text =
             |flag: &Option<String>, value: &str| flag.clone().unwrap_or_else(|| value.to_owned());
@@ -147,7 +147,7 @@ impl Args {
     }
 }
 
-/// Go programs take `-config` for `--config`.
+/// Turns `-config` into `--config`, because Go programs accept both.
 fn with_two_dashes(argument: OsString) -> OsString {
     let Some(text) = argument.to_str() else {
         return argument;
@@ -163,7 +163,7 @@ fn with_two_dashes(argument: OsString) -> OsString {
     }
 }
 
-/// `-v4` is a short flag with its value.
+/// Returns whether this is `-v4`, a short flag with its value.
 fn is_short_with_value(name: &str) -> bool {
     name.strip_prefix("-v")
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))

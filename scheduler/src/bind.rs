@@ -1,4 +1,4 @@
-//! Binding a pod to a node.
+//! Binds a pod to a node.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::pod::PodKey;
 use crate::retry::{is_passing, retried};
 use crate::volume_bind;
 
-/// An API server that has not answered by then will not.
+/// Timeout of a binding request.
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Why a pod was not bound.
@@ -28,10 +28,10 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The pod's volumes were not bound before it.
+    /// The pod's volumes were not bound.
     #[error(transparent)]
     Volumes(#[from] volume_bind::Error),
-    /// No answer in time.
+    /// The API server did not answer in time.
     #[error("binding pod {pod} to node {node} took too long")]
     Timeout {
         /// The pod.
@@ -42,7 +42,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the pod may have been bound all the same.
+    /// Returns whether the pod may have been bound in spite of the error.
     fn leaves_open(&self) -> bool {
         match self {
             Self::Refused { source, .. } => is_passing(source),
@@ -52,7 +52,8 @@ impl Error {
     }
 }
 
-/// Binds the pod of that uid: a namesake is not bound by mistake. A binding whose answer was lost counts if the pod has that node.
+/// Binds the pod of that uid, so a later pod of the same name is not bound by mistake. If the answer is lost, the binding counts as
+/// successful if the pod has that node.
 pub async fn bind(client: Client, pod: &PodKey, uid: &str, node: &str) -> Result<(), Error> {
     let api: Api<WirePod> = Api::namespaced(client, &pod.namespace);
     let binding = Binding {
@@ -88,7 +89,7 @@ pub async fn bind(client: Client, pod: &PodKey, uid: &str, node: &str) -> Result
     Err(error)
 }
 
-/// Whether the pod of that uid is bound to that node. When that cannot be found out, the watch will tell.
+/// Returns whether the pod of that uid is bound to that node. If that cannot be read, the watch reports it later.
 async fn has_node(api: &Api<WirePod>, name: &str, uid: &str, node: &str) -> bool {
     let pod = retried(|| api.get(name)).await;
     pod.is_ok_and(|pod| {

@@ -1,17 +1,17 @@
-//! What is left in the zones of every node, when the last NRT and the pods placed since are put together (scheduler.md 5).
+//! What is left in the zones of every node, computed from the last NRT and the pods placed since (scheduler.md 5).
 //!
-//! An NRT tells what was left when its exporter looked, and the fingerprint of the pods that it accounts for. Between a placement
-//! and the NRT that shows it, the pod must be charged here. So each node keeps the newest NRT whose pod set is understood (its
-//! *base*), and which of the node's pods that base accounts for; every other pod that lives is charged to *all* zones that it may be on: those
-//! where the base leaves room for it, if the kubelet's managers are known, else every one. All of it is recomputed on the NRT or pod event
-//! itself: nothing polls.
+//! An NRT publishes what was left when its exporter looked, and the fingerprint of the pods that it accounts for. Between a placement
+//! and the NRT that shows it, the pod must be charged here. So each node keeps the newest NRT whose pod set is understood (its *base*),
+//! and which of the node's pods that base accounts for. Every other pod that lives is charged to *all* zones that it may be on. If the
+//! kubelet's managers are known, these are the zones where the base leaves room for it; otherwise they are all zones. Every NRT or pod
+//! event recomputes the result at once: nothing polls.
 //!
-//! The pod set of an NRT need not be the one known here: a pod may not be admitted yet, or be gone already. So the fingerprint is
-//! searched for among the sets that differ from the known one in those few pods. A set that is found says exactly which pods the
-//! amounts contain. An NRT whose set is not found changes nothing but the kubelet's settings; a later one will do.
+//! The pod set of an NRT may differ from the one known here: a pod may not be admitted yet, or be gone already. So the cache searches
+//! for the fingerprint among the sets that differ from the known set in those few pods. A set that is found says exactly which pods the
+//! amounts contain. An NRT whose set is not found changes only the kubelet's settings, and the base stays until a later NRT is understood.
 //!
-//! Names are all that a fingerprint knows. A pod that has the name of a recent one is therefore accounted for only by NRTs that came
-//! after it was seen running.
+//! A fingerprint covers only the names of pods. So a pod with the name of a recent one is accounted for only by NRTs that arrive after
+//! it was seen running.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -41,26 +41,26 @@ mod charge;
 mod search;
 pub mod simulate;
 
-/// Pods that are gone but may still be in an NRT; more of them on one node are not remembered.
+/// How many pods are remembered for a node that are gone but may still be in an NRT.
 const GHOSTS: usize = 32;
-/// A pod that is deleted without waiting for its kubelet holds its resources a little longer, at most this long.
+/// The longest time for which a pod that was deleted without waiting for its kubelet still holds its resources.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// How much the cache does by itself (scheduler.md 5.1 to 5.3).
+/// How much the cache accounts for (scheduler.md 5.1 to 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// NRTs are taken as they are.
+    /// NRTs are used as they are.
     Passthrough,
-    /// NRTs are taken as they are, but a node is closed from reservation to binding.
+    /// NRTs are used as they are, but a node is closed from reservation to binding.
     DiscardReserved,
     /// Pods are charged until an NRT accounts for them.
     OverReserve,
 }
 
-/// What the configuration says about the cache.
+/// The configuration of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How much it does.
+    /// How much it accounts for.
     pub mode: Mode,
     /// Which pods of other schedulers close a node.
     pub foreign: ForeignPodsDetect,
@@ -68,14 +68,14 @@ pub struct Settings {
     pub method: ResyncMethod,
     /// Names of our profiles: pods of any other scheduler are foreign.
     pub profiles: BTreeSet<String>,
-    /// Remember what was compared, for [`Cache::take_checks`].
+    /// Record the comparisons, for [`Cache::take_checks`].
     pub trace: bool,
-    /// Read where containers are, so that preemption can tell what would become free (`preemptionMode: Enabled`).
+    /// Read where containers are, so that preemption knows which zones become free (`preemptionMode: Enabled`).
     pub placement: bool,
 }
 
 impl Settings {
-    /// From the arguments of the plugin.
+    /// Creates the settings from the arguments of the plugin.
     pub fn new(args: &NodeResourceTopologyMatchArgs, profiles: BTreeSet<String>) -> Self {
         let mode = if args.discard_reserved_nodes {
             Mode::DiscardReserved
@@ -95,27 +95,27 @@ impl Settings {
     }
 }
 
-/// A comparison of a published fingerprint with the pods that are known.
+/// A comparison of a published fingerprint with the known pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The node.
     pub node: String,
-    /// What its NRT says.
+    /// The fingerprint in its NRT.
     pub expected: String,
-    /// What was computed: of the set that explains the NRT, or of all pods that should be in it if none does.
+    /// The computed fingerprint: of the set that explains the NRT, or if there is none, of all pods that should be in it.
     pub computed: String,
-    /// That set.
+    /// The pods of that set.
     pub pods: Vec<PodKey>,
 }
 
-/// What a filter or score may look at.
+/// What filters and scores may read of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum View {
     /// The node has no NRT.
     Absent,
-    /// The amounts cannot be trusted now.
+    /// The amounts cannot be trusted at the moment.
     Stale,
-    /// The amounts, with everything known charged.
+    /// The amounts, after all charges.
     Fresh(Fresh),
 }
 
@@ -128,12 +128,12 @@ pub struct Fresh {
     pub free: Vec<FreeZone>,
     /// The zones with their distances, in the same order.
     pub zones: Vec<Zone>,
-    /// Pods that may be admitted later than the next one, if there are any.
+    /// Pods that may be admitted after the next one, if there are any.
     unadmitted: Option<Unadmitted>,
 }
 
 impl Fresh {
-    /// Amounts of a node that no pod is on its way to.
+    /// Creates the amounts of a node to which no pod is on its way.
     pub fn new(config: ManagerConfig, free: Vec<FreeZone>, zones: Vec<Zone>) -> Self {
         Self {
             config,
@@ -147,13 +147,13 @@ impl Fresh {
 /// Numbers for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Nodes with an NRT.
+    /// Number of nodes with an NRT.
     pub nodes: usize,
-    /// Of those, closed ones.
+    /// Number of these nodes that are closed.
     pub stale: usize,
-    /// Of those, nodes whose newest NRT has a pod set that is not understood.
+    /// Number of these nodes whose newest NRT has a pod set that is not understood.
     pub unmatched: usize,
-    /// Pods charged to zones beside what NRTs say.
+    /// Number of pods charged to zones in addition to what NRTs contain.
     pub charged: usize,
 }
 
@@ -161,9 +161,9 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Cache {
     settings: Settings,
-    /// Looked up for every node at every attempt; names of nodes are not chosen by enemies, and the hash has a seed.
+    /// Looked up for every node at every attempt. Attackers cannot choose node names, and the hash has a seed.
     entries: HashMap<String, Entry, RandomState>,
-    /// Number of NRTs received: tells which of two events was first.
+    /// Number of NRTs received. It orders events.
     received: u64,
     checks: Vec<Check>,
     next_expiry: Option<Instant>,
@@ -177,13 +177,13 @@ struct Entry {
     /// Whether the pod set of `base` is known.
     understood: bool,
     pods: BTreeMap<PodKey, Tracked>,
-    /// What the pods that `base` accounts for hold in which zone, if the base tells.
+    /// What the pods that `base` accounts for hold in which zone, if the base publishes it.
     held: simulate::Held,
-    /// What pods held by zone that ended and were deleted, but that the base still has.
+    /// What pods that ended and were deleted held by zone, as long as the base still contains it.
     released: Vec<Zones>,
     /// Pods that are gone but may still be in an NRT, oldest first.
     ghosts: Vec<Ghost>,
-    /// What pods held that were deleted while they were charged, and until when it is charged at most.
+    /// Requests of pods that were deleted while they were charged, and until when they remain charged at most.
     lingering: Vec<(Arc<Request>, Instant)>,
     /// Pods between reservation and binding.
     reserved: BTreeSet<PodKey>,
@@ -197,7 +197,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    /// The same with what was held in these zones, as far as there is so much.
+    /// Returns a copy to which the amounts held in these zones are added, at most up to what is allocatable.
     fn with_room<'a>(&self, held: impl Iterator<Item = &'a Zones>) -> Self {
         let mut more = self.clone();
         for (id, amounts) in held.flatten() {
@@ -222,9 +222,9 @@ struct Ghost {
     key: PodKey,
     hash: u64,
     request: Arc<Request>,
-    /// Its kubelet said that it ended, before it was deleted: what it held is free.
+    /// Its kubelet reported before the deletion that it ended, so what it held is free.
     ended: bool,
-    /// The base has what it held, and nobody knows when or where it becomes free.
+    /// The base contains what it held, and it is unknown when or where that becomes free.
     is_held: bool,
 }
 
@@ -238,7 +238,7 @@ struct Tracked {
     hash: u64,
     foreign: bool,
     phase: Phase,
-    /// Its kubelet is known to have taken it on, or refused it.
+    /// The kubelet is known to have admitted or refused the pod.
     judged: bool,
     deleting: bool,
     request: Arc<Request>,
@@ -255,7 +255,7 @@ impl Tracked {
 }
 
 impl Cache {
-    /// A cache that knows nothing yet.
+    /// Creates an empty cache.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -267,7 +267,7 @@ impl Cache {
         }
     }
 
-    /// What is known of a node.
+    /// Returns what is known of a node.
     pub fn view(&self, node: &str) -> &View {
         self.entries
             .get(node)
@@ -275,17 +275,17 @@ impl Cache {
             .unwrap_or(&View::Absent)
     }
 
-    /// Nodes whose view changed since the last call.
+    /// Returns the nodes whose view changed since the last call.
     pub fn take_touched(&mut self) -> Touched {
         self.touched.take()
     }
 
-    /// Whether the newest NRT of a node is the one in use. Nodes without NRT have nothing to wait for.
+    /// Returns whether the newest NRT of a node is in use and understood. Nodes that the cache does not know are settled.
     pub fn is_settled(&self, node: &str) -> bool {
         self.entries.get(node).is_none_or(Entry::is_settled)
     }
 
-    /// An NRT was added or changed. True if it says anything new.
+    /// Adds or updates an NRT. Returns whether its content or the view changed.
     pub fn apply_nrt(&mut self, node: &str, topology: NodeTopology) -> bool {
         self.received += 1;
         let number = self.received;
@@ -303,7 +303,7 @@ impl Cache {
         changed || differs
     }
 
-    /// An NRT is gone. True if the view changed.
+    /// Removes an NRT. Returns whether the view changed.
     pub fn delete_nrt(&mut self, node: &str) -> bool {
         self.change(node, |entry| {
             (entry.latest, entry.base, entry.understood) = (None, None, false);
@@ -315,14 +315,14 @@ impl Cache {
         })
     }
 
-    /// A pod on a node was added or changed, or is assumed there. True if the view changed.
+    /// Adds or updates a pod that is on a node or assumed there. Returns whether the view changed.
     pub fn apply_pod(&mut self, node: &str, pod: &Pod) -> bool {
         let foreign = !self.settings.profiles.contains(&pod.scheduler);
         let received = self.received;
         self.change(node, |entry| entry.apply_pod(pod, foreign, received))
     }
 
-    /// A pod was deleted at `now`. True if the view changed.
+    /// Removes a pod that was deleted at `now`. Returns whether the view changed.
     pub fn delete_pod(&mut self, node: &str, key: &PodKey, now: Instant) -> bool {
         let until = now + LINGER;
         let mut lingers = false;
@@ -343,7 +343,7 @@ impl Cache {
         changed
     }
 
-    /// Forgets what deleted pods held long enough ago. True if any view changed.
+    /// Stops charging deleted pods whose time is over. Returns whether any view changed.
     pub fn expire(&mut self, now: Instant) -> bool {
         if self.next_expiry.is_none_or(|next| now < next) {
             return false;
@@ -366,17 +366,17 @@ impl Cache {
         changed
     }
 
-    /// When [`Cache::expire`] has something to do.
+    /// Returns when [`Cache::expire`] has something to do next.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.next_expiry
     }
 
-    /// The comparisons since the last call, oldest first; none unless they are traced.
+    /// Returns the comparisons since the last call, oldest first. Empty unless they are traced.
     pub fn take_checks(&mut self) -> Vec<Check> {
         std::mem::take(&mut self.checks)
     }
 
-    /// A pod is about to be bound to a node (scheduler.md 5.2 and 5.3).
+    /// Records that a pod is about to be bound to a node (scheduler.md 5.2 and 5.3).
     pub fn reserve(&mut self, node: &str, pod: &Pod) {
         let foreign = !self.settings.profiles.contains(&pod.scheduler);
         let received = self.received;
@@ -386,14 +386,14 @@ impl Cache {
         });
     }
 
-    /// Binding worked: a node that was closed for it opens again. True if the view changed.
+    /// Records that binding succeeded: a node that was closed for it opens again. Returns whether the view changed.
     pub fn bound(&mut self, node: &str, key: &PodKey) -> bool {
         self.change(node, |entry| {
             entry.reserved.remove(key);
         })
     }
 
-    /// Binding failed: the pod is not there after all. True if the view changed.
+    /// Records that binding failed and removes the pod from the node. Returns whether the view changed.
     pub fn unreserve(&mut self, node: &str, key: &PodKey) -> bool {
         self.change(node, |entry| {
             entry.reserved.remove(key);
@@ -401,7 +401,7 @@ impl Cache {
         })
     }
 
-    /// Numbers for the metrics.
+    /// Returns the numbers for the metrics.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for entry in self.entries.values() {
@@ -487,7 +487,7 @@ impl Entry {
         );
     }
 
-    /// A pod is gone; NRTs may have it for a while.
+    /// Remembers a pod that is gone, because NRTs may contain it for a while.
     fn remember(&mut self, key: &PodKey, pod: Tracked) {
         if self.latest.is_none() {
             return;
@@ -512,7 +512,7 @@ impl Entry {
         });
     }
 
-    /// Takes over the newest NRT if it can be told which pods it accounts for.
+    /// Adopts the newest NRT as the base if it is known which pods it accounts for.
     fn resync(&mut self, node: &str, settings: &Settings) -> Option<Check> {
         let latest = self.latest.as_ref()?;
         if self.is_settled() {
@@ -557,7 +557,7 @@ impl Entry {
             self.read_placement();
         } else {
             tracing::debug!(node, published = %published.text, pods = keys.len(), "NodeTopology podset fingerprint mismatch");
-            // Before the first understood one, the newest amounts are the best there are; every pod is charged on top.
+            // Until an NRT is understood, the newest amounts are the best available; every pod is charged in addition.
             if !self.understood {
                 self.base.clone_from(&self.latest);
             }
@@ -565,7 +565,7 @@ impl Entry {
         check
     }
 
-    /// The pods that the newest NRT may cover, by key, and after them those that are gone.
+    /// Returns the pods that the newest NRT may cover, by key, followed by those that are gone.
     fn candidates(&mut self, method: Method) -> (Vec<PodKey>, Vec<Candidate>) {
         let Some(Numbered { topology, number }) = &self.latest else {
             return Default::default();
@@ -576,7 +576,7 @@ impl Entry {
                 .request
                 .is_exclusive(|name| is_zoned(&topology.zones, name)),
         };
-        // From the moment that a namesake may be meant, its predecessor no longer is.
+        // Once an NRT may mean a pod, it no longer means a predecessor of the same name.
         let namesakes = self
             .pods
             .values()
@@ -606,7 +606,7 @@ impl Entry {
         (keys, candidates)
     }
 
-    /// The newest NRT becomes the base: it accounts for the pods of `set` and no others.
+    /// Makes the newest NRT the base. It accounts for the pods of `set` and no others.
     fn flush(&mut self, keys: &[PodKey], set: &[bool]) {
         let (in_pods, in_ghosts) = set.split_at(keys.len());
         for pod in self.pods.values_mut() {
@@ -615,7 +615,7 @@ impl Entry {
         for (key, included) in keys.iter().zip(in_pods) {
             if let Some(pod) = self.pods.get_mut(key) {
                 pod.accounted = *included;
-                // It ended, and no NRT will have it again. Jobs leave such pods behind by the hundreds.
+                // The pod ended, so no later NRT contains it. Jobs leave such pods behind by the hundreds.
                 if !included && !pod.lives() {
                     pod.not_before = u64::MAX;
                 }
@@ -632,8 +632,8 @@ impl Entry {
         self.understood = true;
     }
 
-    /// Without a fingerprint nobody can tell. The first NRT is believed to contain every pod there is; later ones contain what is
-    /// seen to run when they arrive.
+    /// Adopts an NRT without a fingerprint, whose pods are unknown. The first NRT is assumed to contain every known pod. A later one is
+    /// assumed to contain the pods that are no longer pending when it arrives.
     fn accept_without_fingerprint(&mut self) {
         let first = self.base.is_none();
         for pod in self.pods.values_mut() {
@@ -647,7 +647,7 @@ impl Entry {
         self.understood = true;
     }
 
-    /// Pods that the base does not contain but that live.
+    /// Iterates over the pods that live and are not in the base.
     fn charged(&self) -> impl Iterator<Item = &Tracked> {
         self.pods
             .values()
@@ -661,8 +661,8 @@ impl Entry {
         }
     }
 
-    /// The base with what ended pods held, where the NRT told in which zone that was. A kubelet says that a pod ended when its containers have, and
-    /// from then on gives to others what they held: nobody has to wait for an exporter to say so.
+    /// Returns the base plus what ended pods held, where the NRT published the zone. A kubelet reports that a pod ended once its containers
+    /// have, and from then on gives what they held to others, so there is no need to wait for an exporter.
     fn with_released(&self, base: &Numbered) -> Numbered {
         let ended = self
             .pods
@@ -672,7 +672,7 @@ impl Entry {
         base.with_room(ended.chain(&self.released))
     }
 
-    /// The view if the base were this one, and `guests` were charged as well.
+    /// Returns the view for this base, with `guests` charged in addition.
     fn compute_from(&self, settings: &Settings, base: &Numbered, guests: &[Arc<Request>]) -> View {
         let Some(latest) = &self.latest else {
             return View::Absent;
@@ -733,7 +733,7 @@ impl Entry {
                 }
             })
             .collect();
-        // where everything is charged everywhere there is room for all in any order
+        // where everything is charged to all zones, there is room for all pods in any order
         let unadmitted = is_narrow.then(|| Unadmitted::new(before(), &charges, &places));
         View::Fresh(Fresh {
             unadmitted: unadmitted.flatten(),
@@ -741,7 +741,8 @@ impl Entry {
         })
     }
 
-    /// The most that each zone may have left: what the base says and what pods hold there that are about to end, or all where that is not known.
+    /// Returns the most that each zone may have left: the base plus what terminating pods hold there, or all that is allocatable where the
+    /// latter is not known.
     fn bounds(&self, base: &Numbered, latest: &NodeTopology) -> Vec<(ZoneId, Resources)> {
         let follows = latest.config.managers.is_some();
         let is_blurred = follows && self.is_blurred(latest);
@@ -761,8 +762,8 @@ impl Entry {
         zones.collect()
     }
 
-    /// Whether a pod that the base contains is gone or going and holds what nobody can tell where: every zone may have more room than the base
-    /// says.
+    /// Returns whether a pod in the base is gone or terminating and it is unknown where it holds resources. Then every zone may have more
+    /// room than the base says.
     fn is_blurred(&self, latest: &NodeTopology) -> bool {
         let holds = |request: &Request| !whole(&latest.zones, &latest.config, request).is_zero();
         let goes = |(key, pod): (&PodKey, &Tracked)| {
@@ -775,7 +776,7 @@ impl Entry {
         !self.understood || self.ghosts.iter().any(is_held) || self.pods.iter().any(goes)
     }
 
-    /// Whether a foreign pod that no NRT accounts for makes the amounts useless.
+    /// Returns whether a foreign pod that no NRT accounts for makes the amounts unusable.
     fn closes(&self, pod: &Tracked, settings: &Settings, topology: &NodeTopology) -> bool {
         let exclusive = || {
             pod.request
@@ -784,7 +785,7 @@ impl Entry {
         match settings.foreign {
             ForeignPodsDetect::None => false,
             ForeignPodsDetect::OnlyExclusiveResources => exclusive(),
-            // A settled node has accounted for all that its fingerprint covers; what it does not cover takes nothing.
+            // A settled node has accounted for all that its fingerprint covers. What the fingerprint does not cover takes nothing.
             ForeignPodsDetect::All => {
                 !self.understood || exclusive() || covers_all(settings, topology)
             }
@@ -802,7 +803,7 @@ impl Settings {
     }
 }
 
-/// One of the amounts of each resource of each zone.
+/// Iterates over the zones with one of the amounts of each resource.
 fn by_zone(
     topology: &NodeTopology,
     one: impl Fn(&Amounts) -> i64 + Copy,
@@ -821,7 +822,7 @@ fn covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
         .is_some_and(|published| settings.fingerprint_method(published.method) == Method::All)
 }
 
-/// Whether the kubelet has seen a pod: its first status has the time.
+/// Returns whether the kubelet has seen a pod: the kubelet's first status sets the start time.
 fn is_judged(pod: &Pod) -> bool {
     pod.started.is_some() || pod.phase != Phase::Pending
 }

@@ -1,7 +1,7 @@
-//! Nodes and the pods on them: what the watches told, and what this scheduler has placed and not yet seen back.
+//! Nodes and the pods on them: what the watches reported, and what this scheduler has placed but not yet seen in the watch.
 //!
-//! A plain structure without I/O, fed change by change. A pod that was assumed on a node stays there until the watch shows it there,
-//! it is deleted, or the binding failed ([`Cluster::forget`]).
+//! A plain structure without I/O, updated by every change. A pod that is assumed on a node stays there until the watch shows it there,
+//! it is deleted, or the binding fails ([`Cluster::forget`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ use crate::pod::{Phase, Pod, PodKey, resources};
 use crate::storage::Storage;
 use crate::touched::Touched;
 
-/// A node as its object tells it.
+/// The fields of a node object that the scheduler reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// Name.
@@ -25,16 +25,16 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Taints.
     pub taints: Vec<Taint>,
-    /// Closed to new pods.
+    /// Whether it is closed to new pods.
     pub unschedulable: bool,
     /// What pods may use in total.
     pub allocatable: Resources,
-    /// Images that are there already; these only matter to scores.
+    /// Images on the node. They affect scores only.
     pub images: Images,
 }
 
 impl Node {
-    /// Whether every filter judges it as it judges the other.
+    /// Returns whether every filter treats both nodes alike.
     fn filters_alike(&self, other: &Self) -> bool {
         self.labels == other.labels
             && self.taints == other.taints
@@ -42,7 +42,7 @@ impl Node {
             && self.allocatable == other.allocatable
     }
 
-    /// Reads a node. Nothing for objects without a name, which no API server sends.
+    /// Reads a node. Returns `None` for objects without a name, which no API server sends.
     pub fn read(wire: WireNode) -> Option<Self> {
         let (spec, status) = (
             wire.spec.unwrap_or_default(),
@@ -59,27 +59,27 @@ impl Node {
     }
 }
 
-/// A node with what its pods take.
+/// A node and what its pods use.
 #[derive(Clone, Debug, Default)]
 pub struct NodeState {
-    /// The object; none while only pods name the node.
+    /// The object; `None` while only pods name the node.
     pub node: Option<Node>,
-    /// Pods that hold something there.
+    /// Pods that hold resources there.
     pub pods: BTreeSet<PodKey>,
     /// Sum of their requests.
     pub used: Resources,
-    /// The same for scores: CPU (milli), memory.
+    /// Sum of their requests as scores count them: CPU (milli), memory.
     pub scored: (i64, i64),
-    /// How many of them have which priority.
+    /// Number of these pods by priority.
     pub priorities: BTreeMap<i32, usize>,
 }
 
-/// What a change of a pod means to others.
+/// How a change of a pod affects other pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodEffect {
-    /// Something on a node became free.
+    /// Resources on a node became free.
     pub freed: bool,
-    /// A pod appeared on a node, which matters to those that want to be near it.
+    /// A pod appeared on a node, which matters to pods with affinity to it.
     pub placed: bool,
 }
 
@@ -89,24 +89,24 @@ pub struct Cluster {
     nodes: BTreeMap<String, NodeState>,
     pods: HashMap<PodKey, Pod>,
     assumed: BTreeSet<PodKey>,
-    /// Pods with required anti-affinity: every pod must respect theirs.
+    /// Pods with required anti-affinity, which every other pod must respect.
     exclusive: BTreeSet<PodKey>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     budgets: BTreeMap<PodKey, Budget>,
-    /// Waiting pods for which others gave way, with the node.
+    /// Waiting pods for which others were preempted, with the node.
     nominations: BTreeMap<PodKey, String>,
-    /// Pods with a say on who should be near them.
+    /// Pods with required affinity to other pods, or with preferences about them.
     sociable: BTreeSet<PodKey>,
     groups: BTreeMap<(GroupKind, PodKey), LabelSelector>,
-    /// Number of nodes that have an image.
+    /// Number of nodes that have each image.
     images: HashMap<ImageId, usize>,
     storage: Storage,
-    /// How many pods with a node use a claim that they name themselves.
+    /// Number of pods with a node that use a claim by its name.
     claim_users: BTreeMap<PodKey, usize>,
     touched: Touched,
 }
 
-/// What makes pods one group.
+/// Kind of object that groups pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum GroupKind {
@@ -125,7 +125,7 @@ impl GroupKind {
         Self::StatefulSet,
     ];
 
-    /// The kind of a pod's controller; none if it is no such one.
+    /// Returns the kind of a pod's controller; `None` if it is none of these kinds.
     pub fn of_controller(api_version: &str, kind: &str) -> Option<Self> {
         match (api_version, kind) {
             ("v1", "ReplicationController") => Some(Self::ReplicationController),
@@ -135,7 +135,7 @@ impl GroupKind {
         }
     }
 
-    /// Its objects, as the API names them.
+    /// Returns the plural name of its objects in the API.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Service => "services",
@@ -149,16 +149,16 @@ impl GroupKind {
 /// A PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// The pods that it covers; none or an empty one covers nothing.
+    /// Selector of the pods that it covers. An absent or empty one covers nothing.
     pub selector: Option<LabelSelector>,
-    /// How many of them may go now.
+    /// How many of them may be disrupted now.
     pub allowed: i32,
-    /// Names of pods that are about to go and are accounted for.
+    /// Names of pods whose disruption is in progress and already counted.
     pub disrupted: BTreeSet<String>,
 }
 
 impl Budget {
-    /// Reads a budget with its namespace and name. Nothing for objects without, which no API server sends.
+    /// Reads a budget with its namespace and name. Returns `None` for objects without them, which no API server sends.
     pub fn read(wire: PodDisruptionBudget) -> Option<(PodKey, Self)> {
         let key = PodKey {
             namespace: wire.metadata.namespace?,
@@ -180,69 +180,69 @@ impl Budget {
 }
 
 impl Cluster {
-    /// A cluster without anything.
+    /// Creates an empty cluster.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Nodes that changed since the last call, they themselves or their pods.
+    /// Returns the nodes that changed since the last call: the node itself or its pods.
     pub fn take_touched(&mut self) -> Touched {
         self.touched.take()
     }
 
-    /// Volumes and claims.
+    /// Returns volumes and claims.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// Volumes and claims, to be changed.
+    /// Returns volumes and claims for modification.
     pub fn storage_mut(&mut self) -> &mut Storage {
         &mut self.storage
     }
 
-    /// Whether a pod with a node uses a claim.
+    /// Returns whether a pod with a node uses a claim.
     pub fn is_claim_in_use(&self, claim: &PodKey) -> bool {
         self.claim_users.contains_key(claim)
     }
 
-    /// Nodes whose object is known, by name.
+    /// Iterates over the nodes whose object is known, by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&Node, &NodeState)> + Clone {
         self.nodes
             .values()
             .filter_map(|state| Some((state.node.as_ref()?, state)))
     }
 
-    /// One node.
+    /// Returns a node by name.
     pub fn node(&self, name: &str) -> Option<&NodeState> {
         self.nodes.get(name)
     }
 
-    /// One pod.
+    /// Returns a pod.
     pub fn pod(&self, key: &PodKey) -> Option<&Pod> {
         self.pods.get(key)
     }
 
-    /// All pods.
+    /// Iterates over all pods.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.pods.values()
     }
 
-    /// Pods that do not want certain others near them.
+    /// Iterates over the pods with required anti-affinity.
     pub fn pods_with_anti_affinity(&self) -> impl Iterator<Item = &Pod> {
         self.exclusive.iter().filter_map(|key| self.pods.get(key))
     }
 
-    /// Pods with any affinity to other pods, required or preferred, or with preferred anti-affinity.
+    /// Iterates over the pods with any affinity to other pods, required or preferred, or with preferred anti-affinity.
     pub fn sociable_pods(&self) -> impl Iterator<Item = &Pod> {
         self.sociable.iter().filter_map(|key| self.pods.get(key))
     }
 
-    /// How many nodes have an image.
+    /// Returns the number of nodes that have an image.
     pub fn nodes_with(&self, image: ImageId) -> usize {
         self.images.get(&image).copied().unwrap_or(0)
     }
 
-    /// What the services that select a pod, and its controller, select together; nothing if there are none.
+    /// Returns the combined selector of a pod's controller and of the services that select the pod; `None` if it is empty.
     pub fn siblings(&self, pod: &Pod) -> Option<LabelSelector> {
         let namespace = &pod.key.namespace;
         let first = PodKey {
@@ -283,75 +283,75 @@ impl Cluster {
         (!selector::is_empty(Some(&together))).then_some(together)
     }
 
-    /// A service or a controller of pods was added or changed.
+    /// Adds or updates a service or a controller of pods.
     pub fn apply_group(&mut self, kind: GroupKind, key: PodKey, selector: LabelSelector) {
         self.groups.insert((kind, key), selector);
     }
 
-    /// A service or a controller of pods is gone.
+    /// Removes a service or a controller of pods.
     pub fn delete_group(&mut self, kind: GroupKind, key: &PodKey) {
         self.groups.remove(&(kind, key.clone()));
     }
 
-    /// Only these services, or controllers of one kind, are left.
+    /// Keeps only the listed services or controllers of one kind.
     pub fn retain_groups(&mut self, kind: GroupKind, keys: &BTreeSet<PodKey>) {
         self.groups
             .retain(|(other, key), _| *other != kind || keys.contains(key));
     }
 
-    /// Whether a pod is placed by us and not yet seen back.
+    /// Returns whether this scheduler placed the pod and the watch has not shown that yet.
     pub fn is_assumed(&self, key: &PodKey) -> bool {
         self.assumed.contains(key)
     }
 
-    /// Number of pods that are placed by us and not yet seen back.
+    /// Returns the number of pods that this scheduler placed and the watch has not shown yet.
     pub fn assumed_count(&self) -> usize {
         self.assumed.len()
     }
 
-    /// Labels of a namespace.
+    /// Returns the labels of a namespace.
     pub fn namespace_labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
         self.namespaces.get(name)
     }
 
-    /// A namespace was added or changed.
+    /// Adds or updates a namespace.
     pub fn apply_namespace(&mut self, name: String, labels: BTreeMap<String, String>) {
         self.namespaces.insert(name, labels);
     }
 
-    /// A namespace is gone.
+    /// Removes a namespace.
     pub fn delete_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
     }
 
-    /// Every disruption budget with its namespace and name.
+    /// Iterates over all disruption budgets with their namespaces and names.
     pub fn budgets(&self) -> impl Iterator<Item = (&PodKey, &Budget)> {
         self.budgets.iter()
     }
 
-    /// A disruption budget was added or changed.
+    /// Adds or updates a disruption budget.
     pub fn apply_budget(&mut self, key: PodKey, budget: Budget) {
         self.budgets.insert(key, budget);
     }
 
-    /// A disruption budget is gone.
+    /// Removes a disruption budget.
     pub fn delete_budget(&mut self, key: &PodKey) {
         self.budgets.remove(key);
     }
 
-    /// The node where others gave way to a waiting pod.
+    /// Returns the node where others were preempted for a waiting pod.
     pub fn nomination(&self, key: &PodKey) -> Option<&str> {
         self.nominations.get(key).map(String::as_str)
     }
 
-    /// Waiting pods for which others gave way, with the node.
+    /// Iterates over the waiting pods for which others were preempted, with the node.
     pub fn nominations(&self) -> impl Iterator<Item = (&Pod, &str)> {
         self.nominations
             .iter()
             .filter_map(|(key, node)| Some((self.pods.get(key)?, node.as_str())))
     }
 
-    /// Others give way to a waiting pod on this node, or nowhere any more.
+    /// Nominates a waiting pod to the node where others are preempted for it; `None` removes the nomination.
     pub fn nominate(&mut self, key: &PodKey, node: Option<String>) {
         match node {
             Some(node) => drop(self.nominations.insert(key.clone(), node)),
@@ -359,7 +359,7 @@ impl Cluster {
         }
     }
 
-    /// Takes a pod away to see what would be without it; [`Cluster::put_back`] undoes it.
+    /// Removes a pod to simulate the cluster without it; [`Cluster::put_back`] undoes it.
     pub fn take_out(&mut self, key: &PodKey) -> Option<Pod> {
         self.release(key);
         self.exclusive.remove(key);
@@ -367,7 +367,7 @@ impl Cluster {
         self.pods.remove(key)
     }
 
-    /// Puts back what [`Cluster::take_out`] gave.
+    /// Puts back what [`Cluster::take_out`] returned.
     pub fn put_back(&mut self, pod: Pod) {
         if holds(&pod) {
             self.charge(&pod);
@@ -376,7 +376,7 @@ impl Cluster {
         self.pods.insert(pod.key.clone(), pod);
     }
 
-    /// A node was added or changed. True if anything that placing looks at is different.
+    /// Adds or updates a node. Returns whether anything that filters read has changed.
     pub fn apply_node(&mut self, node: Node) -> bool {
         let state = self.nodes.entry(node.name.clone()).or_default();
         let before = state.node.take();
@@ -389,7 +389,7 @@ impl Cluster {
         {
             self.touched.note(&node.name);
         } else {
-            // how many nodes there are, and have an image, matters to the others
+            // the number of nodes, and of nodes with an image, affects the other nodes too
             self.touched.note_all();
         }
         for image in node.images.ids() {
@@ -411,7 +411,7 @@ impl Cluster {
         }
     }
 
-    /// A node is gone. Its pods remain known until they are deleted.
+    /// Removes a node. Its pods remain known until they are deleted.
     pub fn delete_node(&mut self, name: &str) {
         if let Some(state) = self.nodes.get_mut(name) {
             let node = state.node.take();
@@ -423,7 +423,7 @@ impl Cluster {
         }
     }
 
-    /// A pod was added or changed.
+    /// Adds or updates a pod.
     pub fn apply_pod(&mut self, mut pod: Pod) -> PodEffect {
         let key = pod.key.clone();
         let before = self.pods.get(&key);
@@ -432,11 +432,11 @@ impl Cluster {
             if replaced || pod.node.is_some() {
                 self.assumed.remove(&key);
             } else {
-                // Older than our binding: only the node is kept from what we know.
+                // The update is older than our binding: keep the node that we know.
                 pod.node = before.and_then(|before| before.node.clone());
             }
         }
-        // A status that says nothing new may be older than what was decided here.
+        // A status that repeats the old nomination may be older than a decision made here, so only a changed one counts.
         if pod.node.is_some() || pod.phase == Phase::Terminal || pod.deleting || replaced {
             self.nominations.remove(&key);
         }
@@ -463,7 +463,7 @@ impl Cluster {
         }
     }
 
-    /// A pod is gone; gives back what was known of it.
+    /// Removes a pod and returns it.
     pub fn delete_pod(&mut self, key: &PodKey) -> Option<Pod> {
         self.release(key);
         self.assumed.remove(key);
@@ -473,7 +473,7 @@ impl Cluster {
         self.pods.remove(key)
     }
 
-    /// Counts a pod on a node before the API server knows. False if the pod is gone.
+    /// Counts a pod on a node before the API server knows. Returns false if the pod is gone.
     pub fn assume(&mut self, key: &PodKey, node: &str) -> bool {
         let Some(mut pod) = self.pods.get(key).cloned() else {
             return false;
@@ -487,7 +487,7 @@ impl Cluster {
         true
     }
 
-    /// Takes back an assumption, if it still stands for that very pod.
+    /// Takes back an assumption if it still exists for the pod with that uid. Returns whether it did.
     pub fn forget(&mut self, key: &PodKey, uid: &str) -> bool {
         if self.pods.get(key).is_none_or(|pod| pod.uid != uid) || !self.assumed.remove(key) {
             return false;
@@ -499,7 +499,7 @@ impl Cluster {
         true
     }
 
-    /// Remembers which rules of a pod others have to look at.
+    /// Indexes the affinity rules of a pod that affect other pods.
     fn index(&mut self, pod: &Pod) {
         let note = |set: &mut BTreeSet<PodKey>, is_in: bool| {
             if is_in {
@@ -565,7 +565,7 @@ impl Cluster {
     }
 }
 
-/// A selector of these labels.
+/// Creates a selector of these labels.
 pub fn labelled(labels: BTreeMap<String, String>) -> LabelSelector {
     LabelSelector {
         match_labels: Some(labels),
@@ -573,7 +573,7 @@ pub fn labelled(labels: BTreeMap<String, String>) -> LabelSelector {
     }
 }
 
-/// Claims that a pod names itself.
+/// Iterates over the claims that a pod refers to by name.
 fn named_claims(pod: &Pod) -> impl Iterator<Item = PodKey> {
     let claims = pod
         .volumes
@@ -585,7 +585,7 @@ fn named_claims(pod: &Pod) -> impl Iterator<Item = PodKey> {
     })
 }
 
-/// Whether a pod takes anything from a node.
+/// Returns whether a pod takes resources of a node.
 fn holds(pod: &Pod) -> bool {
     pod.node.is_some() && pod.phase != Phase::Terminal
 }

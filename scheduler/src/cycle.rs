@@ -1,4 +1,4 @@
-//! One attempt to place a pod: filter, score, choose. Pure; what follows from it is done by the caller.
+//! One attempt to place a pod: filter, score, choose. Pure; the caller carries out the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -19,35 +19,35 @@ pub enum Outcome {
     Placed {
         /// The chosen node.
         node: String,
-        /// How many nodes would have been possible.
+        /// How many nodes were feasible.
         feasible: usize,
     },
-    /// No node will do.
+    /// No node fits.
     Rejected(Verdict),
-    /// No node will do now, but one will when these pods are gone.
+    /// No node fits now, but one does once these pods are gone.
     Preempting {
-        /// As things are.
+        /// Why no node fits now.
         verdict: Verdict,
-        /// Who gives way where.
+        /// The node and its victims.
         candidate: Candidate,
     },
 }
 
-/// Why no node will do.
+/// Why no node fits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// For the event and the condition (scheduler.md 7.7).
+    /// Message for the event and the condition (scheduler.md 7.7).
     pub message: String,
-    /// Plugins that ruled out any node: when something changes for one of them, the pod is tried again.
+    /// Plugins that ruled out any node. The pod is tried again when something changes for one of them.
     pub rejected_by: Plugins,
-    /// Every node with why it was ruled out.
+    /// Every node with the reason why it was ruled out.
     pub nodes: Vec<(String, Rejection)>,
-    /// The node that the pod was nominated for, if any, is void.
+    /// Whether an earlier nomination of the pod is void.
     pub clears_nomination: bool,
 }
 
 impl Verdict {
-    /// What each node lacked, for the nodes that can tell: `worker-0: cannot align pod: cpu wanted 4000m, zone 0 has 2000m`.
+    /// Returns what each node lacked, for nodes with details: `worker-0: cannot align pod: cpu wanted 4000m, zone 0 has 2000m`.
     pub fn details(&self) -> String {
         let mut parts = Vec::new();
         for (node, rejection) in &self.nodes {
@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-/// An attempt with what it took.
+/// An attempt with its timing.
 #[derive(Clone, Debug)]
 pub struct Attempted {
     /// How it ended.
@@ -71,17 +71,17 @@ pub struct Attempted {
 /// The time that the parts of an attempt took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
-    /// Filters, and what the score plugins say of each node alone.
+    /// Filters, and the part of the scores that considers each node alone.
     pub filter: Duration,
-    /// Comparing the nodes that are possible.
+    /// Comparison of the feasible nodes.
     pub score: Duration,
-    /// Looking for pods that can give way, if that was done.
+    /// Search for victims, if there was one.
     pub post_filter: Option<Duration>,
 }
 
-/// Looks for a node, or for pods that can give way. In a large cluster the search ends when enough nodes are possible ([`Profile::enough`]).
-/// `turn` decides where it begins and between nodes of equal score, so that they are used in turn. The cluster is afterwards as it was;
-/// the memo makes it quicker and changes nothing else.
+/// Looks for a node, or for pods to preempt. In a large cluster the search ends when enough nodes are feasible ([`Profile::enough`]).
+/// `turn` selects where it begins and which of several nodes of equal score is chosen, so that they are used in turn. The cluster is
+/// unchanged afterwards. The memo makes the attempt faster and has no effect on its result.
 pub fn attempt(
     profile: &Profile,
     (cluster, cache): (&mut Cluster, &mut Cache),
@@ -130,7 +130,7 @@ fn post_filter(
     }
 }
 
-/// The chosen node, or why each node was ruled out.
+/// Returns the chosen node, or why each node was ruled out.
 fn place(
     profile: &Profile,
     (cluster, cache): (&mut Cluster, &mut Cache),
@@ -164,7 +164,7 @@ fn place(
     let nodes: Vec<_> = if memo.turn_to(profile, pod, is_particular) {
         Vec::new()
     } else {
-        // every node has to be looked at: one walk is quicker than a search for each
+        // every node has to be examined: one walk is faster than a lookup for each
         cluster.nodes().collect()
     };
     let len = memo.len();
@@ -211,7 +211,7 @@ fn place(
     })
 }
 
-/// Nodes that would not do if the pods nominated there, of at least the same priority, had what they wait for.
+/// Returns the nodes on which the pod does not fit if the pods of at least its priority that are nominated there take their place.
 pub(crate) fn claimed(
     profile: &Profile,
     cluster: &mut Cluster,
@@ -261,7 +261,8 @@ pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
     }
 }
 
-/// `0/3 nodes are available: 1 cannot align pod, 2 Insufficient cpu.` Sorted as text, numbers included, as others print it.
+/// Formats `0/3 nodes are available: 1 cannot align pod, 2 Insufficient cpu.` Parts are sorted as text, including the numbers, as
+/// kube-scheduler prints them.
 pub(crate) fn message<'a>(nodes: usize, reasons: impl Iterator<Item = &'a str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in reasons {

@@ -1,6 +1,6 @@
-//! The loop that owns all state: takes changes, tries pods, hands out bindings and reports.
+//! The loop that owns all state: takes changes, tries pods, starts bindings and reports.
 //!
-//! Everything between two awaits is synchronous, so an attempt sees one consistent state and nothing can change beside it.
+//! Everything between two awaits is synchronous, so an attempt sees one consistent state and nothing can change concurrently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -36,18 +36,18 @@ use crate::storage::{Kind, Object, Progress, Reservation, Storage};
 use crate::volume_bind::{self, Changes};
 use crate::watch::Change;
 
-/// Changes that are taken before the next attempt.
+/// Maximum number of changes that are taken before the next attempt.
 const BATCH: usize = 512;
-/// Kinds of objects that must be known before anything is placed.
+/// Number of kinds of objects that must be known before anything is placed.
 const KINDS: usize = 5;
-/// With nothing to do, the loop turns so often all the same.
+/// Interval between two turns of the loop when no event arrives.
 const IDLE: Duration = Duration::from_secs(10);
-/// Sizes are published so often at most: counting takes time that attempts need.
+/// Minimum interval between two publications of sizes: counting takes time that attempts need.
 const SIZES: Duration = Duration::from_secs(1);
-/// Bindings that the API server is asked for at once: each takes a connection, and one that has to be opened costs more than a binding.
+/// Maximum number of concurrent binding requests. Each uses a connection, and opening one costs more than a binding.
 const BINDINGS: usize = 32;
 
-/// What the loop is told.
+/// A message to the loop.
 #[derive(Debug)]
 pub enum Message {
     /// A pod changed.
@@ -64,24 +64,24 @@ pub enum Message {
     Group(GroupKind, Change<(PodKey, Option<LabelSelector>), PodKey>),
     /// An object that volumes depend on changed.
     Storage(Kind, Box<Change<(PodKey, Object), PodKey>>),
-    /// The objects of this kind may not be listed.
+    /// Objects of this kind may not be listed.
     StorageRefused(Kind),
-    /// The API server was told which volumes a pod gets.
+    /// Volumes of a pod were written to the API server, or the write failed.
     VolumesWritten(Box<VolumesWritten>),
-    /// A binding ended.
+    /// A binding succeeded or failed.
     Bound(Box<Binding>),
-    /// The pods that give way to this one were told so.
+    /// The evictions for a pod were attempted.
     Preempted(Box<Preemption>),
 }
 
-/// Evictions for a pod that were tried.
+/// Evictions for a pod that were attempted.
 #[derive(Debug)]
 pub struct Preemption {
     pod: PodKey,
     rejected_by: Plugins,
 }
 
-/// A pod with the node that was chosen for it.
+/// A pod with the chosen node.
 #[derive(Debug)]
 struct Placement {
     pod: Pod,
@@ -90,14 +90,14 @@ struct Placement {
     started: Instant,
 }
 
-/// A binding that was tried.
+/// A binding that was attempted.
 #[derive(Debug)]
 pub struct Binding {
     placement: Placement,
     result: Result<(), bind::Error>,
 }
 
-/// Volumes and claims that were written, or should have been.
+/// Volumes and claims that were written, or an error.
 #[derive(Debug)]
 pub struct VolumesWritten {
     waiting: Waiting,
@@ -109,13 +109,13 @@ pub struct VolumesWritten {
 struct Waiting {
     placement: Placement,
     reservation: Reservation,
-    /// The versions of the written objects.
+    /// Resource versions of the written objects.
     written: Vec<u64>,
     timeout: Duration,
     deadline: Instant,
 }
 
-/// What [`Engine::run`] waits for before it schedules: nothing if stopped, the lease if one was wanted.
+/// The result that [`Engine::run`] waits for before it schedules: `None` if stopped, otherwise the lease if leader election is enabled.
 pub type Election = JoinHandle<Option<Option<Leadership>>>;
 
 /// All state.
@@ -127,7 +127,7 @@ pub struct Engine {
     queue: Queue,
     /// How many kinds must be known before anything is placed.
     kinds: usize,
-    /// Kinds that were listed completely.
+    /// Kinds that are listed completely.
     synced: BTreeSet<&'static str>,
     topologies: BTreeSet<String>,
     namespaces: BTreeSet<String>,
@@ -139,18 +139,18 @@ pub struct Engine {
     bindings: JoinSet<()>,
     connections: Arc<Semaphore>,
     dump: Option<StatusDump>,
-    /// Told once that a pod needs to know of volumes.
+    /// Cancelled once a pod needs volumes to be known.
     storage_wanted: CancellationToken,
-    /// Kinds that volumes depend on and that may still be listed for the first time.
+    /// Kinds that volumes depend on and whose first list may still come.
     awaited: BTreeSet<Kind>,
     /// Pods whose volumes are being bound, by uid.
     waiting: BTreeMap<String, Waiting>,
-    /// Something changed that they may wait for.
+    /// Whether something changed that they may wait for.
     volumes_changed: bool,
 }
 
 impl Engine {
-    /// State that knows nothing yet.
+    /// Creates an engine with empty state.
     pub fn new(
         profiles: Vec<Profile>,
         cache: Cache,
@@ -185,21 +185,21 @@ impl Engine {
         }
     }
 
-    /// Records which pod sets were compared.
+    /// Records which pod sets are compared.
     #[must_use]
     pub fn with_dump(mut self, dump: Option<StatusDump>) -> Self {
         self.dump = dump;
         self
     }
 
-    /// Waits for services and controllers of pods as well: they tell which pods are spread by default.
+    /// Also waits for services and controllers of pods: they determine how pods are spread by default.
     #[must_use]
     pub fn with_groups(mut self) -> Self {
         self.kinds += GroupKind::ALL.len();
         self
     }
 
-    /// Cancels `wanted` when the first pod comes that cannot be judged without knowing of volumes; such pods wait for what it starts.
+    /// Cancels `wanted` when the first pod arrives that cannot be examined without volumes. Such pods wait for the watches that this starts.
     #[must_use]
     pub fn with_storage(mut self, wanted: CancellationToken) -> Self {
         *self.cluster.storage_mut() = Storage::unknown();
@@ -208,7 +208,7 @@ impl Engine {
         self
     }
 
-    /// Runs until stopped or until the lease is lost. Schedules once everything is known and the lease, if any, is held.
+    /// Runs until it is stopped or the lease is lost. Schedules once everything is known and the lease, if any, is held.
     pub async fn run(
         &mut self,
         mut changes: mpsc::Receiver<Message>,
@@ -266,7 +266,7 @@ impl Engine {
                         synced.open();
                     }
                 }
-                // a timer would round up to its next tick
+                // not a timer, which would round up to its next tick
                 () = tokio::task::yield_now(), if ready => {}
                 () = tokio::time::sleep_until(limit) => {}
             }
@@ -288,12 +288,12 @@ impl Engine {
             dump.add(check, Timestamp::now());
         }
         if let Some(files) = dump.due(Instant::now()) {
-            // Joined by nobody: the next write replaces what this one leaves.
+            // Not joined: the next write replaces what this one leaves.
             drop(tokio::task::spawn_blocking(|| status_dump::write(files)));
         }
     }
 
-    /// Waits for the bindings that are under way, at most that long.
+    /// Waits for the bindings in progress, at most `limit`.
     pub async fn finish(mut self, limit: Duration) {
         let all = async { while self.bindings.join_next().await.is_some() {} };
         if tokio::time::timeout(limit, all).await.is_err() {
@@ -452,7 +452,7 @@ impl Engine {
             Message::Preempted(preemption) => {
                 let Preemption { pod, rejected_by } = *preemption;
                 self.queue.failed(&pod, rejected_by, Instant::now());
-                // What went meanwhile woke nobody.
+                // The pod was not in the queue while its victims went, so their events did not wake it.
                 self.queue.wake(&pod, Cause::PodGone);
             }
         }
@@ -559,7 +559,7 @@ impl Engine {
         self.freed();
     }
 
-    /// A pod left a node: whoever waited for room, ports, volumes or distance may have it now.
+    /// Wakes the pods that waited for room, ports, volumes or distance, after a pod left a node.
     fn freed(&mut self) {
         let plugins = [
             Plugin::NodeResourcesFit,
@@ -580,7 +580,7 @@ impl Engine {
         }
     }
 
-    /// Tries the next pod, if any is ready.
+    /// Tries the next pod, if one is ready.
     fn attempt_next(&mut self) {
         let started = Instant::now();
         let Some(popped) = self.queue.pop(started) else {
@@ -599,7 +599,7 @@ impl Engine {
             return;
         };
         if !self.awaited.is_empty() && profile.looks_at_volumes() && needs_objects(&pod) {
-            // what it takes to judge it is on its way
+            // the objects needed to examine it are not listed yet
             let rejected_by = volumes::PLUGINS.into_iter().collect();
             self.queue.failed(&pod.key, rejected_by, started);
             return;
@@ -663,7 +663,7 @@ impl Engine {
         }
     }
 
-    /// Makes others give way. The pod stays out of the queue until they were told.
+    /// Evicts the victims for a pod. The pod stays out of the queue until all evictions are attempted.
     fn preempt(&mut self, pod: Pod, rejected_by: Plugins, candidate: Candidate) {
         let Candidate { node, victims, .. } = candidate;
         tracing::info!(pod = %pod.key, %node, victims = ?victims.iter().map(|victim| victim.key.to_string()).collect::<Vec<_>>(), "Preempting");
@@ -701,12 +701,12 @@ impl Engine {
                 pod: pod.key,
                 rejected_by,
             };
-            // The loop is gone only when the process ends.
+            // The receiver is gone only when the process ends.
             drop(channel.send(Message::Preempted(Box::new(preemption))).await);
         });
     }
 
-    /// Counts a pod on its node and has its volumes, if it has any that are not bound, and itself bound.
+    /// Assumes a pod on its node, then binds its volumes, if any are unbound, and the pod.
     fn place(&mut self, placement: Placement, volume_timeout: Option<Duration>) {
         let Placement { pod, node, .. } = &placement;
         self.cluster.assume(&pod.key, node);
@@ -734,7 +734,7 @@ impl Engine {
         let connections = Arc::clone(&self.connections);
         let metrics = self.metrics.clone();
         self.bindings.spawn(async move {
-            // an error says that it was closed, and nobody closes it
+            // an error means that the semaphore is closed, which never happens
             let permit = connections.acquire().await;
             let Placement { pod, node, .. } = &placement;
             let started = Instant::now();
@@ -747,12 +747,12 @@ impl Engine {
             metrics.point(Point::Bind, status, &pod.scheduler, started.elapsed());
             drop(permit);
             let binding = Binding { placement, result };
-            // The loop is gone only when the process ends.
+            // The receiver is gone only when the process ends.
             drop(channel.send(Message::Bound(Box::new(binding))).await);
         });
     }
 
-    /// Tells the API server which volumes a pod gets.
+    /// Writes the choice of a pod's volumes to the API server.
     fn bind_volumes(&mut self, waiting: Waiting) {
         let Waiting {
             placement,
@@ -766,7 +766,7 @@ impl Engine {
         let (client, channel) = (self.client.clone(), self.channel.clone());
         let connections = Arc::clone(&self.connections);
         self.bindings.spawn(async move {
-            // an error says that it was closed, and nobody closes it
+            // an error means that the semaphore is closed, which never happens
             let permit = connections.acquire().await;
             let result = match changes {
                 Some(changes) => changes.write(&client).await,
@@ -774,7 +774,7 @@ impl Engine {
             };
             drop(permit);
             let written = VolumesWritten { waiting, result };
-            // The loop is gone only when the process ends.
+            // The receiver is gone only when the process ends.
             drop(
                 channel
                     .send(Message::VolumesWritten(Box::new(written)))
@@ -811,7 +811,7 @@ impl Engine {
         }
     }
 
-    /// Binds the pods whose volumes are bound, and gives up those that waited in vain.
+    /// Binds the pods whose volumes are bound, and gives up those whose volumes failed or timed out.
     fn check_volumes(&mut self, now: Instant) {
         let is_due = self.waiting.values().any(|waiting| waiting.deadline <= now);
         if !(is_due || self.volumes_changed) {
@@ -854,7 +854,7 @@ impl Engine {
         }
     }
 
-    /// Whoever waited for a volume that a pod would have got may have it.
+    /// Releases the volumes reserved for a pod and wakes the pods that may now get them.
     fn release_volumes(&mut self, pod: &Pod) {
         let released = self.cluster.storage_mut().release(&pod.uid);
         self.wake_if(released, Plugin::VolumeBinding, Cause::PodGone);
@@ -936,7 +936,7 @@ impl Engine {
                 tracing::warn!(pod = %pod.key, %node, error, "Binding failed");
                 self.metrics
                     .attempt(AttemptResult::error, &pod.scheduler, started.elapsed());
-                // False if the pod is gone, replaced, or was seen to be bound after all.
+                // False if the pod is gone or replaced, or a watch has shown it bound.
                 if self.cluster.forget(&pod.key, &pod.uid) {
                     let changed = self.cache.unreserve(&node, &pod.key);
                     self.wake_if(changed, Plugin::NodeResourceTopologyMatch, Cause::PodGone);
@@ -951,7 +951,7 @@ impl Engine {
     }
 }
 
-/// Whether a pod cannot be judged without knowing of volumes.
+/// Returns whether a pod cannot be examined without volumes.
 fn needs_objects(pod: &Pod) -> bool {
     let volumes = pod.volumes.as_ref();
     volumes.is_some_and(|volumes| volumes.need_objects())

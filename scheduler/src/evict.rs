@@ -1,4 +1,4 @@
-//! Making a pod give way to another one (scheduler.md 7.8).
+//! Evicts a pod in favour of another one (scheduler.md 7.8).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::pod::{PREEMPTION_BY_SCHEDULER, PodKey};
 use crate::preemption::Victim;
 
-/// An API server that has not answered by then will not; the preemption is tried again.
+/// Timeout of an eviction; the preemption is tried again later.
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Why a pod was not evicted.
@@ -25,13 +25,13 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// No answer in time.
+    /// The API server did not answer in time.
     #[error("evicting pod {0} took too long")]
     Timeout(PodKey),
 }
 
-/// Says in the victim's conditions why it goes, then deletes it. A pod that is gone, or is another one by now, is left alone. `scheduler`
-/// is the name of the profile.
+/// Writes the reason into the victim's conditions, then deletes the victim. Does nothing if the pod is gone or replaced by one of the
+/// same name. `scheduler` is the name of the profile.
 ///
 /// # Errors
 /// When the API server refuses or does not answer in time.
@@ -49,7 +49,7 @@ pub async fn evict(client: Client, victim: &Victim, scheduler: &str) -> Result<(
 
 async fn call(client: Client, victim: &Victim, scheduler: &str) -> kube::Result<()> {
     let api: Api<WirePod> = Api::namespaced(client, &victim.key.namespace);
-    // The uid makes the API server refuse a namesake.
+    // The uid makes the API server refuse another pod of the same name.
     let condition = Patch::Strategic(json!({
         "metadata": {"uid": victim.uid},
         "status": {"conditions": [{
@@ -70,7 +70,7 @@ async fn call(client: Client, victim: &Victim, scheduler: &str) -> kube::Result<
     api.delete(name, &params).await.map(drop)
 }
 
-/// The pod is gone, or has a successor of its name.
+/// Returns whether the pod is gone or replaced by one of the same name.
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 || status.code == 409)
 }

@@ -1,9 +1,9 @@
-//! `numaresources-scheduler explain`: what would become of a pod, node by node and zone by zone, without changing anything.
+//! `numaresources-scheduler explain`: where a pod could be placed, node by node and zone by zone, without changing anything.
 //!
-//! It runs the very filters, scores and cache that place pods, on a snapshot: of a live cluster or of saved objects.
+//! It runs the same filters, scores and cache that place pods, on a snapshot of a live cluster or of saved objects.
 //!
-//! Reading order: this file (the command), [`snapshot`] (where the objects come from), [`verdict`] (what is worked out and its JSON
-//! form), [`table`] (for people).
+//! Reading order: this file (the command), [`snapshot`] (the source of the objects), [`verdict`] (the explanation and its JSON
+//! form), [`table`] (output for people).
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -24,7 +24,7 @@ pub mod snapshot;
 pub mod table;
 pub mod verdict;
 
-/// The first argument that leads here.
+/// The first argument that selects this command.
 pub const COMMAND: &str = "explain";
 
 const EXAMPLES: &str = "\
@@ -83,18 +83,18 @@ enum Format {
     Json,
 }
 
-/// Whether a command line asks for an explanation.
+/// Returns whether a command line asks for an explanation.
 pub fn is_asked_for(argv: &[OsString]) -> bool {
     argv.get(1).is_some_and(|argument| argument == COMMAND)
 }
 
-/// The command; `argv` begins with the program's name and [`COMMAND`].
+/// Runs the command. `argv` begins with the program's name and [`COMMAND`].
 pub fn main(argv: &[OsString]) -> ExitCode {
     let args = match Args::try_parse_from(&argv[1..]) {
         Ok(args) => args,
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            // Nothing is left to be done if even this cannot be printed.
+            // Nothing can be done if even this cannot be printed.
             drop(error.print());
             return ExitCode::from(code);
         }
@@ -124,7 +124,7 @@ async fn explain(args: &Args) -> anyhow::Result<String> {
         None => snapshot::live(args.kubeconfig.as_deref()).await?,
     };
     for note in &snapshot.notes {
-        // a note that cannot be told changes nothing
+        // a note that cannot be printed changes nothing
         drop(writeln!(std::io::stderr(), "note: {note}"));
     }
     let wire = match &args.file {
@@ -204,7 +204,7 @@ fn find(snapshot: &snapshot::Snapshot, args: &Args) -> anyhow::Result<WirePod> {
         .with_context(|| format!("there is no pod {key} among {}", snapshot.origin))
 }
 
-/// The configuration of a file, or one whose only profile has all default plugins and NodeResourceTopologyMatch.
+/// Reads the configuration from a file, or builds one whose only profile has all default plugins and NodeResourceTopologyMatch.
 fn configuration(
     file: Option<&Path>,
     scheduler: &str,

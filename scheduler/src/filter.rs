@@ -1,7 +1,7 @@
 //! Which nodes a pod may go to, and why not to the others (scheduler.md 3 and 7.3).
 //!
-//! Pure: everything is asked of the [`Cluster`] and the nodes as they are. The plugins run in the order of the profile;
-//! the first that rejects a node ends its examination.
+//! Pure: everything is read from the [`Cluster`] and the nodes in their current state. The plugins run in the order of the profile;
+//! the first one that rejects a node ends its examination.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ impl Plugin {
         Self::InterPodAffinity,
     ];
 
-    /// The plugin of that name. Some names stand for nothing to do: `NodeName`, because pods with a node are never queued;
+    /// Returns the plugin of that name. Some names have nothing to do here: `NodeName`, because pods with a node are never queued;
     /// `KNIDebug`, which only logs; `DynamicResources`, which the shipped profile disables.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
@@ -77,7 +77,7 @@ impl Plugin {
         }
     }
 
-    /// Its Kubernetes name.
+    /// Returns its Kubernetes name.
     pub fn name(self) -> &'static str {
         match self {
             Self::NodeUnschedulable => "NodeUnschedulable",
@@ -110,12 +110,12 @@ impl Plugins {
     /// Every plugin.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// Adds one.
+    /// Adds a plugin.
     pub fn insert(&mut self, plugin: Plugin) {
         self.0 |= 1 << plugin as u16;
     }
 
-    /// Those that are in it. Where [`Plugins::ALL`] stands for no particular one there are none.
+    /// Iterates over the plugins in the set. [`Plugins::ALL`] means no particular plugin and yields none.
     pub fn iter(self) -> impl Iterator<Item = Plugin> {
         let some = if self == Self::ALL {
             Self::default()
@@ -127,7 +127,7 @@ impl Plugins {
             .filter(move |plugin| some.0 & (1 << *plugin as u16) != 0)
     }
 
-    /// Whether any plugin is in both.
+    /// Returns whether any plugin is in both sets.
     pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -143,23 +143,23 @@ impl FromIterator<Plugin> for Plugins {
     }
 }
 
-/// The filters of a profile, in their order, with their settings.
+/// The filters of a profile, in order, with their settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filters {
     /// The plugins.
     pub plugins: Vec<Plugin>,
-    /// Rules about nodes beside those of the pod.
+    /// Node affinity in addition to that of the pod.
     pub added_affinity: Option<NodeAffinity>,
-    /// Extended resources that are not looked at.
+    /// Extended resources that are ignored.
     pub ignored_resources: Vec<String>,
-    /// Prefixes of extended resources that are not looked at.
+    /// Prefixes of extended resources that are ignored.
     pub ignored_resource_groups: Vec<String>,
     /// Spread constraints of pods that have none.
     pub default_spread: Vec<TopologySpreadConstraint>,
 }
 
 impl Filters {
-    /// Whether the amount of a resource decides.
+    /// Returns whether the filter compares the amount of a resource.
     fn counts(&self, name: &ResourceName) -> bool {
         let group = name.as_str().split_once('/').map(|(group, _)| group);
         let is_extended = group.is_some() && !name.is_native();
@@ -184,22 +184,22 @@ impl From<&[Plugin]> for Filters {
 /// Why a node was ruled out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Who ruled it out.
+    /// The plugin that ruled it out.
     pub plugin: Plugin,
     /// The reasons in the words that other programs match; at least one.
     pub reasons: Vec<Cow<'static, str>>,
-    /// What a person needs to understand it, for the log and the event.
+    /// Explanation for people, for the log and the event.
     pub detail: Option<String>,
-    /// The first resource that there is too little of.
+    /// The first resource of which there is too little.
     pub lacks: Option<ResourceName>,
-    /// No pod that goes can change it: the node is no candidate for preemption (scheduler.md 7.3, code X).
+    /// No eviction can change it, so the node is no candidate for preemption (scheduler.md 7.3, code X).
     pub unresolvable: bool,
-    /// It was found before any node was looked at, and is told once for all of them.
+    /// It was found before any node was examined, and is reported once for all nodes.
     pub everywhere: bool,
 }
 
 impl Rejection {
-    /// One reason.
+    /// Creates a rejection with one reason.
     pub fn new(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             plugin,
@@ -211,7 +211,7 @@ impl Rejection {
         }
     }
 
-    /// One reason that no eviction can remove.
+    /// Creates a rejection with one reason that no eviction can remove.
     pub fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             unresolvable: true,
@@ -220,7 +220,7 @@ impl Rejection {
     }
 }
 
-/// One attempt: what is the same for all nodes, worked out once.
+/// One attempt: the results that are the same for all nodes, computed once.
 pub struct Attempt<'a> {
     filters: &'a Filters,
     cluster: &'a Cluster,
@@ -229,7 +229,7 @@ pub struct Attempt<'a> {
     wanted: Vec<(&'a ResourceName, i64)>,
     named: Option<BTreeSet<&'a str>>,
     volumes: Option<volumes::Volumes<'a>>,
-    /// Why no node will do.
+    /// Why every node is ruled out.
     hopeless: Option<Rejection>,
     spread: spread::Counts,
     inter_pod: inter_pod::Neighbours,
@@ -265,15 +265,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The same for a single node whose zones are supposed to be like this.
+    /// Returns the same attempt for a single node, assuming this view of its zones.
     #[must_use]
     pub fn supposing(mut self, view: Result<View, simulate::Error>) -> Self {
         self.supposed = Some(view);
         self
     }
 
-    /// Whether the outcome depends on more than the node, its zones and what the pod asks of them: on other nodes, on volumes, on where
-    /// other pods are.
+    /// Returns whether the outcome depends on more than the node, its zones and what the pod requests of them: on other nodes, on volumes,
+    /// or on where other pods are.
     pub fn is_particular(&self) -> bool {
         self.hopeless.is_some()
             || self.supposed.is_some()
@@ -282,7 +282,7 @@ impl<'a> Attempt<'a> {
             || !self.inter_pod.is_empty()
     }
 
-    /// Runs the plugins in their order on one node.
+    /// Runs the plugins in order on one node.
     pub fn examine(&self, info: &NodeInfo<'_>) -> Result<(), Rejection> {
         if let Some(rejection) = &self.hopeless {
             return Err(rejection.clone());
@@ -319,7 +319,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Pods without volumes that matter go anywhere.
+    /// Runs a volume filter. Pods without relevant volumes fit everywhere.
     fn volumes(
         &self,
         filter: impl FnOnce(&volumes::Volumes<'a>) -> Result<(), Rejection>,

@@ -1,17 +1,17 @@
-//! Images by what identifies them: a number made of their full name.
+//! Images identified by a number that is computed from their full name.
 //!
-//! Nodes list each image under several long names. All that is ever asked is whether a node has it, so the names are not kept.
+//! Nodes list each image under several long names. The only question is whether a node has an image, so the names are not kept.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
 use k8s_openapi::api::core::v1::{ContainerImage, PodSpec};
 
-/// What identifies an image.
+/// Identifies an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageId(u64);
 
 impl ImageId {
-    /// The image of that name; without a tag it is the latest.
+    /// Returns the id of the image of that name. A name without a tag means `:latest`.
     pub fn new(name: &str) -> Self {
         // a colon before the last slash belongs to the port of a registry
         let tag = if name.rfind(':') <= name.rfind('/') {
@@ -47,19 +47,19 @@ impl Images {
         Self(list)
     }
 
-    /// Size of an image in bytes, if it is there.
+    /// Returns the size of an image in bytes, if the node has it.
     pub fn size(&self, image: ImageId) -> Option<i64> {
         let index = self.0.binary_search_by_key(&image, |(id, _)| *id).ok()?;
         Some(self.0[index].1)
     }
 
-    /// Every image.
+    /// Iterates over all images.
     pub fn ids(&self) -> impl Iterator<Item = ImageId> {
         self.0.iter().map(|(id, _)| *id)
     }
 }
 
-/// The image of each container of a pod, init containers first.
+/// Returns the image of each container of a pod, init containers first.
 pub fn of_pod(spec: &PodSpec) -> Vec<ImageId> {
     spec.init_containers
         .iter()

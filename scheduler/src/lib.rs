@@ -1,18 +1,18 @@
 //! Secondary scheduler with NodeResourceTopologyMatch.
 //!
-//! It places the pods that name one of its profiles, on nodes whose kubelet will be able to align them. One task owns all state and
-//! takes one change or one attempt after another, so nothing here needs a lock; the API server is written to by tasks beside it.
+//! It places the pods that name one of its profiles on nodes whose kubelet can align them. One task owns all state and handles one
+//! change or one attempt after another, so nothing here needs a lock. Separate tasks write to the API server.
 //!
 //! In reading order:
-//! - [`run`]: start-up; [`engine`]: the loop that owns all state. Only these two know the others.
-//! - [`pod`], [`cluster`], [`storage`], [`images`]: what the watches tell, as far as placing needs it.
+//! - [`run`]: start-up; [`engine`]: the loop that owns all state. Only these two know the other modules.
+//! - [`pod`], [`cluster`], [`storage`], [`images`]: what the watches report, as far as placing needs it.
 //! - [`cache`]: what is left in the zones, from NRTs and from what was placed since.
-//! - [`queue`]: who is next.
-//! - [`cycle`]: one attempt: [`filter`] and [`score`] over the state as it is; [`preemption`] where no node is left.
-//! - [`explain`]: the same filters and scores on a snapshot, told in full.
+//! - [`queue`]: which pod is next.
+//! - [`cycle`]: one attempt: [`filter`] and [`score`] on the current state, and [`preemption`] if no node is left.
+//! - [`explain`]: the same filters and scores on a snapshot, with every detail.
 //! - [`watch`], [`bind`], [`volume_bind`], [`evict`], [`report`], [`limit`]: the API server's side; [`metrics`], [`args`], [`status_dump`].
 //!
-//! It never writes NRTs and never looks at a node other than through the API server.
+//! It never writes NRTs and never accesses a node other than through the API server.
 
 pub mod args;
 pub mod bind;

@@ -1,4 +1,4 @@
-//! `clientConnection.qps` and `.burst`: how often the API server is asked, as client-go limits it.
+//! `clientConnection.qps` and `.burst`: the rate limit of requests to the API server, as in client-go.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,21 +10,21 @@ use scheduler_config::configuration::ClientConnection;
 use tokio::time::Instant;
 use tower::util::MapFutureLayer;
 
-/// Why there is no client.
+/// Why no client can be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no usable kubeconfig.
     #[error("cannot read how to reach the API server")]
     Config(#[from] daemon::client::Error),
-    /// What it says does not make a client.
+    /// The kubeconfig does not yield a client.
     #[error("cannot build a Kubernetes client")]
     Build(#[source] Box<kube::Error>),
 }
 
-/// A client with a limit of its own. It speaks JSON, whatever content type is configured.
+/// Creates a client with its own rate limit. It uses JSON, whatever content type is configured.
 ///
 /// # Errors
-/// When there is no usable kubeconfig, or it does not make a client.
+/// When there is no usable kubeconfig, or it does not yield a client.
 pub async fn client(
     kubeconfig: Option<&Path>,
     connection: &ClientConnection,
@@ -44,22 +44,22 @@ pub async fn client(
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(Instant::now());
             tokio::time::sleep_until(at).await;
-            // nothing is sent before this
+            // the request is sent only when this is polled
             answer.await
         }
     });
     Ok(builder.with_layer(&layer).build())
 }
 
-/// Longest time between two requests: rates so low that their times cannot be counted are as good as this one.
+/// Longest interval between two requests. Lower rates, whose intervals may not be representable, use this one.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// A bucket of tokens that fills at a rate.
+/// A token bucket that fills at a constant rate.
 #[derive(Debug)]
 struct Bucket {
-    /// Time that a token takes to come.
+    /// Time in which one token is produced.
     interval: Duration,
-    /// Time that a full bucket took to fill, but for the token that is taken.
+    /// Time to fill an empty bucket, minus one interval for the token that is taken.
     depth: Duration,
     /// When it will be full again.
     full: Option<Instant>,
@@ -76,7 +76,7 @@ impl Bucket {
         }
     }
 
-    /// Takes a token; when it will be there.
+    /// Takes a token. Returns when it becomes available.
     fn take(&mut self, now: Instant) -> Instant {
         let full = self.full.map_or(now, |full| full.max(now));
         self.full = Some(full + self.interval);
@@ -88,7 +88,7 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    /// When so many requests may go that all come at `start`, in milliseconds.
+    /// Returns when `count` requests that all arrive at `start` may go, in milliseconds.
     fn waits(bucket: &mut Bucket, start: Instant, count: usize) -> Vec<u128> {
         (0..count)
             .map(|_| (bucket.take(start) - start).as_millis())
@@ -100,7 +100,7 @@ mod tests {
         let start = Instant::now() + Duration::from_secs(1000);
         let mut bucket = Bucket::new(10.0, 3);
         assert_eq!(waits(&mut bucket, start, 5), [0, 0, 0, 100, 200]);
-        // until then two were waited for and one has come back
+        // after 300 ms the two delayed requests are sent and one token is back
         let later = start + Duration::from_millis(300);
         assert_eq!(waits(&mut bucket, later, 3), [0, 100, 200]);
         let much_later = later + Duration::from_secs(10);

@@ -1,9 +1,10 @@
-//! What was found out about each node for one pod, as long as it holds for the next.
+//! Results about each node for one pod, kept as long as they hold for the next pod.
 //!
-//! Pods come in numbers of one shape: the replicas of a workload. Between two of them hardly any node changes, but looking at a node costs
-//! more than anything else that placing a pod takes in a large cluster. So the verdicts of filters, and the scores that need no
-//! comparison, are kept until the node, its zones or the shape change. What depends on other pods than those of the node is never kept
-//! ([`is_particular`](crate::filter::Attempt::is_particular)). kube-scheduler does the same with less (KEP-5598, opportunistic batching).
+//! Many pods have the same shape: the replicas of a workload. Between two of them hardly any node changes, but examining nodes costs more
+//! than any other part of placing a pod in a large cluster. So the verdicts of filters, and the scores that need no comparison, are kept
+//! until the node, its zones or the shape change. Results that depend on pods other than those of the node are never kept
+//! ([`is_particular`](crate::filter::Attempt::is_particular)). kube-scheduler has a more limited form of this (KEP-5598, opportunistic
+//! batching).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,29 +21,29 @@ use crate::node_info::NodeInfo;
 use crate::pod::{HostPort, Pod, Wishes};
 use crate::profile::Profile;
 
-/// Most shapes that are remembered: workloads that grow at the same time.
+/// Maximum number of remembered shapes, for workloads that grow at the same time.
 const SHAPES: usize = 4;
 
-/// What is known of the nodes. It belongs to one [`Cluster`] and one [`Cache`], and nobody else may take their changes.
+/// Results about the nodes. It belongs to one [`Cluster`] and one [`Cache`] and must be the only consumer of their changes.
 #[derive(Debug, Default)]
 pub struct Memo {
     is_built: bool,
     /// Nodes whose object is known, by name.
     names: Vec<String>,
-    /// What is known for the pod at hand.
+    /// Results for the current pod.
     known: Known,
-    /// What is known for other shapes, the latest last.
+    /// Results for other shapes, the latest last.
     others: Vec<Known>,
 }
 
-/// What is known for pods of a shape.
+/// Results for pods of a shape.
 #[derive(Debug, Default)]
 struct Known {
-    /// None if for a single pod.
+    /// `None` if the results are for a single pod.
     shape: Option<Shape>,
-    /// What the filters say of each node, where it is known.
+    /// The verdict of the filters on each node, if known.
     verdicts: Vec<Option<Result<(), Box<Rejection>>>>,
-    /// What each score plugin says of each node alone, where the filters let the pod.
+    /// The scores of each plugin for each node alone, valid where the filters accept the pod.
     scores: Vec<Vec<i64>>,
 }
 
@@ -52,7 +53,7 @@ impl Known {
         shape.is_some_and(|shape| shape.is_of(profile, pod))
     }
 
-    /// Knows nothing any more, of so many nodes and score plugins.
+    /// Drops all results and resizes to this many nodes and score plugins.
     fn clear(&mut self, nodes: usize, plugins: usize) {
         self.verdicts.clear();
         self.verdicts.resize(nodes, None);
@@ -64,7 +65,7 @@ impl Known {
 }
 
 impl Memo {
-    /// Forgets what changed since the last call.
+    /// Drops the results for everything that changed since the last call.
     pub fn update(&mut self, cluster: &mut Cluster, cache: &mut Cache) {
         let (nodes, zones) = (cluster.take_touched(), cache.take_touched());
         if !self.is_built || nodes.is_everything() {
@@ -93,7 +94,7 @@ impl Memo {
         }
     }
 
-    /// Turns to a pod; `particular` ones are on their own. Whether anything may be known already.
+    /// Switches to a pod. Results for `particular` pods are not shared. Returns whether any results may be known.
     pub fn turn_to(&mut self, profile: &Profile, pod: &Pod, particular: bool) -> bool {
         if !particular && self.known.is_of(profile, pod) {
             return true;
@@ -121,22 +122,22 @@ impl Memo {
         remembered.is_some()
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there is no node.
+    /// Returns whether there is no node.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The name of a node.
+    /// Returns the name of a node.
     pub fn name(&self, index: usize) -> &str {
         &self.names[index]
     }
 
-    /// Whether the filters let the pod onto a node, which is looked at only if it is not known.
+    /// Returns whether the filters accept the pod on a node. The node is examined only if the result is unknown.
     pub fn is_feasible<'a>(
         &mut self,
         index: usize,
@@ -164,7 +165,7 @@ impl Memo {
         feasible
     }
 
-    /// The total of each of these nodes, in their order.
+    /// Returns the total score of each of these nodes, in order.
     pub fn totals(
         &self,
         profile: &Profile,
@@ -188,7 +189,7 @@ impl Memo {
         totals
     }
 
-    /// Every node that is known to be ruled out, by name.
+    /// Returns every node that is known to be ruled out, by name.
     pub fn rejections(&self) -> Vec<(String, Rejection)> {
         let nodes = self.names.iter().zip(&self.known.verdicts);
         nodes
@@ -200,7 +201,8 @@ impl Memo {
     }
 }
 
-/// All that the filters and scores look at in a pod, but for what [`is_particular`](crate::filter::Attempt::is_particular) tells and for the scores that compare.
+/// Everything that filters and scores read of a pod, except what [`is_particular`](crate::filter::Attempt::is_particular) covers and what
+/// only comparing scores read.
 #[derive(Debug)]
 struct Shape {
     profile: String,
@@ -230,9 +232,9 @@ impl Shape {
     }
 
     fn is_of(&self, profile: &Profile, pod: &Pod) -> bool {
-        // every field is named, so that a new one has to be thought of
+        // every field is named, so that a new field has to be considered here
         let Pod {
-            // whom it is, and what became of it
+            // identity and status
             key: _,
             uid: _,
             resource_version: _,
@@ -245,10 +247,10 @@ impl Shape {
             gives_way: _,
             created: _,
             hash: _,
-            // whom it displaces
+            // which pods it displaces
             priority: _,
             preempts: _,
-            // volumes make it particular, and so do other pods unless they are only compared
+            // volumes make a pod particular; so do relations to other pods, unless only comparing scores read them
             volumes: _,
             labels: _,
             anti_affinity: _,

@@ -1,4 +1,4 @@
-//! Metrics, with the names of kube-scheduler where it has them (scheduler.md 7.9).
+//! Metrics, with the names of kube-scheduler where it has the same ones (scheduler.md 7.9).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::queue::{Cause, Lengths, Part};
 pub enum AttemptResult {
     /// Bound.
     scheduled,
-    /// No node will do.
+    /// No node fits.
     unschedulable,
     /// Binding failed.
     error,
@@ -34,7 +34,7 @@ struct AttemptLabels {
     profile: String,
 }
 
-/// An extension point whose time is measured.
+/// An extension point whose duration is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Point {
@@ -60,7 +60,7 @@ struct PointLabels {
     profile: String,
 }
 
-/// What was written to the API server.
+/// The kind of object that was written to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Written {
@@ -112,7 +112,7 @@ struct RejectionLabels {
     resource: &'static str,
 }
 
-/// Classes of resources: their names are too many for labels.
+/// Returns the class of a resource: there are too many resource names for labels.
 fn class(resource: Option<&ResourceName>) -> &'static str {
     match resource {
         None => "",
@@ -267,13 +267,13 @@ impl Metrics {
         metrics
     }
 
-    /// So many pods give way to one.
+    /// Records a preemption with this number of victims.
     pub fn preemption(&self, victims: usize) {
         self.preemption_attempts.inc();
         self.preemption_victims.observe(victims as f64);
     }
 
-    /// An attempt ended; `took` from popping the pod.
+    /// Records the end of an attempt; `took` counts from popping the pod.
     pub fn attempt(&self, result: AttemptResult, profile: &str, took: Duration) {
         self.attempts
             .get_or_create(&AttemptLabels {
@@ -284,7 +284,7 @@ impl Metrics {
         self.attempt_seconds.observe(took.as_secs_f64());
     }
 
-    /// A node was ruled out.
+    /// Records that a node was ruled out.
     pub fn rejection(&self, rejection: &Rejection) {
         let labels = RejectionLabels {
             plugin: rejection.plugin.name(),
@@ -293,12 +293,12 @@ impl Metrics {
         self.rejections.get_or_create(&labels).inc();
     }
 
-    /// Filtering and scoring took so long.
+    /// Records the duration of filtering and scoring.
     pub fn algorithm(&self, took: Duration) {
         self.algorithm_seconds.observe(took.as_secs_f64());
     }
 
-    /// An extension point took so long.
+    /// Records the duration of an extension point.
     pub fn point(&self, point: Point, status: Status, profile: &str, took: Duration) {
         let labels = PointLabels {
             extension_point: point,
@@ -310,13 +310,13 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    /// A pod was bound, so long after it was queued, after so many attempts.
+    /// Records that a pod was bound, with the time since it was queued and the number of attempts.
     pub fn scheduled(&self, since_queued: Duration, attempts: u32) {
         self.sli_seconds.observe(since_queued.as_secs_f64());
         self.attempts_a_pod.observe(f64::from(attempts));
     }
 
-    /// An event or condition was written, or not.
+    /// Records whether an event or condition was written.
     pub fn write(&self, kind: Written, worked: bool) {
         let result = if worked { "success" } else { "failure" };
         self.writes
@@ -324,12 +324,12 @@ impl Metrics {
             .inc();
     }
 
-    /// A watch failed and is started again.
+    /// Records that a watch failed and is restarted.
     pub fn watch_error(&self, kind: &'static str) {
         self.watch_errors.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// So many pods came to a part of the queue.
+    /// Records that this number of pods moved to a part of the queue.
     pub fn moves(&self, part: Part, cause: Cause, count: u64) {
         let labels = MoveLabels {
             queue: part.label(),
@@ -338,7 +338,7 @@ impl Metrics {
         self.moves.get_or_create(&labels).inc_by(count);
     }
 
-    /// How many waiting pods each plugin ruled out nodes for now, by plugin and profile.
+    /// Sets the number of waiting pods for which each plugin ruled out nodes, by plugin and profile.
     pub fn unschedulable(&self, pods: &BTreeMap<(Plugin, &str), i64>) {
         self.unschedulable.clear();
         for ((plugin, profile), count) in pods {
@@ -350,12 +350,12 @@ impl Metrics {
         }
     }
 
-    /// An NRT was received.
+    /// Records that an NRT was received.
     pub fn topology_update(&self) {
         self.topology_updates.inc();
     }
 
-    /// The present sizes of everything.
+    /// Sets the current sizes.
     pub fn sizes(
         &self,
         queue: Lengths,

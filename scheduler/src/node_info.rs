@@ -1,23 +1,23 @@
-//! A node as an attempt looks at it.
+//! A node as an attempt sees it.
 
 use std::cell::OnceCell;
 
 use crate::cache::{Cache, View};
 use crate::cluster::{Cluster, Node, NodeState};
 
-/// A node with what its pods take and what is known of its zones, which is looked up once, and only if somebody asks.
+/// A node with what its pods use and what is known of its zones. The zones are looked up at most once, when first needed.
 #[derive(Clone, Debug)]
 pub struct NodeInfo<'a> {
-    /// As its object tells it.
+    /// The node object.
     pub node: &'a Node,
-    /// What its pods take.
+    /// What its pods use.
     pub state: &'a NodeState,
     cache: &'a Cache,
     view: OnceCell<&'a View>,
 }
 
 impl<'a> NodeInfo<'a> {
-    /// A node of a cluster.
+    /// Creates the info of a node of a cluster.
     pub fn new(node: &'a Node, state: &'a NodeState, cache: &'a Cache) -> Self {
         Self {
             node,
@@ -27,20 +27,20 @@ impl<'a> NodeInfo<'a> {
         }
     }
 
-    /// Nodes whose object is known, by name.
+    /// Iterates over the nodes whose object is known, by name.
     pub fn all(cluster: &'a Cluster, cache: &'a Cache) -> impl Iterator<Item = Self> {
         cluster
             .nodes()
             .map(move |(node, state)| Self::new(node, state, cache))
     }
 
-    /// One node, if its object is known.
+    /// Returns a node by name, if its object is known.
     pub fn named(name: &str, cluster: &'a Cluster, cache: &'a Cache) -> Option<Self> {
         let state = cluster.node(name)?;
         Some(Self::new(state.node.as_ref()?, state, cache))
     }
 
-    /// What is known of its zones.
+    /// Returns what is known of its zones.
     pub fn view(&self) -> &'a View {
         self.view.get_or_init(|| self.cache.view(&self.node.name))
     }

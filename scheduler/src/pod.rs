@@ -1,4 +1,4 @@
-//! A pod as the scheduler sees it: everything that placing needs, computed once when the pod changes.
+//! A pod in the form the scheduler needs: everything for placing it, computed once when the pod changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use nrt::fingerprint::pod_hash;
 use topology::request::{Container, ContainerKind, Pod as Request, Qos};
 use topology::resource::{ResourceName, Resources};
 
-/// Reason of the condition of pods that give way to another one.
+/// Reason of the `DisruptionTarget` condition of preempted pods.
 pub const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
 
 /// Namespace and name of a pod.
@@ -32,7 +32,7 @@ pub struct PodKey {
 }
 
 impl PodKey {
-    /// Namespace and name of an object. Nothing without, which no API server sends.
+    /// Returns namespace and name of an object, or `None` for objects without them, which no API server sends.
     pub fn of(metadata: &ObjectMeta) -> Option<Self> {
         Some(Self {
             namespace: metadata.namespace.clone()?,
@@ -47,14 +47,14 @@ impl fmt::Display for PodKey {
     }
 }
 
-/// Where a pod is in its life, as far as resources care.
+/// The phase of a pod, as far as resources are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not yet running; its kubelet may have admitted it or not.
+    /// Not yet running. The kubelet may or may not have admitted it.
     Pending,
     /// Running.
     Running,
-    /// Succeeded or failed: it holds nothing any more.
+    /// Succeeded or failed; it no longer holds anything.
     Terminal,
 }
 
@@ -63,81 +63,81 @@ pub enum Phase {
 pub struct Pod {
     /// Namespace and name.
     pub key: PodKey,
-    /// Tells apart pods that had the same name one after another.
+    /// Distinguishes successive pods of the same name.
     pub uid: String,
-    /// Version of the object that this was read from.
+    /// Resource version of the object that this was read from.
     pub resource_version: Option<String>,
-    /// The profile that is to place it.
+    /// The scheduler name, which selects the profile that places it.
     pub scheduler: String,
-    /// Where it was placed.
+    /// The node on which it is placed.
     pub node: Option<String>,
     /// Phase.
     pub phase: Phase,
-    /// Being deleted.
+    /// Whether it is being deleted.
     pub deleting: bool,
-    /// Higher goes first.
+    /// Priority; a higher one goes first.
     pub priority: i32,
-    /// Whether others may have to give way to it.
+    /// Whether it may preempt other pods.
     pub preempts: bool,
-    /// The node where others gave way to it, as its status says.
+    /// The node where others were preempted for it, as its status says.
     pub nominated: Option<String>,
-    /// When its kubelet took it on.
+    /// When its kubelet acknowledged it (`status.startTime`).
     pub started: Option<Timestamp>,
-    /// Chosen to give way to another pod.
+    /// Whether it was chosen as a victim of preemption.
     pub gives_way: bool,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// When it was created.
     pub created: Option<Timestamp>,
-    /// What it asks for.
+    /// What it requests.
     pub request: Arc<Request>,
     /// What its node must have left, see [`Request::node_request`].
     pub node_request: Arc<Resources>,
-    /// CPU (milli) and memory for scores, where containers that ask for nothing count as a little (scheduler.md 7.4).
+    /// CPU (milli) and memory for scores, where containers without requests count with small defaults (scheduler.md 7.4).
     pub scored: (i64, i64),
-    /// What it contributes to a fingerprint.
+    /// Its contribution to a fingerprint.
     pub hash: u64,
-    /// Ports that it takes on the node.
+    /// Ports that it uses on the node.
     pub host_ports: Vec<HostPort>,
     /// Required anti-affinity to other pods, which those must respect too.
     pub anti_affinity: Vec<PodAffinityTerm>,
-    /// Volumes that not every node can have; none for most pods.
+    /// Volumes that restrict its nodes; `None` for most pods.
     pub volumes: Option<Box<Volumes>>,
     /// What only matters until it is placed.
     pub wishes: Wishes,
 }
 
-/// Rules on where a pod may go.
+/// Scheduling constraints of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wishes {
-    /// Gates that hold it back.
+    /// Scheduling gates.
     pub gates: Vec<String>,
     /// Labels that its node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Rules about nodes, hard and soft.
+    /// Node affinity, required and preferred.
     pub node_affinity: Option<NodeAffinity>,
-    /// Taints that it puts up with.
+    /// Tolerations.
     pub tolerations: Vec<Toleration>,
     /// Required affinity to other pods.
     pub affinity: Vec<PodAffinityTerm>,
     /// Preferred affinity and anti-affinity to other pods.
     pub preferences: Option<Box<Preferences>>,
-    /// Spread constraints, hard and soft.
+    /// Spread constraints, required and preferred.
     pub spread: Vec<TopologySpreadConstraint>,
-    /// The controller that it belongs to, if others of its kind are found by it.
+    /// Its controller, if it is of a kind that groups pods.
     pub controller: Option<(GroupKind, String)>,
-    /// The images that its containers need, one for each container.
+    /// The images of its containers, one for each container.
     pub images: Vec<ImageId>,
-    /// The message of its `PodScheduled=False` condition, with the reason.
+    /// Reason and message of its `PodScheduled=False` condition.
     pub condition: Option<(String, String)>,
 }
 
-/// Near which pods a pod would rather be.
+/// Preferred affinity and anti-affinity of a pod to other pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Preferences {
-    /// Near these.
+    /// Pods to be near.
     pub near: Vec<WeightedPodAffinityTerm>,
-    /// Not near these.
+    /// Pods to be apart from.
     pub apart: Vec<WeightedPodAffinityTerm>,
 }
 
@@ -146,30 +146,30 @@ pub struct Preferences {
 pub struct HostPort {
     /// TCP, UDP or SCTP.
     pub protocol: String,
-    /// Address on the node, `0.0.0.0` for all.
+    /// Address on the node; `0.0.0.0` for all.
     pub ip: String,
     /// Number.
     pub port: i32,
 }
 
-/// Volumes of a pod that not every node can have.
+/// Volumes of a pod that restrict its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volumes {
     /// Claims, in the order of the pod.
     pub claims: Vec<VolumeClaim>,
-    /// Disks that cannot be shared at will.
+    /// Disks that pods can share only with restrictions.
     pub disks: Vec<Disk>,
-    /// Volumes that the pod names itself and that a CSI driver may have to attach.
+    /// Volumes that the pod defines inline and that a CSI driver may have to attach.
     pub inline: Vec<Source>,
 }
 
 impl Volumes {
-    /// Claims that the pod names itself.
+    /// Iterates over the claims that the pod refers to by name.
     pub fn named_claims(&self) -> impl Iterator<Item = &VolumeClaim> {
         self.claims.iter().filter(|claim| !claim.is_ephemeral)
     }
 
-    /// Whether they cannot be judged without other objects.
+    /// Returns whether they cannot be examined without other objects.
     pub fn need_objects(&self) -> bool {
         !(self.claims.is_empty() && self.inline.is_empty())
     }
@@ -180,11 +180,11 @@ impl Volumes {
 pub struct VolumeClaim {
     /// Its name, in the namespace of the pod.
     pub name: String,
-    /// It is made for the pod and goes with it.
+    /// Whether it is created for the pod and deleted with it.
     pub is_ephemeral: bool,
 }
 
-/// A disk that a pod names itself.
+/// A disk that a pod defines inline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     id: DiskId,
@@ -212,7 +212,7 @@ impl Disk {
         if let Some(disk) = &volume.gce_persistent_disk {
             Some(new(DiskId::Gce(disk.pd_name.clone()), disk.read_only))
         } else if let Some(disk) = &volume.aws_elastic_block_store {
-            // one pod only, whatever it does with it
+            // usable by one pod only, even read-only
             Some(new(DiskId::Aws(disk.volume_id.clone()), None))
         } else if let Some(disk) = &volume.iscsi {
             Some(new(DiskId::Iscsi(disk.iqn.clone()), disk.read_only))
@@ -227,7 +227,7 @@ impl Disk {
         }
     }
 
-    /// Whether both cannot be had on one node.
+    /// Returns whether both cannot be used on one node.
     pub fn clashes(&self, other: &Self) -> bool {
         let is_same = match (&self.id, &other.id) {
             (
@@ -254,7 +254,7 @@ impl Disk {
 }
 
 impl HostPort {
-    /// Whether both cannot be had on one node.
+    /// Returns whether both cannot be used on one node.
     pub fn clashes(&self, other: &Self) -> bool {
         const ANY: &str = "0.0.0.0";
         self.protocol == other.protocol
@@ -263,7 +263,8 @@ impl HostPort {
     }
 }
 
-/// Amounts of a quantity list in the units of [`topology::resource`]. What is no quantity is left out; the API server lets none pass.
+/// Returns the amounts of a quantity list in the units of [`topology::resource`]. Invalid quantities are left out; the API server
+/// accepts none.
 pub fn resources(list: Option<&BTreeMap<String, Quantity>>) -> Resources {
     list.into_iter()
         .flatten()
@@ -281,7 +282,7 @@ pub fn resources(list: Option<&BTreeMap<String, Quantity>>) -> Resources {
 }
 
 impl Pod {
-    /// Reads a pod. Nothing for objects without name or namespace, which no API server sends.
+    /// Reads a pod. Returns `None` for objects without name or namespace, which no API server sends.
     pub fn read(wire: WirePod) -> Option<Self> {
         let WirePod {
             metadata,
@@ -396,7 +397,7 @@ fn request(spec: &PodSpec, qos_class: Option<&str>) -> Request {
     }
 }
 
-/// What a pod asks for if `adjust` changes what each of its containers requests.
+/// Returns what a pod requests if `adjust` changes the requests of each container.
 fn request_with(spec: &PodSpec, adjust: impl Fn(&mut Resources)) -> Request {
     let container = |wire: &WireContainer, kind| {
         let resources_of = wire.resources.as_ref();
@@ -438,7 +439,7 @@ fn request_with(spec: &PodSpec, adjust: impl Fn(&mut Resources)) -> Request {
     request
 }
 
-/// CPU and memory with 100m and 200 MiB for each container that sets none.
+/// Returns CPU (milli) and memory for scores, with 100m and 200 MiB for each container that requests none.
 fn scored(spec: &PodSpec) -> (i64, i64) {
     let whole = request_with(spec, |requests| {
         for (name, little) in [("cpu", 100), ("memory", 200 << 20)] {
@@ -541,7 +542,7 @@ mod tests {
         assert_eq!(pod.node_request.amount("cpu"), 1750);
         assert_eq!(pod.node_request.amount("memory"), 1 << 30);
         assert_eq!(pod.node_request.amount("vendor/nic"), 2);
-        // the sidecar counts as a little of both
+        // the sidecar counts with the defaults of both
         assert_eq!(pod.scored, (1850, (1 << 30) + (200 << 20)));
         assert_eq!(
             (pod.phase, pod.deleting, pod.node.as_deref()),

@@ -1,7 +1,7 @@
-//! DefaultPreemption: which pods of lower priority give way to one that found no node (scheduler.md 7.8). Pure; what follows from it
-//! is done by the caller.
+//! DefaultPreemption: which pods of lower priority are preempted for a pod that found no node (scheduler.md 7.8). Pure; the caller
+//! carries out the result.
 //!
-//! Every node is tried in the [`Cluster`] itself: pods are taken out, the filters asked, and everything is put back before the next.
+//! Every node is tried in the [`Cluster`] itself: pods are taken out, the filters run, and everything is put back before the next node.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -17,23 +17,23 @@ use crate::filter::{Attempt, Filters, Rejection, selector};
 use crate::node_info::NodeInfo;
 use crate::pod::{Pod, PodKey};
 
-/// A node on which the pod fits once these are gone.
+/// A node on which the pod fits once the victims are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The node.
     pub node: String,
-    /// Who has to go, the most important first; at least one.
+    /// The pods to evict, the most important first; at least one.
     pub victims: Vec<Victim>,
-    /// How many of them a disruption budget would keep.
+    /// How many of them a disruption budget protects.
     pub violations: usize,
 }
 
-/// A pod that has to go.
+/// A pod to evict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victim {
     /// Namespace and name.
     pub key: PodKey,
-    /// Its identity.
+    /// Its uid.
     pub uid: String,
     /// Its priority.
     pub priority: i32,
@@ -52,7 +52,7 @@ impl From<&Pod> for Victim {
 }
 
 impl Victim {
-    /// Higher priority is more important, then being older. A pod that was not started yet counts as started now.
+    /// Returns the sort key of importance: higher priority first, then the earlier start. A pod that has not started counts as the latest.
     fn importance(&self) -> (Reverse<i32>, Timestamp) {
         (Reverse(self.priority), self.started())
     }
@@ -62,16 +62,16 @@ impl Victim {
     }
 }
 
-/// Why nobody gives way.
+/// Why no pod is preempted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// For the event and the condition.
+    /// Message for the event and the condition.
     pub message: String,
-    /// An earlier nomination of the pod is void.
+    /// Whether an earlier nomination of the pod is void.
     pub clears_nomination: bool,
 }
 
-/// Looks for pods to evict. `rejected` says why each node was ruled out; `turn` moves the node that is tried first.
+/// Looks for pods to evict. `rejected` says why each node was ruled out; `turn` selects the node that is tried first.
 ///
 /// # Errors
 /// When the pod may not preempt, or no eviction helps.
@@ -147,21 +147,21 @@ fn eligible(
         .into_iter()
         .flatten()
         .filter_map(|key| cluster.pod(key));
-    // As long as its zones are not seen to be free, a pod has not gone: nobody else must go in its place.
+    // A pod is not gone until its zones are seen to be free. Until then no further pod may be evicted in its place.
     if !hopeless && (pods.any(gives_way) || cache.awaits_release(nominated)) {
         return Err("not eligible due to a terminating pod on the nominated node.");
     }
     Ok(())
 }
 
-/// How many candidates are enough to choose from.
+/// Returns how many candidates are enough to choose from.
 fn enough(args: DefaultPreemptionArgs, nodes: usize) -> usize {
     let share = nodes * args.min_candidate_nodes_percentage / 100;
     share.max(args.min_candidate_nodes_absolute).min(nodes)
 }
 
-/// The smaller the better: budgets, the highest priority, the sum of priorities, the number of victims, how late the oldest of the most
-/// important ones was started.
+/// Returns the sort key of a candidate; the smallest is best. It compares budget violations, the highest priority, the sum of
+/// priorities, the number of victims, and the earliest start among the victims of highest priority, where a later one is better.
 fn cost(candidate: &Candidate) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
     let victims = &candidate.victims;
     let highest = victims
@@ -188,7 +188,7 @@ fn cost(candidate: &Candidate) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
     )
 }
 
-/// The fewest pods of a node that have to go, or why none would help.
+/// Returns the fewest pods of a node that have to be evicted, or why no eviction there helps.
 fn victims(
     filters: &Filters,
     cluster: &mut Cluster,
@@ -222,7 +222,7 @@ fn victims(
     outcome
 }
 
-/// Puts back as many of the pods that were taken `out` as leave room, first those whose budgets would suffer.
+/// Puts back as many of the pods that were taken `out` as possible while the pod still fits, those protected by budgets first.
 fn reprieve(
     filters: &Filters,
     cluster: &mut Cluster,
@@ -265,7 +265,7 @@ fn reprieve(
     })
 }
 
-/// Those of `pods`, in their order, whose disruption budgets do not let them go as well.
+/// Returns those of `pods`, in order, whose eviction in addition to the earlier ones violates a disruption budget.
 fn violated(cluster: &Cluster, pods: &[Pod]) -> Vec<PodKey> {
     let mut budgets: Vec<(&PodKey, &Budget, i32)> = cluster
         .budgets()
@@ -291,8 +291,8 @@ fn violated(cluster: &Cluster, pods: &[Pod]) -> Vec<PodKey> {
     violated
 }
 
-/// Whether the filters let the pod onto the node, from which `victims` were taken out: with the pods of at least its priority that are
-/// nominated there, and without them.
+/// Checks whether the filters accept the pod on the node, from which `victims` were taken out, both with and without the pods of at
+/// least its priority that are nominated there.
 pub(crate) fn fits(
     filters: &Filters,
     cluster: &mut Cluster,
@@ -334,7 +334,7 @@ pub(crate) fn fits(
     examine(cluster, &[])
 }
 
-/// The other pods of at least the pod's priority for which room is being made on a node.
+/// Returns the other pods of at least the pod's priority that are nominated to a node.
 fn guests(cluster: &Cluster, pod: &Pod, node: &str) -> Vec<PodKey> {
     cluster
         .nominations()
@@ -345,7 +345,7 @@ fn guests(cluster: &Cluster, pod: &Pod, node: &str) -> Vec<PodKey> {
         .collect()
 }
 
-/// Waiting pods of lower priority that have to look for another node than this one.
+/// Returns the waiting pods of lower priority that lose their nomination to this node.
 pub fn displaced(cluster: &Cluster, pod: &Pod, node: &str) -> Vec<PodKey> {
     cluster
         .nominations()

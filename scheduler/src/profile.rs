@@ -1,4 +1,4 @@
-//! A profile: which plugins place the pods of one scheduler name.
+//! A profile: the plugins that place the pods of one scheduler name.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::score;
 pub struct Profile {
     /// The `schedulerName` of its pods, and the reporting controller of its events.
     pub name: String,
-    /// Filters in their order, with their settings.
+    /// Filters in order, with their settings.
     pub filters: Filters,
     /// Scores with their weights.
     pub scores: Vec<score::Weighted>,
-    /// Whether and how pods of lower priority give way.
+    /// Settings of preemption, if it is enabled.
     pub preemption: Option<DefaultPreemptionArgs>,
-    /// Share of the nodes among which the best is sought, in percent; 0 adapts it to their number.
+    /// Share of the nodes among which the best one is chosen, in percent. 0 adapts it to the number of nodes.
     pub percentage_of_nodes_to_score: u8,
     /// How long a pod may wait for its volumes to be bound once it has a node.
     pub volume_timeout: Duration,
 }
 
 impl Profile {
-    /// From the configuration.
+    /// Creates a profile from the configuration.
     pub fn new(config: &scheduler_config::Profile) -> Self {
         let args = &config.default_args;
         let mut filters = Vec::new();
@@ -66,13 +66,13 @@ impl Profile {
         }
     }
 
-    /// Whether it runs any plugin that looks at volumes.
+    /// Returns whether it runs any plugin that reads volumes.
     pub fn looks_at_volumes(&self) -> bool {
         let plugins = &self.filters.plugins;
         plugins.iter().any(|plugin| PLUGINS.contains(plugin))
     }
 
-    /// Whether pods without spread constraints have any by default, so that it matters which services and controllers select them.
+    /// Returns whether pods without spread constraints get default ones. Then the services and controllers that select them matter.
     pub fn spreads_by_default(&self) -> bool {
         let is_scored = self.scores.iter().any(|weighted| match &weighted.plugin {
             score::Plugin::PodTopologySpread(defaults) => !defaults.constraints.is_empty(),
@@ -90,8 +90,8 @@ impl Profile {
                     .any(|it| it.when_unsatisfiable == "DoNotSchedule"))
     }
 
-    /// Among how many of `nodes` the best is sought, as kube-scheduler decides it (scheduler.md 1.3): all of a small cluster, a part of a large
-    /// one.
+    /// Returns how many of `nodes` nodes have to be feasible to end the search, by kube-scheduler's rule (scheduler.md 1.3): all of a small
+    /// cluster, a part of a large one.
     pub fn enough(&self, nodes: usize) -> usize {
         const AT_LEAST: usize = 100;
         if nodes < AT_LEAST {
@@ -105,8 +105,8 @@ impl Profile {
     }
 }
 
-/// Plugins that a profile enables and that do nothing here, with what they would have done: a pod may end up elsewhere than with
-/// kube-scheduler.
+/// Returns plugins that a profile enables and that have no effect here, with the point where they would act. Because of them a pod may be
+/// placed differently than by kube-scheduler.
 pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
     const NOTHING_TO_DO: &[&str] = &["NodeName", "KNIDebug"];
     const NOTHING_TO_SAY: &[&str] = &["VolumeBinding"];
@@ -119,11 +119,11 @@ pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
     filters.chain(scores).collect()
 }
 
-/// Points where plugins act here although the profile takes them away from there: a filter and a score always work as a whole, with what they
-/// prepare, reserve and bind, and a pod with scheduling gates is never placed. kube-scheduler fails pods with such a profile, or places them
-/// where others are on their way to.
+/// Returns points where plugins act here although the profile disables them there. A filter or a score always works as a whole, with
+/// what it prepares, reserves and binds, and a pod with scheduling gates is never placed. With such a profile kube-scheduler fails pods,
+/// or places them on nodes that other pods are about to use.
 pub fn acting_regardless(config: &scheduler_config::Profile) -> Vec<String> {
-    // the one does nothing here, the other prepares what the original's preemption needs and ours does not
+    // DynamicResources does nothing here; the pre-filter of NodeResourceTopologyMatch prepares what only the original's preemption needs
     let is_idle = |name: &str, point| {
         name == "DynamicResources" || (name == PLUGIN && point == Point::PreFilter)
     };
@@ -148,8 +148,8 @@ fn names(config: &scheduler_config::Profile, point: Point) -> impl Iterator<Item
     plugins.map(|plugin| plugin.name.as_str())
 }
 
-/// The score plugin of that name. Dynamic resources have no opinion here, and volumes none in kube-scheduler either as long as the feature gate
-/// StorageCapacityScoring is off.
+/// Returns the score plugin of that name. DynamicResources does not score here. VolumeBinding does not score in kube-scheduler either while
+/// the feature gate StorageCapacityScoring is off.
 fn score_plugin(config: &scheduler_config::Profile, name: &str) -> Option<score::Plugin> {
     let args = &config.default_args;
     match name {

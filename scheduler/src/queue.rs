@@ -1,8 +1,8 @@
 //! Pods that wait for a node (scheduler.md 7.6).
 //!
-//! A pod is ready, or it sleeps after an attempt that failed. It wakes when its backoff is over, at the latest after the longest
-//! backoff, or when something changed that may help it; such a pod need not sit out its backoff while nothing else is ready. The
-//! attempt itself is synchronous, so no event can be lost between it and going to sleep.
+//! A pod is ready, or it sleeps after a failed attempt. It wakes when its backoff ends, at the latest after the longest backoff, or when
+//! something changed that may help it. Such a pod does not wait for the end of its backoff if no other pod is ready. The attempt itself
+//! is synchronous, so no event is lost between the attempt and the sleep.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,17 +13,17 @@ use tokio::time::Instant;
 use crate::filter::Plugins;
 use crate::pod::PodKey;
 
-/// Shortest and longest sleep.
+/// Limits of the backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// After the first failed attempt.
+    /// Backoff after the first failed attempt.
     pub initial: Duration,
-    /// After many.
+    /// Longest backoff.
     pub maximum: Duration,
 }
 
 impl Backoff {
-    /// Sleep after the n-th failed attempt in a row, n from 1: twice as long each time.
+    /// Returns the backoff after the n-th failed attempt in a row, n from 1. It doubles each time.
     fn after(self, attempts: u32) -> Duration {
         let doublings = attempts.saturating_sub(1).min(20);
         (self.initial * 2_u32.pow(doublings)).min(self.maximum)
@@ -34,13 +34,13 @@ impl Backoff {
 enum State {
     /// In `ready`.
     Ready,
-    /// In `asleep`; may be woken by what these plugins wait for.
+    /// In `asleep`; events that these plugins wait for wake it.
     Asleep { rejected_by: Plugins },
-    /// In `asleep` and in `eager`.
+    /// In `asleep` and in `eager`: something changed that may help it.
     Eager,
-    /// Held back by its gates.
+    /// Held back by its scheduling gates.
     Gated,
-    /// Popped: an attempt or its binding is under way.
+    /// Popped: an attempt or its binding is in progress.
     InFlight,
 }
 
@@ -51,38 +51,38 @@ struct Item {
     order: u64,
     state: State,
     wake: Instant,
-    /// Failed attempts since something changed for the better.
+    /// Failed attempts since the last event that may help.
     failures: u32,
     /// All attempts.
     attempts: u32,
     since: Instant,
 }
 
-/// A pod that is to be tried now.
+/// A pod to try now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Popped {
     /// The pod.
     pub key: PodKey,
-    /// Attempts so far, this one included.
+    /// Attempts so far, including this one.
     pub attempts: u32,
     /// When it was first queued.
     pub since: Instant,
 }
 
-/// How many pods are in which state.
+/// Number of pods by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lengths {
     /// Ready.
     pub active: usize,
-    /// Asleep, and something changed for them.
+    /// Asleep, but something changed that may help them.
     pub backoff: usize,
-    /// Asleep.
+    /// Asleep, and nothing changed that may help them.
     pub unschedulable: usize,
-    /// Held back by gates.
+    /// Held back by scheduling gates.
     pub gated: usize,
 }
 
-/// A part of the queue that pods come to, as in [`Lengths`].
+/// A part of the queue to which pods move, as in [`Lengths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "see `Lengths`")]
 pub enum Part {
@@ -93,7 +93,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// kube-scheduler's label value.
+    /// Returns kube-scheduler's label value.
     pub fn label(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -104,24 +104,24 @@ impl Part {
     }
 }
 
-/// What moved a pod.
+/// Why a pod moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// It is new.
     PodAdded,
     /// It changed.
     PodUpdated,
-    /// No node would do, or the binding failed.
+    /// No node fits, or the binding failed.
     AttemptFailed,
-    /// It slept long enough.
+    /// Its backoff ended.
     BackoffEnded,
-    /// A node came.
+    /// A node was added.
     NodeAdded,
     /// A node changed.
     NodeUpdated,
     /// Another pod was placed.
     PodPlaced,
-    /// Another pod went, or gave back what it would have got.
+    /// Another pod ended or was deleted, or released what was reserved for it.
     PodGone,
     /// The zones of a node changed.
     TopologyUpdated,
@@ -130,7 +130,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// kube-scheduler's label value where it knows that event, by its rule of resource and action where not.
+    /// Returns kube-scheduler's label value for the event. An event that kube-scheduler lacks is named by its rule of resource and action.
     pub fn label(self) -> &'static str {
         match self {
             Self::PodAdded => "UnschedulablePodAdd",
@@ -156,12 +156,12 @@ pub struct Queue {
     asleep: BTreeSet<(Instant, PodKey)>,
     eager: BTreeSet<(Instant, PodKey)>,
     orders: u64,
-    /// How many pods came to which part for which cause, since that was last asked.
+    /// Number of moves by part and cause since the last call of [`Queue::take_moves`].
     moves: BTreeMap<(Part, Cause), u64>,
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(backoff: Backoff) -> Self {
         Self {
             backoff,
@@ -174,7 +174,7 @@ impl Queue {
         }
     }
 
-    /// Adds a pod, or takes note that it changed: gates may have opened, priority may differ. A pod with another uid starts anew.
+    /// Adds a pod or applies its change: gates may have been removed, the priority may differ. A pod with another uid starts anew.
     pub fn upsert(&mut self, key: &PodKey, uid: &str, priority: i32, gated: bool, now: Instant) {
         if self.items.get(key).is_some_and(|item| item.uid != uid) {
             self.remove(key);
@@ -222,13 +222,13 @@ impl Queue {
         }
     }
 
-    /// The pod no longer waits. True if it was there.
+    /// Removes a pod. Returns whether it was in the queue.
     pub fn remove(&mut self, key: &PodKey) -> bool {
         self.unlist(key);
         self.items.remove(key).is_some()
     }
 
-    /// Something changed that may make the pod fit: no reason to wait for its backoff alone.
+    /// Wakes a sleeping pod, because something changed that may make it fit.
     pub fn wake(&mut self, key: &PodKey, cause: Cause) {
         if self
             .items
@@ -239,7 +239,7 @@ impl Queue {
         }
     }
 
-    /// Something changed that those rejected by `plugins` wait for.
+    /// Wakes the sleeping pods rejected by any of `plugins`, because something changed that they wait for.
     pub fn wake_rejected_by(&mut self, plugins: Plugins, cause: Cause) {
         let woken: Vec<PodKey> = self
             .asleep
@@ -257,7 +257,8 @@ impl Queue {
         }
     }
 
-    /// The pod to try now, if any: the one with the highest priority, longest in the queue; then those for whom something changed.
+    /// Returns the pod to try now, if any: of the ready pods the one with the highest priority that has been queued longest. If none is ready,
+    /// a sleeping pod for which something changed.
     pub fn pop(&mut self, now: Instant) -> Option<Popped> {
         while let Some((wake, key)) = self.asleep.first().cloned() {
             if wake > now {
@@ -280,7 +281,7 @@ impl Queue {
         })
     }
 
-    /// The attempt failed: the pod sleeps for its backoff, or until something changes for one of `rejected_by`.
+    /// Records a failed attempt: the pod sleeps until its backoff ends or something changes for one of `rejected_by`.
     pub fn failed(&mut self, key: &PodKey, rejected_by: Plugins, now: Instant) {
         let Some(item) = self.items.get_mut(key) else {
             return;
@@ -295,17 +296,17 @@ impl Queue {
         self.note(Part::Unschedulable, Cause::AttemptFailed);
     }
 
-    /// Whether [`Queue::pop`] has a pod already, without waiting for a sleeper.
+    /// Returns whether [`Queue::pop`] has a pod now, without waiting for a sleeping one.
     pub fn is_ready(&self) -> bool {
         !self.ready.is_empty() || !self.eager.is_empty()
     }
 
-    /// When the next sleeper wakes.
+    /// Returns when the next sleeping pod wakes.
     pub fn next_wake(&self) -> Option<Instant> {
         self.asleep.first().map(|(wake, _)| *wake)
     }
 
-    /// Lengths, for the metrics.
+    /// Returns the lengths for the metrics.
     pub fn lengths(&self) -> Lengths {
         let gated = self
             .items
@@ -320,12 +321,12 @@ impl Queue {
         }
     }
 
-    /// How many pods came to which part for which cause since the last call.
+    /// Returns the number of moves by part and cause since the last call.
     pub fn take_moves(&mut self) -> BTreeMap<(Part, Cause), u64> {
         std::mem::take(&mut self.moves)
     }
 
-    /// Sleeping pods with what ruled out nodes for them.
+    /// Iterates over the sleeping pods with the plugins that ruled out nodes for them.
     pub fn rejected(&self) -> impl Iterator<Item = (&PodKey, Plugins)> {
         self.asleep
             .iter()
@@ -344,7 +345,7 @@ impl Queue {
             return;
         };
         item.state = State::Eager;
-        // What failed before says nothing about the new situation.
+        // Earlier failures say nothing about the new situation.
         item.failures = 0;
         self.eager.insert((item.wake, key.clone()));
         self.note(Part::Backoff, cause);
@@ -359,7 +360,7 @@ impl Queue {
             .insert((Reverse(item.priority), item.order, key.clone()));
     }
 
-    /// Puts the pod back into the lists of its state, after its priority changed.
+    /// Puts a pod back into the lists of its state after its priority changed.
     fn relist(&mut self, key: &PodKey) {
         let Some(item) = self.items.get(key) else {
             return;

@@ -1,7 +1,7 @@
-//! What others see of the decisions: events and the `PodScheduled` condition (scheduler.md 7.7).
+//! How decisions become visible: events and the `PodScheduled` condition (scheduler.md 7.7).
 //!
-//! Writes happen beside the scheduling, by a few workers. All reports about one pod go to one worker in their order; if it falls
-//! behind, a newer condition replaces an older one and repeated events are counted up, so what waits is bounded by the number of pods.
+//! A few workers write concurrently with the scheduling. All reports about one pod go to one worker in order. If a worker falls behind,
+//! a newer condition replaces an older one and repeated events are only counted, so the backlog is bounded by the number of pods.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,13 +22,13 @@ use crate::pod::{Pod, PodKey};
 use crate::preemption::Victim;
 use crate::retry::retried;
 
-/// Workers: requests that are under way at once.
+/// Number of workers, and so of concurrent requests.
 const WORKERS: usize = 8;
-/// A series that was idle for so long ends; the next equal event starts a new one.
+/// Idle time after which a series of events ends; the next equal event starts a new series.
 const SERIES: Duration = Duration::from_mins(6);
-/// Longest note that the API server takes, in bytes.
+/// Longest note that the API server accepts, in bytes.
 const NOTE: usize = 1024;
-/// What happened to a pod.
+/// An event of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Happening {
     /// It was bound to this node.
@@ -36,26 +36,26 @@ pub enum Happening {
         /// The node.
         node: String,
     },
-    /// It could not be placed, for this reason.
+    /// It could not be placed.
     Failed {
-        /// The message.
+        /// The reason.
         message: String,
     },
-    /// It gives way to another pod.
+    /// It was preempted by another pod.
     Preempted {
         /// The other pod.
         by: Subject,
-        /// Where.
+        /// The node.
         node: String,
     },
 }
 
-/// What becomes of the node for which a pod is nominated.
+/// What happens to the nomination of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nomination {
-    /// It stays as it is.
+    /// It stays unchanged.
     Keep,
-    /// It is this one, or none any more.
+    /// It is set to this node, or removed.
     Change(Option<String>),
 }
 
@@ -128,11 +128,11 @@ impl From<&Pod> for Subject {
     }
 }
 
-/// What an event says beside what happened. Events that differ only in this are one series.
+/// Further contents of an event. Events that differ only in these belong to one series.
 #[derive(Clone, Debug, Default)]
 struct Facts {
     resource_version: Option<String>,
-    /// Behind the note, as far as there is room.
+    /// Appended to the note, as far as there is room.
     details: String,
 }
 
@@ -148,7 +148,7 @@ enum Report {
     },
 }
 
-/// What the status of a pod is to say.
+/// The status to write for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Status {
     /// Reason and message of `PodScheduled=False`.
@@ -157,7 +157,7 @@ struct Status {
 }
 
 impl Status {
-    /// What is newer goes before.
+    /// Merges a newer status: what it sets takes precedence.
     fn replace(&mut self, newer: Self) {
         if newer.condition.is_some() {
             self.condition = newer.condition;
@@ -182,12 +182,12 @@ impl Status {
         if let Nomination::Change(node) = &self.nomination {
             status["nominatedNodeName"] = json!(node);
         }
-        // The uid makes the API server refuse a namesake.
+        // The uid makes the API server refuse another pod of the same name.
         json!({"metadata": {"uid": uid}, "status": status})
     }
 }
 
-/// Where decisions are handed over. Dropping it ends the workers once they are done.
+/// Accepts reports about decisions. When all clones are dropped, the workers finish their work and end.
 #[derive(Clone)]
 pub struct Reporter {
     workers: Vec<mpsc::UnboundedSender<Report>>,
@@ -195,7 +195,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Starts the workers in `tasks`. `host` tells apart the instances of a profile.
+    /// Starts the workers in `tasks`. `host` distinguishes the instances of a profile.
     pub fn start(client: &Client, host: &str, metrics: &Metrics, tasks: &mut JoinSet<()>) -> Self {
         let workers = (0..WORKERS)
             .map(|_| {
@@ -216,7 +216,7 @@ impl Reporter {
         }
     }
 
-    /// An event about a pod.
+    /// Reports an event about a pod.
     ///
     /// `details` follow the note, as far as there is room.
     pub fn event(&self, pod: &Pod, happening: Happening, details: String) {
@@ -234,7 +234,7 @@ impl Reporter {
         );
     }
 
-    /// A pod of any scheduler gave way to `pod` on a node.
+    /// Reports that a pod of any scheduler was preempted by `pod` on a node.
     pub fn preempted(&self, victim: &Victim, pod: &Pod, node: &str) {
         let subject = Subject {
             key: victim.key.clone(),
@@ -255,7 +255,7 @@ impl Reporter {
         );
     }
 
-    /// The pod could not be placed: its condition says so, where one is given, and its nomination.
+    /// Reports that a pod could not be placed: sets its condition, if one is given, and its nomination.
     pub fn not_scheduled(
         &self,
         pod: &Pod,
@@ -369,7 +369,7 @@ impl Worker {
         let event = self.mk_event(&key, facts, &name, now);
         let params = PostParams::default();
         let written = match retried(|| api.create(&params, &event)).await {
-            // an earlier try whose answer was lost: nobody else makes this name
+            // an earlier attempt created the event and its answer was lost: no one else uses this name
             Err(error) if is_there(&error) => Ok(()),
             result => result.map(drop),
         };
@@ -441,7 +441,7 @@ fn is_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// A suffix that no other event of the pod has: names of events are only there to be unique.
+/// Returns a suffix that no other event of the pod has. Names of events only have to be unique.
 fn unique() -> String {
     format!("{:016x}", RandomState::new().hash_one(0_u8))
 }
@@ -494,7 +494,7 @@ mod tests {
         assert_eq!(counts, [2, 1]);
         let status = Status {
             condition: Some(("Unschedulable", "a".to_owned())),
-            // what says nothing of the nomination leaves what waits
+            // a status without a nomination leaves the waiting one unchanged
             nomination: Nomination::Change(Some("n".to_owned())),
         };
         assert_eq!(batch.statuses.into_values().collect::<Vec<_>>(), [status]);

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// Tries of one request. Their pauses add up to 12.6 s, which outlasts a restart of the API server.
+/// Number of attempts of one request. Their pauses add up to 12.6 s, which outlasts a restart of the API server.
 const TRIES: u32 = 7;
-/// The pause after the first try; each other one is twice as long.
+/// Pause after the first attempt; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest time that one try waits for its answer.
+/// Timeout of one attempt.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Tries a request that may be repeated. What the API server refuses for good is not tried again.
+/// Sends a request that may be repeated. A permanent refusal of the API server is not retried.
 pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
     request: impl Fn() -> F,
 ) -> kube::Result<T> {
@@ -30,7 +30,7 @@ pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
     }
 }
 
-/// Whether the same request may succeed later. The failed one may have had its effect all the same.
+/// Returns whether the same request may succeed later. The failed request may have taken effect.
 pub fn is_passing(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500 || status.code == 429,
@@ -58,7 +58,7 @@ mod tests {
             match left.get() {
                 4 => Err(failure(500)),
                 3 => Err(failure(429)),
-                // no answer at all
+                // no answer
                 2 => std::future::pending().await,
                 _ => Ok(left.get()),
             }

@@ -1,4 +1,4 @@
-//! Start-up and the one loop: the only module that knows all the others.
+//! Start-up and shutdown. This module and the engine are the only ones that know all others.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -47,18 +47,18 @@ use crate::status_dump::StatusDump;
 use crate::storage::{self, Stored};
 use crate::watch::{Sink, follow};
 
-/// Changes that may wait for the loop; watches pause when it is full.
+/// Capacity of the channel of changes; watches pause when it is full.
 const CHANGES: usize = 4096;
-/// How long reports and bindings that are under way may take after the loop ended.
+/// How long reports and bindings in progress may take after the loop has ended.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The name of the configuration at `/configz`, as kube-scheduler has it.
+/// Name of the configuration at `/configz`, as in kube-scheduler.
 const CONFIGZ: &str = "componentconfig";
-/// The configuration when no file is given: as kube-scheduler's own.
+/// The configuration if no file is given; the same as kube-scheduler's.
 const DEFAULT_CONFIG: &str =
     "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration}";
 
-/// The program. Exit codes: 0 stopped by a signal or only informed, 1 failed or lost the leader election, 2 wrong usage.
+/// Runs the program. Exit codes: 0 stopped by a signal or only printed information, 1 failed or lost the leader election, 2 wrong usage.
 pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     let argv: Vec<OsString> = argv.into_iter().collect();
     if explain::is_asked_for(&argv) {
@@ -68,7 +68,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(args) => args,
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            // Nothing is left to be done if even this cannot be printed.
+            // Nothing can be done if even this cannot be printed.
             drop(error.print());
             return ExitCode::from(code);
         }
@@ -82,7 +82,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     daemon::client::install_crypto_provider();
-    // This thread chooses nodes, the other talks to the API server: with more of them a fifth of the time goes into waking each other.
+    // This thread chooses nodes, the other one talks to the API server. With more threads a fifth of the time is lost to waking each other.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -124,7 +124,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .as_ref()
         .map(Into::into)
         .or_else(|| args.kubeconfig.clone());
-    // As kube-scheduler has them: what places pods, what tells of it and what holds the lease do not wait for each other.
+    // As in kube-scheduler, separate clients place pods, report and hold the lease, so that these do not wait for each other.
     let connect = || async {
         limit::client(kubeconfig.as_deref(), &config.client_connection)
             .await
@@ -216,7 +216,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     stop.cancel();
     tasks.abort_all();
     engine.finish(FAREWELL).await;
-    // The workers end once everything that was reported is written.
+    // The workers end once every report is written.
     if tokio::time::timeout(FAREWELL, async {
         while reports.join_next().await.is_some() {}
     })
@@ -228,7 +228,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ended)
 }
 
-/// Where the environment asks for a dump.
+/// Returns the status dump, if the environment asks for one.
 fn status_dump() -> Option<StatusDump> {
     let directory = std::env::var_os(api::names::ENV_PFP_STATUS_DUMP)
         .filter(|directory| !directory.is_empty())?;
@@ -244,7 +244,7 @@ fn read_config(args: &Args) -> anyhow::Result<Configuration> {
     scheduler_config::parse(&text).context("cannot use the configuration")
 }
 
-/// All profiles share one cache: they place pods on the same zones. So they must agree on how it works.
+/// Returns the cache settings. All profiles share one cache, because they place pods on the same zones, so their settings must agree.
 pub(crate) fn cache_settings(config: &Configuration) -> anyhow::Result<Settings> {
     let names: BTreeSet<String> = config
         .profiles
@@ -272,14 +272,14 @@ pub(crate) fn cache_settings(config: &Configuration) -> anyhow::Result<Settings>
     Ok(settings)
 }
 
-/// Where health and metrics are served.
+/// The endpoint that serves health and metrics.
 struct Endpoint {
     listener: TcpListener,
     tls: Arc<ServerConfig>,
 }
 
 impl Endpoint {
-    /// Opens it; nothing where nothing is to be served.
+    /// Opens the endpoint; `None` if nothing is to be served.
     async fn open(args: &Args) -> anyhow::Result<Option<Self>> {
         if args.secure_port == 0 {
             return Ok(None);
@@ -384,7 +384,7 @@ fn watch_all(
     ));
 }
 
-/// Follows what makes pods one group.
+/// Watches the objects that group pods.
 fn watch_groups(
     client: &Client,
     channel: &mpsc::Sender<Message>,
@@ -451,8 +451,8 @@ fn watch_groups(
     ));
 }
 
-/// Follows what tells where volumes can be had, once that is wanted: clusters without claims need not pay for it. Without the right to do so, pods
-/// without such volumes are placed all the same.
+/// Watches the objects that decide where storage is available, once `wanted` is cancelled: clusters without claims do not pay for these
+/// watches. Without the right to list the objects, pods without such volumes are still placed.
 fn watch_storage(
     wanted: &CancellationToken,
     client: &Client,
@@ -495,7 +495,7 @@ fn stored<K: Stored>(
     ))
 }
 
-/// Waits for the lease, if one is wanted. Nothing if stopped before.
+/// Waits for the lease, if leader election is enabled. Returns `None` if stopped before.
 async fn lead(
     client: Client,
     election: LeaderElection,
@@ -516,7 +516,7 @@ async fn lead(
     lease::acquire(client, params, &stop).await.map(Some)
 }
 
-/// The name of this pod or machine.
+/// Returns the host name of this pod or machine.
 fn hostname() -> String {
     nix::unistd::gethostname()
         .ok()

@@ -1,6 +1,6 @@
-//! Which of the possible nodes is best (scheduler.md 4, 7.4 and 7.5).
+//! Which of the feasible nodes is best (scheduler.md 4, 7.4 and 7.5).
 //!
-//! Each plugin gives every node 0 to 100; the weighted sum decides.
+//! Each plugin gives every node a score from 0 to 100; the weighted sum decides.
 
 use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::node::{selected_weight, soft_taints};
@@ -17,32 +17,32 @@ pub mod node;
 pub mod spread;
 pub mod zones;
 
-/// Best score of one plugin.
+/// Highest score of one plugin.
 pub const MAX: i64 = 100;
 
-/// A score plugin with what it needs to know.
+/// A score plugin with its settings. The variants say which nodes score high.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plugin {
-    /// Few taints that would rather keep the pod away.
+    /// Few untolerated `PreferNoSchedule` taints.
     TaintToleration,
-    /// Nodes that the pod would like, and those that the profile would.
+    /// Nodes preferred by the pod, and by the profile.
     NodeAffinity(Option<NodeAffinity>),
     /// Nodes with most left, or as the strategy says.
     NodeResourcesFit(default_plugins::ScoringStrategy),
     /// Nodes whose resources are used evenly.
     NodeResourcesBalancedAllocation(Vec<ResourceSpec>),
-    /// Few pods of the same kind near it.
+    /// Few pods of the same kind in the same domains.
     PodTopologySpread(spread::Defaults),
-    /// Pods near it that are liked, and that like it.
+    /// Preferred pods nearby, and pods that prefer this one.
     InterPodAffinity(InterPodAffinityArgs),
-    /// Images that need not be pulled.
+    /// Images of the pod that are already on the node.
     ImageLocality,
     /// Zones that suit the strategy.
     NodeResourceTopologyMatch(ScoringStrategy),
 }
 
 impl Plugin {
-    /// Its Kubernetes name.
+    /// Returns its Kubernetes name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::TaintToleration => "TaintToleration",
@@ -57,7 +57,7 @@ impl Plugin {
     }
 }
 
-/// A plugin with the weight of its opinion.
+/// A plugin with the weight of its score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weighted {
     /// The plugin.
@@ -66,7 +66,7 @@ pub struct Weighted {
     pub weight: i64,
 }
 
-/// What one plugin gives each of `nodes`, in their order.
+/// Returns the scores of one plugin for `nodes`, in order.
 pub fn scores(plugin: &Plugin, pod: &Pod, nodes: &[NodeInfo<'_>], cluster: &Cluster) -> Vec<i64> {
     let known = cluster.nodes().count();
     let alone = nodes
@@ -77,7 +77,8 @@ pub fn scores(plugin: &Plugin, pod: &Pod, nodes: &[NodeInfo<'_>], cluster: &Clus
 }
 
 impl Plugin {
-    /// What a node gets without a look at the others; 0 from plugins that only compare. `known` is the number of nodes of the cluster.
+    /// Returns the score of a node independent of the other nodes; 0 for plugins that only compare. `known` is the number of nodes of the
+    /// cluster.
     pub fn alone(&self, pod: &Pod, info: &NodeInfo<'_>, cluster: &Cluster, known: usize) -> i64 {
         let NodeInfo { node, state, .. } = *info;
         match self {
@@ -93,7 +94,7 @@ impl Plugin {
         }
     }
 
-    /// The scores of `nodes` from what each got alone, in their order.
+    /// Computes the final scores of `nodes` from the scores that each got alone, in order.
     pub fn together<'a>(
         &self,
         pod: &Pod,
@@ -119,7 +120,7 @@ impl Plugin {
     }
 }
 
-/// Stretches raw scores so that the largest becomes [`MAX`]; reversed, the largest becomes 0 and all zero becomes [`MAX`].
+/// Scales raw scores so that the largest becomes [`MAX`]. If `reversed`, the largest becomes 0, and scores that are all zero become [`MAX`].
 fn normalise(scores: Vec<i64>, reversed: bool) -> Vec<i64> {
     let largest = scores.iter().copied().max().unwrap_or(0);
     let stretch = |score: i64| {

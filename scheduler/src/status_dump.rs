@@ -1,7 +1,7 @@
-//! Files that show which pod sets were compared, for people who look for a difference (scheduler.md 5.10).
+//! Files that show which pod sets were compared, for people who search for a difference (scheduler.md 5.10).
 //!
-//! One file a node with the latest records as an array, named after the node; and `<node>.json` with only the last one, which older
-//! readers expect. Both are replaced as a whole.
+//! Each node has a file with its latest records as an array, named after the node, and `<node>.json` with only the last record, which
+//! older readers expect. Both are replaced as a whole.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -14,11 +14,11 @@ use tokio::time::Instant;
 
 use crate::cache::Check;
 
-/// Records kept for a node.
+/// Number of records kept for each node.
 const RECORDS: usize = 10;
-/// Nodes that records are kept for.
+/// Maximum number of nodes for which records are kept.
 const NODES: usize = 5000;
-/// Files are written so often at most.
+/// Minimum interval between two writes.
 const PERIOD: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,7 +40,7 @@ struct PodName {
     name: String,
 }
 
-/// The records and where they go.
+/// The records and their directory.
 #[derive(Debug)]
 pub struct StatusDump {
     directory: PathBuf,
@@ -50,7 +50,7 @@ pub struct StatusDump {
 }
 
 impl StatusDump {
-    /// A dump into `directory`; none if there is no such directory.
+    /// Creates a dump into `directory`; `None` if there is no such directory.
     pub fn new(directory: &Path) -> Option<Self> {
         if !directory.is_dir() {
             tracing::warn!(directory = %directory.display(), "base directory not found, will discard everything");
@@ -64,7 +64,7 @@ impl StatusDump {
         })
     }
 
-    /// Adds a record, made at `now`.
+    /// Adds a record of a comparison made at `now`.
     pub fn add(&mut self, check: Check, now: Timestamp) {
         if self.records.len() == NODES && !self.records.contains_key(&check.node) {
             return;
@@ -87,7 +87,7 @@ impl StatusDump {
         self.changed.insert(check.node);
     }
 
-    /// The files that changed, if it is time to write them: pass them to [`write()`] where blocking does no harm.
+    /// Returns the files that changed, if it is time to write them. Pass them to [`write()`] where blocking does no harm.
     pub fn due(&mut self, now: Instant) -> Option<Vec<(PathBuf, Vec<u8>)>> {
         if self.changed.is_empty() || self.written.is_some_and(|written| now < written + PERIOD) {
             return None;
@@ -113,7 +113,7 @@ impl StatusDump {
     }
 }
 
-/// Writes files so that readers see the old content or the new one, never a part.
+/// Writes files so that readers see either the old or the new content, never a part.
 pub fn write(files: Vec<(PathBuf, Vec<u8>)>) {
     for (path, content) in files {
         if let Err(error) = replace(&path, &content) {

@@ -1,7 +1,7 @@
-//! Volumes, claims and what else decides where storage can be had: what the watches told, and which volumes and claims this scheduler has
-//! taken for pods whose binding is under way.
+//! Volumes, claims and the other objects that decide where storage is available: what the watches reported, and which volumes and claims
+//! this scheduler has reserved for pods whose binding is in progress.
 //!
-//! Objects are kept as far as the volume plugins look at them. Pods without volumes of these kinds never get here.
+//! Objects keep only the fields that the volume plugins read. Pods without volumes of these kinds do not use this module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,15 +20,15 @@ use serde::de::DeserializeOwned;
 
 use crate::pod::PodKey;
 
-/// A claim with it is bound for good.
+/// Annotation of a claim whose binding is complete.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// The node for which a claim's volume is to be made.
+/// Annotation with the node for which a claim's volume is to be provisioned.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// A volume with it was given its claim by a program.
+/// Annotation of a volume that a program bound to its claim.
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// The class of a volume or a claim, before there was a field for it.
+/// Annotation with the class of a volume or a claim, used before the field existed.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-/// In-tree plugins of a node whose volumes a CSI driver serves.
+/// Annotation with the in-tree plugins of a node whose volumes a CSI driver serves.
 const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
 /// In-tree plugins with the CSI driver that serves their volumes on nodes that say so.
@@ -40,10 +40,10 @@ const IN_TREE: [(&str, &str); 5] = [
     (PORTWORX, "pxd.portworx.com"),
 ];
 const PORTWORX: &str = "kubernetes.io/portworx-volume";
-/// In-tree plugins whose volumes no node counts.
+/// In-tree plugins whose volumes are not counted on any node.
 const NEVER_COUNTED: &[&str] = &["kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"];
 
-/// Kinds of objects that the volume plugins look at.
+/// Kinds of objects that the volume plugins read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are Kubernetes' own")]
 pub enum Kind {
@@ -68,7 +68,7 @@ impl Kind {
         Self::VolumeAttachment,
     ];
 
-    /// Its objects, as the API names them.
+    /// Returns the plural name of its objects in the API.
     pub fn plural(self) -> &'static str {
         match self {
             Self::PersistentVolume => "persistentvolumes",
@@ -95,14 +95,14 @@ pub enum Object {
     Attachment(Attachment),
 }
 
-/// An object of Kubernetes that is kept here.
+/// A Kubernetes object that is kept here.
 pub trait Stored:
     kube::Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + 'static
 {
     /// Its kind.
     const KIND: Kind;
 
-    /// As far as it matters. Nothing for objects without a name, which no API server sends.
+    /// Returns the relevant part of the object, or `None` for objects without a name, which no API server sends.
     fn into_object(self) -> Option<Object>;
 }
 
@@ -141,7 +141,7 @@ stored!(VolumeAttachment, Kind::VolumeAttachment, |wire| {
     Some(Object::Attachment(Attachment::read(wire)))
 });
 
-/// An object with its namespace, empty for objects without, and name.
+/// Returns an object with its namespace (empty for cluster-scoped objects) and name.
 pub fn read<K: Stored>(wire: K) -> Option<(PodKey, Object)> {
     let key = PodKey {
         namespace: wire.meta().namespace.clone().unwrap_or_default(),
@@ -150,19 +150,19 @@ pub fn read<K: Stored>(wire: K) -> Option<(PodKey, Object)> {
     Some((key, wire.into_object()?))
 }
 
-/// A volume as only this scheduler can compare it with others: what a node attaches.
+/// What a node attaches for a volume, in a form that is equal for equal volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The in-tree plugin; none for volumes of CSI drivers. Then the driver serves it only where the node says so.
+    /// The in-tree plugin; `None` for volumes of CSI drivers. A CSI driver serves an in-tree volume only where the node says so.
     pub plugin: Option<&'static str>,
     /// The CSI driver.
     pub driver: String,
-    /// The driver's name of it.
+    /// The driver's name of the volume.
     pub handle: String,
 }
 
 impl Source {
-    /// The first of the volumes, one for each of [`IN_TREE`].
+    /// Returns the source of the first handle that is given; the handles are in the order of [`IN_TREE`].
     fn in_tree(handles: [Option<&String>; IN_TREE.len()]) -> Option<Self> {
         let (handle, (plugin, driver)) = handles
             .into_iter()
@@ -195,7 +195,7 @@ impl Source {
         ])
     }
 
-    /// Of a volume that a pod names itself; none if no CSI driver ever serves it.
+    /// Returns the source of a volume that a pod defines inline; `None` if no CSI driver ever serves it.
     pub fn of_inline(volume: &WireVolume) -> Option<Self> {
         Self::in_tree([
             volume
@@ -213,12 +213,12 @@ impl Source {
     }
 }
 
-/// A claim as a volume names it.
+/// A claim as a volume refers to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Namespace and name of the claim.
     pub claim: PodKey,
-    /// Its identity; empty if the volume does not say.
+    /// UID of the claim; empty if the volume does not give it.
     pub uid: String,
 }
 
@@ -227,9 +227,9 @@ pub struct Owner {
 pub struct Volume {
     /// Name.
     pub name: String,
-    /// Identity.
+    /// UID.
     pub uid: String,
-    /// Version of the object.
+    /// Resource version of the object.
     pub version: u64,
     /// Labels.
     pub labels: BTreeMap<String, String>,
@@ -237,26 +237,26 @@ pub struct Volume {
     pub class: String,
     /// Its class of attributes; empty for none.
     pub attributes_class: String,
-    /// How much it holds.
+    /// Its size.
     pub capacity: Amount,
-    /// How it may be used.
+    /// Its access modes.
     pub access_modes: Vec<String>,
-    /// A block device rather than a file system.
+    /// Whether it is a block device and not a file system.
     pub is_block: bool,
-    /// Where it can be used: any of these; none if everywhere.
+    /// Nodes that can use it: those that match any of these terms; all nodes if `None`.
     pub node_terms: Option<Vec<NodeSelectorTerm>>,
-    /// Whose it is or is meant to be.
+    /// The claim that owns it or is meant to.
     pub owner: Option<Owner>,
-    /// Free to be given to a claim.
+    /// Whether it can be given to a claim.
     pub is_available: bool,
-    /// Being deleted.
+    /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// What a node attaches; none if that is not counted anywhere.
+    /// What a node attaches for it; `None` if it is not counted on any node.
     pub source: Option<Source>,
 }
 
 impl Volume {
-    /// Reads a volume. Nothing for objects without a name, which no API server sends.
+    /// Reads a volume. Returns `None` for objects without a name, which no API server sends.
     pub fn read(wire: PersistentVolume) -> Option<Self> {
         let ObjectMeta {
             name,
@@ -320,36 +320,36 @@ pub enum ClaimState {
 pub struct Claim {
     /// Namespace and name.
     pub key: PodKey,
-    /// Identity.
+    /// UID.
     pub uid: String,
-    /// Version of the object.
+    /// Resource version of the object.
     pub version: u64,
     /// Its class; empty for none.
     pub class: String,
     /// Its class of attributes; empty for none.
     pub attributes_class: String,
-    /// How much is asked for; none if it does not say.
+    /// Requested size; `None` if the claim gives none.
     pub wanted: Option<Amount>,
-    /// How it is to be used.
+    /// Requested access modes.
     pub access_modes: Vec<String>,
-    /// A block device is wanted rather than a file system.
+    /// Whether it requests a block device and not a file system.
     pub is_block: bool,
-    /// The volumes that will do.
+    /// Selector of acceptable volumes.
     pub selector: Option<LabelSelector>,
     /// Its volume; empty for none.
     pub volume: String,
-    /// Bound for good.
+    /// Whether its binding is complete.
     pub is_completed: bool,
     /// Whether pods may use it.
     pub state: ClaimState,
-    /// Identity of the controller that made it.
+    /// UID of the controller that owns it.
     pub controller: Option<String>,
-    /// The node for which its volume is to be made.
+    /// The node for which its volume is to be provisioned.
     pub selected_node: Option<String>,
 }
 
 impl Claim {
-    /// Reads a claim. Nothing for objects without name or namespace, which no API server sends.
+    /// Reads a claim. Returns `None` for objects without name or namespace, which no API server sends.
     pub fn read(wire: PersistentVolumeClaim) -> Option<Self> {
         let key = PodKey::of(&wire.metadata)?;
         let metadata = wire.metadata;
@@ -388,12 +388,12 @@ impl Claim {
         })
     }
 
-    /// Whether it has its volume for good.
+    /// Returns whether it is bound to its volume and the binding is complete.
     pub fn is_bound(&self) -> bool {
         !self.volume.is_empty() && self.is_completed
     }
 
-    /// Whether a volume is meant for it.
+    /// Returns whether a volume with this owner is meant for it.
     pub fn owns(&self, owner: &Owner) -> bool {
         owner.claim == self.key && (owner.uid.is_empty() || owner.uid == self.uid)
     }
@@ -402,11 +402,11 @@ impl Claim {
 /// A StorageClass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Class {
-    /// Who makes its volumes.
+    /// Name of the provisioner of its volumes.
     pub provisioner: String,
-    /// Claims wait for the first pod that uses them.
+    /// Whether its claims wait for the first pod that uses them.
     pub waits_for_consumer: bool,
-    /// Where volumes can be made: any of these, each a list of labels with their values; everywhere if there is none.
+    /// Where volumes can be provisioned: any of these terms, each a list of labels with their values; everywhere if there are none.
     pub topologies: Vec<Vec<(String, Vec<String>)>>,
 }
 
@@ -431,9 +431,9 @@ impl Class {
 /// A CSINode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDrivers {
-    /// How many volumes of a driver the node can have attached.
+    /// How many volumes of each driver the node can have attached.
     pub limits: BTreeMap<String, i64>,
-    /// In-tree plugins whose volumes CSI drivers serve there.
+    /// In-tree plugins whose volumes CSI drivers serve on this node.
     pub migrated: BTreeSet<String>,
 }
 
@@ -461,7 +461,7 @@ impl NodeDrivers {
 /// A CSIDriver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Driver {
-    /// It tells how much room there is.
+    /// Whether it publishes storage capacity.
     pub tells_capacity: bool,
 }
 
@@ -479,9 +479,9 @@ impl Driver {
 pub struct Capacity {
     /// The class of volumes.
     pub class: String,
-    /// The largest volume that there is room for; none if that is not known.
+    /// The largest volume that fits; `None` if unknown.
     pub largest: Option<Amount>,
-    /// The nodes that can use it; none if no node can.
+    /// The nodes that can use it; no node if `None`.
     pub nodes: Option<LabelSelector>,
 }
 
@@ -504,7 +504,7 @@ pub struct Attachment {
     pub node: String,
     /// The CSI driver.
     pub driver: String,
-    /// The PersistentVolume; none for volumes that a pod names itself.
+    /// The PersistentVolume; `None` for volumes that a pod defines inline.
     pub volume: Option<String>,
 }
 
@@ -519,29 +519,29 @@ impl Attachment {
     }
 }
 
-/// Volumes and claims that are taken for a pod until they are bound.
+/// Volumes and claims that are reserved for a pod until they are bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
     /// The pod's node.
     pub node: String,
-    /// Volumes that exist, each with the claim that gets it.
+    /// Existing volumes, each with the claim that gets it.
     pub volumes: Vec<(String, PodKey)>,
-    /// Claims whose volumes are to be made.
+    /// Claims whose volumes are to be provisioned.
     pub provisions: Vec<PodKey>,
 }
 
-/// How far the volumes of a pod are.
+/// Progress of binding the volumes of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// All claims are bound.
     Bound,
-    /// Somebody else has to act.
+    /// Another component has to act.
     Waiting,
-    /// They will not be bound; why.
+    /// They will not be bound; the reason.
     Failed(String),
 }
 
-/// Everything that is known.
+/// All known storage objects.
 #[derive(Debug, Default)]
 pub struct Storage {
     volumes: BTreeMap<String, Volume>,
@@ -553,14 +553,14 @@ pub struct Storage {
     attachments: BTreeMap<String, Attachment>,
     /// Names of the attachments of a node.
     attached: BTreeMap<String, BTreeSet<String>>,
-    /// Kinds that were not listed yet.
+    /// Kinds that are not listed yet.
     unknown: BTreeSet<Kind>,
-    /// By the uid of the pod.
+    /// By uid of the pod.
     reservations: BTreeMap<String, Reservation>,
 }
 
 impl Storage {
-    /// One that knows nothing until [`Storage::retain`] says that a kind is complete.
+    /// Creates a storage in which every kind is unknown until [`Storage::retain`] says that it is complete.
     pub fn unknown() -> Self {
         Self {
             unknown: Kind::ALL.into(),
@@ -568,43 +568,43 @@ impl Storage {
         }
     }
 
-    /// Kinds whose objects are not known.
+    /// Iterates over the kinds whose objects are not known.
     pub fn unknown_kinds(&self) -> impl Iterator<Item = Kind> {
         self.unknown.iter().copied()
     }
 
-    /// One volume.
+    /// Returns a volume by name.
     pub fn volume(&self, name: &str) -> Option<&Volume> {
         self.volumes.get(name)
     }
 
-    /// Every volume, by name.
+    /// Iterates over all volumes, by name.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values()
     }
 
-    /// One claim.
+    /// Returns a claim.
     pub fn claim(&self, key: &PodKey) -> Option<&Claim> {
         self.claims.get(key)
     }
 
-    /// One class.
+    /// Returns a class by name.
     pub fn class(&self, name: &str) -> Option<&Class> {
         self.classes.get(name)
     }
 
-    /// The drivers of a node.
+    /// Returns the drivers of a node.
     pub fn node(&self, name: &str) -> Option<&NodeDrivers> {
         self.nodes.get(name)
     }
 
-    /// What is attached to a node.
+    /// Iterates over the attachments of a node.
     pub fn attachments(&self, node: &str) -> impl Iterator<Item = &Attachment> {
         let names = self.attached.get(node).into_iter().flatten();
         names.filter_map(|name| self.attachments.get(name))
     }
 
-    /// The room for volumes of a class; none if its driver does not tell.
+    /// Returns the capacities for volumes of a class; `None` if its driver does not publish them.
     pub fn capacities(&self, class: &str) -> Option<impl Iterator<Item = &Capacity>> {
         let provisioner = &self.classes.get(class)?.provisioner;
         let driver = self.drivers.get(provisioner)?;
@@ -616,7 +616,7 @@ impl Storage {
         })
     }
 
-    /// An object was added or changed. True if it says anything new.
+    /// Adds or updates an object. Returns whether anything but its resource version changed.
     pub fn apply(&mut self, key: PodKey, object: Object) -> bool {
         match object {
             Object::Volume(new) => {
@@ -653,7 +653,7 @@ impl Storage {
         }
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub fn delete(&mut self, kind: Kind, key: &PodKey) {
         match kind {
             Kind::PersistentVolume => drop(self.volumes.remove(&key.name)),
@@ -666,7 +666,7 @@ impl Storage {
         }
     }
 
-    /// These are all objects of a kind: it is known from now on.
+    /// Keeps only the listed objects of a kind and marks the kind as known.
     pub fn retain(&mut self, kind: Kind, keys: &BTreeSet<PodKey>) {
         let named = |name: &str| {
             keys.contains(&PodKey {
@@ -704,23 +704,23 @@ impl Storage {
         }
     }
 
-    /// Takes volumes and claims for the pod of that uid: no other pod gets them meanwhile.
+    /// Reserves volumes and claims for the pod of that uid, so that no other pod gets them.
     pub fn reserve(&mut self, uid: &str, reservation: Reservation) {
         self.reservations.insert(uid.to_owned(), reservation);
     }
 
-    /// Gives back what was taken for the pod of that uid. False if nothing was.
+    /// Releases the reservation for the pod of that uid. Returns false if there is none.
     pub fn release(&mut self, uid: &str) -> bool {
         self.reservations.remove(uid).is_some()
     }
 
-    /// What was taken for which pod.
+    /// Iterates over all reservations.
     pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
         self.reservations.values()
     }
 
-    /// How far the volumes of a reservation are. `written` has the versions of the objects as they were written, volumes first: older ones
-    /// say nothing yet. `fits` tells whether the node can use a volume.
+    /// Returns the progress of a reservation's volumes. `written` holds the versions of the objects as they were written, volumes first; a
+    /// cached object with an older version says nothing yet. `fits` decides whether the node can use a volume.
     pub fn progress(
         &self,
         reservation: &Reservation,
@@ -766,7 +766,7 @@ impl Storage {
             }
             if !claim.volume.is_empty() {
                 let Some(volume) = self.volumes.get(&claim.volume) else {
-                    // it will be seen, or the claim will be unbound
+                    // either a watch shows the volume later, or the claim is unbound
                     return Progress::Waiting;
                 };
                 if !fits(volume) {
@@ -783,14 +783,14 @@ impl Storage {
     }
 }
 
-/// Puts an object into its place; whether it differs from what was there.
+/// Stores an object and returns whether it differs from the previous one.
 fn differs<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, new: V) -> bool {
     let same = map.get(&key) == Some(&new);
     map.insert(key, new);
     !same
 }
 
-/// The CSI driver that makes the volumes of a provisioner for a node; none if they are not counted there.
+/// Returns the CSI driver that provides the volumes of a provisioner on a node; `None` if they are not counted there.
 pub fn driver_of<'a>(provisioner: &'a str, node: Option<&NodeDrivers>) -> Option<&'a str> {
     if NEVER_COUNTED.contains(&provisioner) {
         return None;
@@ -801,13 +801,13 @@ pub fn driver_of<'a>(provisioner: &'a str, node: Option<&NodeDrivers>) -> Option
     }
 }
 
-/// Whether the volumes of an in-tree plugin are counted under its CSI driver on a node: on every node that lists drivers, whether or not it says
-/// that the driver serves them, but for one plugin.
+/// Returns whether the volumes of an in-tree plugin are counted under its CSI driver on a node. They are on every node that lists drivers,
+/// whether or not the node says that the driver serves them. For one plugin the node has to say so.
 pub fn is_counted(plugin: &str, node: Option<&NodeDrivers>) -> bool {
     node.is_some() && (plugin != PORTWORX || is_migrated(plugin, node))
 }
 
-/// Whether a node says that a CSI driver serves the volumes of an in-tree plugin.
+/// Returns whether a node says that a CSI driver serves the volumes of an in-tree plugin.
 pub fn is_migrated(plugin: &str, node: Option<&NodeDrivers>) -> bool {
     node.is_some_and(|node| node.migrated.contains(plugin))
 }
@@ -822,7 +822,7 @@ fn storage(list: Option<&BTreeMap<String, Quantity>>) -> Amount {
         .unwrap_or_default()
 }
 
-/// The version of an object as a number, which grows with every change.
+/// Parses the resource version of an object as a number that grows with every change; 0 if it is absent or not a number.
 pub fn version(text: Option<&str>) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -893,7 +893,7 @@ mod tests {
         apply_claim(&mut storage, 5, "", Some("n"));
         assert_eq!(progress(&storage), Progress::Waiting);
         apply_claim(&mut storage, 6, "v", Some("n"));
-        // its volume was not seen yet
+        // no watch has shown its volume yet
         assert_eq!(progress(&storage), Progress::Waiting);
         apply_volume(&mut storage, 5, Some("uid"));
         assert_eq!(progress(&storage), Progress::Bound);

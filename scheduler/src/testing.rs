@@ -1,4 +1,4 @@
-//! Short forms of pods and nodes for the tests of this package.
+//! Short forms of pods and nodes for the tests of this crate.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::cache::{Cache, Mode, Settings};
 use crate::cluster::Node;
 use crate::pod::{Phase, Pod, PodKey, Wishes};
 
-/// The object of that namespace and name.
+/// Builds the key of an object.
 pub(crate) fn mk_key(namespace: &str, name: &str) -> PodKey {
     PodKey {
         namespace: namespace.to_owned(),
@@ -22,7 +22,7 @@ pub(crate) fn mk_key(namespace: &str, name: &str) -> PodKey {
     }
 }
 
-/// `cpu=2 memory=4Gi vendor/nic=1`; cpu in cores.
+/// Parses `cpu=2 memory=4Gi vendor/nic=1`; cpu in cores.
 pub(crate) fn mk_resources(text: &str) -> Resources {
     text.split_whitespace()
         .map(|item| {
@@ -39,7 +39,7 @@ pub(crate) fn mk_resources(text: &str) -> Resources {
         .collect()
 }
 
-/// A cache as profile `topo` has it, that believes what an NRT tells of `placement` or does not.
+/// Builds a cache for profile `topo`. `placement` says whether it reads the placement in NRTs.
 pub(crate) fn mk_cache(placement: bool) -> Cache {
     Cache::new(Settings {
         mode: Mode::OverReserve,
@@ -51,7 +51,7 @@ pub(crate) fn mk_cache(placement: bool) -> Cache {
     })
 }
 
-/// A pending pod of one app container with requests equal to limits.
+/// Builds a pending pod of one app container with requests equal to limits.
 pub(crate) fn mk_pod(name: &str, requests: &str) -> Pod {
     mk_pod_of(
         name,
@@ -59,7 +59,7 @@ pub(crate) fn mk_pod(name: &str, requests: &str) -> Pod {
     )
 }
 
-/// A container from requests and limits as [`mk_resources`] reads them.
+/// Builds a container from requests and limits in the form of [`mk_resources`].
 pub(crate) fn mk_container(kind: ContainerKind, requests: &str, limits: &str) -> Container {
     Container {
         name: format!("{kind:?}").to_lowercase(),
@@ -69,7 +69,7 @@ pub(crate) fn mk_container(kind: ContainerKind, requests: &str, limits: &str) ->
     }
 }
 
-/// A pending pod of these containers, in namespace `ns`.
+/// Builds a pending pod of these containers, in namespace `ns`.
 pub(crate) fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
     let request = Request::new(containers);
     let node_request = request.node_request();
@@ -102,7 +102,7 @@ pub(crate) fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
     }
 }
 
-/// A node with this allocatable, 110 pods unless said otherwise, and its host name as label.
+/// Builds a node with this allocatable, 110 pods unless given, and its host name as label.
 pub(crate) fn mk_node(name: &str, allocatable: &str) -> Node {
     let mut allocatable = mk_resources(allocatable);
     if allocatable.get("pods").is_none() {
@@ -116,7 +116,7 @@ pub(crate) fn mk_node(name: &str, allocatable: &str) -> Node {
     }
 }
 
-/// What an exporter tells of a strict kubelet whose zones have this left.
+/// Builds what an exporter publishes for a kubelet with policy single-numa-node whose zones have this left.
 pub(crate) fn mk_nrt(zones: &[&str]) -> NodeTopology {
     let zone = |(id, left): (usize, &&str)| Zone {
         resources: mk_resources(left)

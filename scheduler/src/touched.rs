@@ -1,8 +1,8 @@
-//! Which nodes changed since somebody looked.
+//! Which nodes changed since they were last read.
 
 use std::collections::BTreeSet;
 
-/// Most names that are kept apart; with more of them everything counts as changed.
+/// Maximum number of names that are kept; beyond it every node counts as changed.
 const LIMIT: usize = 1_000;
 
 /// Nodes that changed.
@@ -13,7 +13,7 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// A node changed.
+    /// Records that a node changed.
     pub fn note(&mut self, node: &str) {
         if self.everything || self.names.contains(node) {
             return;
@@ -25,24 +25,24 @@ impl Touched {
         }
     }
 
-    /// Something changed that matters to every node.
+    /// Records a change that affects every node.
     pub fn note_all(&mut self) {
         self.names.clear();
         self.everything = true;
     }
 
-    /// What changed since the last call.
+    /// Returns what changed since the last call.
     #[must_use]
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// Whether every node may be affected; then no names are told.
+    /// Returns whether every node may be affected; then there are no names.
     pub fn is_everything(&self) -> bool {
         self.everything
     }
 
-    /// The nodes.
+    /// Iterates over the names of the nodes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }

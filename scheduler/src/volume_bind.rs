@@ -1,5 +1,5 @@
-//! Having the volumes of a pod bound before the pod is: volumes that exist are given to their claims, and claims whose volumes are to be
-//! made are told for which node. Others do the rest, which the watches tell.
+//! Binds the volumes of a pod before the pod: existing volumes are given to their claims, and claims whose volumes are to be provisioned
+//! get the node. Other components do the rest, which the watches report.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Client;
@@ -16,18 +16,18 @@ pub enum Error {
     /// The API server refused a change or could not be reached.
     #[error("cannot {what}{remedy}")]
     Refused {
-        /// What was to be done.
+        /// The attempted change.
         what: String,
-        /// What helps, if that is known.
+        /// The remedy, if it is known.
         remedy: String,
         /// The reason.
         #[source]
         source: Box<kube::Error>,
     },
-    /// Others did not do their part, or undid ours.
+    /// Other components failed to do their part, or undid ours.
     #[error("binding volumes: {0}")]
     Undone(String),
-    /// Others did not do their part in time.
+    /// Other components did not do their part in time, in seconds.
     #[error("binding volumes: not bound within {0} s")]
     Timeout(u64),
 }
@@ -35,18 +35,18 @@ pub enum Error {
 /// A change of one object.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
-    /// A volume is given to a claim.
+    /// Gives a volume to a claim.
     Give { volume: String, patch: Value },
-    /// A claim is told its node.
+    /// Writes the selected node to a claim.
     Select { claim: PodKey, patch: Value },
 }
 
-/// Changes that make a reservation known, in its order.
+/// The changes that publish a reservation, in its order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changes(Vec<Change>);
 
 impl Changes {
-    /// Worked out while the objects are known. None if one of them is gone.
+    /// Computes the changes from the known objects. `None` if one of them is gone.
     pub fn new(storage: &Storage, reservation: &Reservation) -> Option<Self> {
         let mut changes = Vec::new();
         for (name, key) in &reservation.volumes {
@@ -83,11 +83,11 @@ impl Changes {
         Some(Self(changes))
     }
 
-    /// Writes them; the versions of the written objects, in order. Nothing is taken back when one is refused: what was written is
-    /// found again by the next attempt.
+    /// Writes the changes. Returns the resource versions of the written objects, in order. If a change is refused, earlier ones stay: the
+    /// next attempt finds them.
     ///
     /// # Errors
-    /// When the API server refuses one, which it does when an object changed meanwhile.
+    /// When the API server refuses a change, which it does if an object has changed meanwhile.
     pub async fn write(&self, client: &Client) -> Result<Vec<u64>, Error> {
         let params = PatchParams::default();
         let mut versions = Vec::new();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(fresh["metadata"]["uid"], "volume-uid");
         assert_eq!(fresh["spec"]["claimRef"]["uid"], "claim-uid");
         assert_eq!(fresh["metadata"]["annotations"][BOUND_BY_CONTROLLER], "yes");
-        // an administrator meant it for the claim: nobody may take it back
+        // an administrator reserved it for the claim, so no controller may undo that
         let meant = patch(Some(Owner {
             claim: mk_key("ns", "c"),
             uid: String::new(),

@@ -1,4 +1,4 @@
-//! Following one kind of objects, change by change.
+//! Watches one kind of objects and delivers its changes.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -13,32 +13,32 @@ use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
 
-/// Objects of one page of a list. A page is in memory as a whole, as text and as objects: what that takes is most of the memory that is ever needed.
+/// Number of objects per page of a list. A whole page is in memory at once, as text and as objects, which accounts for most of the peak memory.
 const PAGE: u32 = 100;
 
-/// A change of one kind of objects, read as `T`, told apart by `I`.
+/// A change of one kind of objects, read as `T` and identified by `I`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T, I> {
-    /// Added or changed.
+    /// An object was added or changed.
     Apply(T),
-    /// Deleted.
+    /// An object was deleted.
     Delete(I),
-    /// Everything that exists was sent; what is not among these is gone.
+    /// The list is complete: objects that are not among these no longer exist.
     Synced(BTreeSet<I>),
 }
 
-/// Where a watch delivers: a channel of messages that carry changes of several kinds.
+/// Where a watch delivers its changes: a channel of messages of several kinds.
 pub struct Sink<M, T, I> {
     /// The channel.
     pub channel: mpsc::Sender<M>,
-    /// Makes a message of a change.
+    /// Wraps a change into a message.
     pub wrap: fn(Change<T, I>) -> M,
-    /// Makes the message that the objects may not be listed, if that must be known.
+    /// Creates the message that the objects may not be listed, if the receiver needs it.
     pub refused: Option<fn() -> M>,
 }
 
-/// Follows all objects of `api` until the receiver is gone. Objects that `read` cannot use are left out. A failed watch is started
-/// again with growing pauses, and what was missed meanwhile is told as changes.
+/// Watches all objects of `api` until the receiver is gone. Objects that `read` cannot use are left out. A failed watch is restarted
+/// with growing pauses, and what was missed meanwhile is delivered as changes.
 pub async fn follow<K, M, T, I>(
     api: Api<K>,
     kind: &'static str,
@@ -74,7 +74,7 @@ pub async fn follow<K, M, T, I>(
     }
 }
 
-/// Whether the API server answered that there is nothing to list, or not for us.
+/// Returns whether the API server answered that the kind does not exist or may not be listed.
 fn is_refusal(error: &watcher::Error) -> bool {
     matches!(
         error,

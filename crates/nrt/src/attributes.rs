@@ -1,8 +1,8 @@
-//! Lists of named values on NRTs and zones, with the semantics that all consumers share (rte.md 1).
+//! Lists of named values on NRTs and zones, with the semantics that all readers share (rte.md 1).
 
 use api::nrt::AttributeInfo;
 
-/// Sets `name` to `value`: overwrites in place, else appends. An empty name changes nothing.
+/// Sets `name` to `value`: overwrites an existing entry in place, else appends one. An empty name changes nothing.
 pub fn insert(attributes: &mut Vec<AttributeInfo>, name: &str, value: &str) {
     if name.is_empty() {
         return;
@@ -20,7 +20,7 @@ pub fn insert(attributes: &mut Vec<AttributeInfo>, name: &str, value: &str) {
     }
 }
 
-/// Merges `updates` into `attributes`: known names get the new value in place, new ones follow in the order of the update.
+/// Merges `updates` into `attributes`: known names get the new value in place, new names are appended in the order of `updates`.
 pub fn merge(attributes: &mut Vec<AttributeInfo>, updates: &[AttributeInfo]) {
     for update in updates {
         insert(attributes, &update.name, &update.value);

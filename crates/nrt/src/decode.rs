@@ -1,4 +1,4 @@
-//! An NRT object as the scheduler needs it (scheduler.md 3.2, 3.3, 5.8).
+//! An NRT object in the form the scheduler needs (scheduler.md 3.2, 3.3, 5.8).
 
 use api::attributes;
 use api::nrt::v1alpha2::NodeResourceTopology;
@@ -12,7 +12,7 @@ use topology::zone::{Amounts, Zone};
 use crate::fingerprint::{self, Method};
 use crate::placement::Encoded;
 
-/// What the name of a NUMA zone begins with.
+/// Prefix of the name of a NUMA zone.
 pub(crate) const ZONE_PREFIX: &str = "node-";
 
 /// What an NRT says about its node.
@@ -22,9 +22,10 @@ pub struct NodeTopology {
     pub zones: Vec<Zone>,
     /// The kubelet's settings.
     pub config: ManagerConfig,
-    /// Which pods the amounts account for, if that is told.
+    /// Which pods the amounts account for, if the object publishes it.
     pub fingerprint: Option<Published>,
-    /// Where the containers of those pods are, if that is told and the attributes say that each is on one NUMA node.
+    /// Where the containers of those pods run. Set only if the object publishes it and its attributes say that each container is on
+    /// one NUMA node.
     pub placement: Option<Encoded>,
 }
 
@@ -37,16 +38,16 @@ pub struct Published {
     pub method: Method,
 }
 
-/// A part of an object that was left out.
+/// A part of an object that `decode` leaves out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// A zone of type `Node` whose name carries no usable number.
+    /// A zone of type `Node` whose name does not end in a usable number.
     #[error("zone {0:?} is not named node-<0 to 63>")]
     ZoneName(String),
-    /// A number that two zones carry; the later one is left out.
+    /// A zone number that appears twice; the later zone is left out.
     #[error("zone {0:?} is there twice")]
     RepeatedZone(String),
-    /// A cost to something that is no zone name.
+    /// A cost whose destination is not a zone name.
     #[error("zone {zone:?} has a cost to {to:?}")]
     CostName {
         /// The zone.
@@ -54,7 +55,7 @@ pub enum Problem {
         /// The destination's name.
         to: String,
     },
-    /// An amount that is no quantity; the resource is left out.
+    /// An amount that is not a quantity; the resource is left out.
     #[error("zone {zone:?} has no valid amount of {resource:?}")]
     Quantity {
         /// The zone.
@@ -64,7 +65,7 @@ pub enum Problem {
     },
 }
 
-/// Reads an object. What cannot be used is left out and reported.
+/// Reads an object. Parts that cannot be used are left out and returned as problems.
 pub fn decode(nrt: &NodeResourceTopology) -> (NodeTopology, Vec<Problem>) {
     let mut problems = Vec::new();
     let mut zones: Vec<Zone> = Vec::with_capacity(nrt.zones.len());
@@ -92,7 +93,7 @@ pub fn decode(nrt: &NodeResourceTopology) -> (NodeTopology, Vec<Problem>) {
     (topology, problems)
 }
 
-/// The number in a zone's name: `node-` and decimal digits, small enough to be told apart.
+/// Parses the number in a zone's name: `node-` and decimal digits, small enough for a [`ZoneId`].
 pub fn zone_id(name: &str) -> Option<ZoneId> {
     let digits = name.strip_prefix(ZONE_PREFIX)?;
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -145,7 +146,7 @@ fn amounts(resource: &ResourceInfo) -> Option<Amounts> {
     })
 }
 
-/// The deprecated word first, then the attributes, the last valid one of each name winning (scheduler.md 3.2).
+/// Applies the deprecated policy first, then the attributes. The last valid attribute of each name wins (scheduler.md 3.2).
 fn manager_config(nrt: &NodeResourceTopology) -> ManagerConfig {
     let mut config = ManagerConfig::default();
     if let Some((policy, scope)) = nrt
@@ -176,7 +177,7 @@ fn manager_config(nrt: &NodeResourceTopology) -> ManagerConfig {
     config
 }
 
-/// Known only if the exporter tells of both managers.
+/// Returns the managers, which are known only if the exporter publishes the policies of both.
 fn managers(nrt: &NodeResourceTopology) -> Option<Managers> {
     let value = |name| attribute(&nrt.attributes, name);
     let threads = || {
@@ -203,7 +204,7 @@ fn deprecated(word: &str) -> Option<(Policy, Scope)> {
     }
 }
 
-/// The attribute, or else the annotation, which always covers all pods (scheduler.md 5.8).
+/// Returns the fingerprint attribute, or else the annotation, which always covers all pods (scheduler.md 5.8).
 fn published(nrt: &NodeResourceTopology) -> Option<Published> {
     if let Some((text, method)) = fingerprint::published(&nrt.attributes) {
         return Some(Published {
@@ -222,7 +223,8 @@ fn published(nrt: &NodeResourceTopology) -> Option<Published> {
     })
 }
 
-/// The deprecated word for the policy is not enough (scheduler.md 6). Vectors of zones without a number are left out.
+/// Returns the placement if the policy attribute is `single-numa-node`; the deprecated policy field is not enough
+/// (scheduler.md 6). Vectors of zones without a number are left out.
 fn placement(nrt: &NodeResourceTopology) -> Option<Encoded> {
     let policy = attribute(&nrt.attributes, attributes::TOPOLOGY_MANAGER_POLICY)?;
     if policy.parse() != Ok(Policy::SingleNumaNode) {

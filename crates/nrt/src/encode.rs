@@ -1,4 +1,4 @@
-//! Zones as the exporter publishes them (rte.md 4.4 and 5), in a stable order: equal zones give equal objects.
+//! Zones as the exporter publishes them (rte.md 4.4 and 5), in a stable order, so equal zones give equal objects.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use topology::zone::Zone;
 
 use crate::decode::ZONE_PREFIX;
 
-/// Name of a zone in an NRT.
+/// Returns the name of a zone in an NRT.
 pub fn zone_name(id: ZoneId) -> String {
     format!("{ZONE_PREFIX}{id}")
 }
 
-/// Zones by id, each with costs by id and resources by name. `vectors` are the placement vectors by zone id
-/// ([`crate::placement::Encoded`]).
+/// Encodes zones sorted by id, each with costs sorted by id and resources sorted by name. `vectors` holds the placement vectors by
+/// zone id ([`crate::placement::Encoded`]).
 pub fn encode(zones: &[Zone], vectors: &BTreeMap<usize, String>) -> Vec<WireZone> {
     let mut sorted: Vec<&Zone> = zones.iter().collect();
     sorted.sort_by_key(|zone| zone.id);
@@ -53,7 +53,7 @@ fn wire(zone: &Zone, vector: Option<&String>) -> WireZone {
     }
 }
 
-/// Decimal, as other exporters write it: `33554432k` for 32,000 MiB (rte.md 4.4).
+/// Formats an amount as decimal, as other exporters do: `33554432k` for 32,000 MiB (rte.md 4.4).
 fn quantity(name: &ResourceName, amount: i64) -> Quantity {
     if name.is_cpu() {
         Amount::from_milli(amount, Format::DecimalSi).to_quantity()

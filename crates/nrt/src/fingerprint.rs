@@ -12,9 +12,9 @@ use twox_hash::XxHash64;
 
 /// First characters of every fingerprint.
 const PREFIX: &str = "pfp0";
-/// Version of the algorithm, follows the prefix.
+/// Version of the algorithm. It follows the prefix.
 const VERSION: &str = "v001";
-/// Shortest text that can be told apart as a fingerprint of some version.
+/// Length of the shortest text that is recognized as a fingerprint of some version.
 const SHORTEST: usize = 16;
 
 /// Fingerprint of a set of pods, algorithm version v001.
@@ -27,10 +27,10 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Why a text is not a fingerprint that can be compared.
+/// Why a text is not a comparable fingerprint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Too short, of another prefix, or not hexadecimal.
+    /// Too short, with another prefix, or not canonical lower-case hexadecimal.
     #[error("malformed fingerprint")]
     Malformed,
     /// Made by another version of the algorithm.
@@ -49,7 +49,7 @@ impl FromStr for Fingerprint {
         let digits = rest
             .strip_prefix(VERSION)
             .ok_or(ParseError::IncompatibleVersion)?;
-        // the comparison of the original is textual: upper case or another length never equals
+        // the original compares texts, so upper case or another length never equals a fingerprint
         let canonical = digits.len() == 16
             && digits
                 .bytes()
@@ -63,7 +63,7 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Fingerprint of the pods given as (namespace, name). The order does not matter; a pod given twice counts twice.
+/// Computes the fingerprint of pods given as (namespace, name). The order does not matter; a pod given twice counts twice.
 pub fn compute<'a>(pods: impl IntoIterator<Item = (&'a str, &'a str)>) -> Fingerprint {
     compute_from_hashes(
         pods.into_iter()
@@ -72,14 +72,14 @@ pub fn compute<'a>(pods: impl IntoIterator<Item = (&'a str, &'a str)>) -> Finger
     )
 }
 
-/// Fingerprint of the pods given by their [`pod_hash`], for those who compute it over and over from the same pods.
+/// Computes the fingerprint of pods given by their [`pod_hash`], for callers that compute it repeatedly from the same pods.
 pub fn compute_from_hashes(mut hashes: Vec<u64>) -> Fingerprint {
     hashes.sort_unstable();
     let bytes: Vec<u8> = hashes.iter().flat_map(|hash| hash.to_le_bytes()).collect();
     Fingerprint(XxHash64::oneshot(0, &bytes))
 }
 
-/// What one pod contributes to a fingerprint.
+/// Returns the contribution of one pod to a fingerprint.
 pub fn pod_hash(namespace: &str, name: &str) -> u64 {
     XxHash64::oneshot(XxHash64::oneshot(0, namespace.as_bytes()), name.as_bytes())
 }
@@ -95,7 +95,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The name used in flags and in the attribute.
+    /// Returns the name used in flags and in the attribute.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::All => FINGERPRINT_ALL,
@@ -111,15 +111,16 @@ impl FromStr for Method {
         match text.to_lowercase().as_str() {
             FINGERPRINT_ALL => Ok(Self::All),
             FINGERPRINT_EXCLUSIVE => Ok(Self::WithExclusiveResources),
-            // two blanks, as the original says it
+            // the original prints two blanks here
             _ => Err(format!("unsupported method  {text:?}")),
         }
     }
 }
 
-/// What an NRT publishes: the text of the fingerprint and the method it was computed with.
+/// Returns what an NRT publishes: the text of the fingerprint and the method that computed it.
 ///
-/// Without the attribute there is none; without or with another method attribute every pod counts (scheduler.md 5.8).
+/// Without the fingerprint attribute the result is `None`. Without a method attribute, or with an unknown method, every pod counts
+/// (scheduler.md 5.8).
 pub fn published(attributes: &[AttributeInfo]) -> Option<(&str, Method)> {
     let text = attribute(attributes, POD_FINGERPRINT)?;
     let method = match attribute(attributes, POD_FINGERPRINT_METHOD) {

@@ -1,9 +1,9 @@
-//! NodeResourceTopology (NRT) to topology and back: what the exporter writes and the scheduler reads.
+//! Conversion between NodeResourceTopology (NRT) objects and topology: what the exporter writes and the scheduler reads.
 //!
-//! No I/O and no clock; both sides of the wire use the same code, pinned by the vectors of the original implementation.
+//! No I/O and no clock. Exporter and scheduler use the same code; test vectors of the original implementation pin the format.
 //!
-//! Reading order: [`decode`] (an object as the scheduler needs it), [`encode`] (zones as the exporter publishes them),
-//! [`attributes`] (lookup and merge), [`fingerprint`] (which pods an object accounts for), [`placement`] (which container sits on
+//! Reading order: [`decode`] (an object in the form the scheduler needs), [`encode`] (zones as the exporter publishes them),
+//! [`attributes`] (lookup and merge), [`fingerprint`] (which pods an object accounts for), [`placement`] (which container runs on
 //! which NUMA node).
 
 pub mod attributes;

@@ -1,7 +1,7 @@
-//! NUMA placement: which container sits on which NUMA node, compressed into attributes of the NRT (rte.md 7).
+//! NUMA placement: which container runs on which NUMA node, compressed into attributes of the NRT (rte.md 7).
 //!
-//! Both sides know the set of containers; a container's *offset* is its index among all, sorted by hash. Each NUMA node but the
-//! busiest publishes the offsets of its containers as differences, so names are never sent.
+//! Writer and reader know the same set of containers. A container's *offset* is its index among all containers sorted by hash. Each
+//! NUMA node except the busiest publishes the offsets of its containers as differences, so names are never sent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +12,12 @@ pub mod leb89;
 
 /// First characters of the metadata.
 const PREFIX: &str = "npv0v001";
-/// Separator of the metadata's parts.
+/// Separator between the parts of the metadata.
 const SEPARATOR: &str = "::";
-/// The one encoding in use.
+/// The only supported encoding.
 const ENCODING: &str = "leb89";
 
-/// Names one container of the cluster.
+/// Identifies one container of the cluster.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Container<'a> {
     /// Namespace of the pod.
@@ -50,34 +50,34 @@ impl fmt::Display for Container<'_> {
 /// The published form of a placement.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Encoded {
-    /// Value of the object attribute.
+    /// Value of the attribute on the NRT object.
     pub metadata: String,
-    /// Values of the zone attributes by NUMA node; the busiest node and nodes without containers have none.
+    /// Values of the zone attributes by NUMA node. The busiest node and nodes without containers have none.
     pub vectors: BTreeMap<usize, String>,
 }
 
 /// Why a placement cannot be published.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum EncodeError {
-    /// A container sits on a NUMA node that the machine does not have.
+    /// A container is on a NUMA node that the machine does not have.
     #[error("container {container} sits on NUMA node {node}, but there are only {nodes}")]
     UnknownNode {
         /// The container.
         container: String,
         /// Its NUMA node.
         node: usize,
-        /// How many there are.
+        /// Number of NUMA nodes of the machine.
         nodes: usize,
     },
-    /// Two containers have the same hash, so a reader could not tell them apart.
+    /// Two containers have the same hash, so a reader could not distinguish them.
     #[error("the hashes of containers {0} and {1} collide")]
     Collision(String, String),
 }
 
-/// Encodes where `containers` sit on a machine of `nodes` NUMA nodes. A container given twice counts once, the last one wins.
+/// Encodes where `containers` run on a machine of `nodes` NUMA nodes. A container given twice counts once, with its last entry.
 ///
 /// # Errors
-/// When a container's NUMA node is outside of the machine or two hashes collide.
+/// When a container's NUMA node does not exist on the machine or two hashes collide.
 pub fn encode<'a>(
     containers: impl IntoIterator<Item = (Container<'a>, usize)>,
     nodes: usize,
@@ -136,7 +136,7 @@ fn encode_offsets(ascending: &[u64]) -> String {
 /// Why a published placement cannot be read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DecodeError {
-    /// The metadata does not start as it must.
+    /// The metadata does not start with the required prefix.
     #[error("the metadata does not start with {PREFIX:?}")]
     Prefix,
     /// A part of the metadata is not a known `key=value`.
@@ -148,7 +148,7 @@ pub enum DecodeError {
     /// The numbers of the metadata contradict each other or the vectors.
     #[error("the metadata is inconsistent: {0}")]
     Inconsistent(&'static str),
-    /// The reader knows another number of containers than the writer.
+    /// The reader knows a different number of containers than the writer.
     #[error("the writer counted {written} containers, the reader {known}")]
     Count {
         /// Containers that the writer saw.
@@ -161,11 +161,11 @@ pub enum DecodeError {
     Vector {
         /// The node.
         node: usize,
-        /// Why.
+        /// The cause.
         #[source]
         source: leb89::DecodeError,
     },
-    /// A vector names an offset outside of the list, or one that another vector names as well.
+    /// A vector contains an offset outside the list, or one that is already used.
     #[error("offset {offset} of NUMA node {node} is out of range or taken")]
     Offset {
         /// The node.
@@ -175,7 +175,7 @@ pub enum DecodeError {
     },
 }
 
-/// Numbers of the metadata; -1 where a part is missing.
+/// Numbers of the metadata; -1 for a missing part.
 struct Metadata {
     containers: i64,
     nodes: i64,
@@ -216,10 +216,10 @@ impl Metadata {
     }
 }
 
-/// Reads a published placement: the NUMA node of each of `containers`.
+/// Decodes a published placement: returns the NUMA node of each of `containers`.
 ///
 /// # Errors
-/// When the metadata or a vector is wrong, or the reader's containers are not as many as the writer's.
+/// When the metadata or a vector is invalid, or the reader's container count differs from the writer's.
 pub fn decode<'a>(
     encoded: &Encoded,
     containers: impl IntoIterator<Item = Container<'a>>,

@@ -2,11 +2,11 @@
 
 use crate::zone::Zone;
 
-/// Distance between zones that do not tell (scheduler.md 4.3).
+/// Distance between zones that do not publish one (scheduler.md 4.3).
 pub const UNKNOWN: i64 = 255;
 
-/// Mean distance over all ordered pairs of `zones`, each with itself included. Single precision, as the rule that compares these
-/// values was written for it (scheduler.md 4.3). No zones: 0.
+/// Returns the mean distance over all ordered pairs of `zones`, including the pair of each zone with itself. Single precision,
+/// because the rule that compares these values is defined for it (scheduler.md 4.3). Returns 0 without zones.
 pub fn average(zones: &[&Zone]) -> f32 {
     let pairs = zones.len() * zones.len();
     if pairs == 0 {
@@ -29,7 +29,7 @@ mod tests {
     use crate::mask::ZoneId;
     use rstest::rstest;
 
-    /// Four zones: 10 to itself, 12 within the pairs {0,1} and {2,3}, 20 across (scheduler.md 4.3).
+    /// Builds four zones: distance 10 to itself, 12 within the pairs {0,1} and {2,3}, 20 across (scheduler.md 4.3).
     fn four() -> Vec<Zone> {
         let id = |id| ZoneId::new(id).expect("small");
         (0..4)

@@ -23,14 +23,14 @@ pub use self::unlisted::unlisted;
 pub struct FreeZone {
     /// Its id.
     pub id: ZoneId,
-    /// What is left for certain of each resource that the zone holds; a resource that is used up is listed with 0.
+    /// What is certainly left of each resource that the zone holds. A resource that is used up is listed with 0.
     pub available: Resources,
-    /// What may be left at most, where that is more: which zone the kubelet takes for a container depends on it.
+    /// What may be left at most, where that is more. The zone that the kubelet takes for a container depends on it.
     pub at_most: Option<Resources>,
 }
 
 impl FreeZone {
-    /// A zone of which exactly this is left.
+    /// Creates a zone that has exactly `available` left.
     pub fn exactly(id: ZoneId, available: Resources) -> Self {
         Self {
             id,
@@ -39,7 +39,7 @@ impl FreeZone {
         }
     }
 
-    /// What may be left at most.
+    /// Returns what may be left at most.
     pub fn most(&self) -> &Resources {
         self.at_most.as_ref().unwrap_or(&self.available)
     }
@@ -48,9 +48,9 @@ impl FreeZone {
 /// What could not be aligned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// The pod as one.
+    /// The pod as a whole.
     Pod,
-    /// A container by itself.
+    /// A single container.
     Container {
         /// Its name.
         name: String,
@@ -67,33 +67,33 @@ pub struct Misfit {
     pub subject: Subject,
     /// The resource that ruled out the last zone.
     pub resource: ResourceName,
-    /// How much of it was asked for.
+    /// How much of it was requested.
     pub wanted: i64,
-    /// What each zone had left of it then; none where the zone does not hold it.
+    /// What each zone had left of it at that time; `None` if the zone does not hold it.
     pub zones: Vec<(ZoneId, Option<i64>)>,
-    /// What is in the way, beside the amounts.
+    /// The obstacle other than the amounts.
     pub obstacle: Option<Obstacle>,
 }
 
-/// What can be in the way where there is enough.
+/// What can prevent a placement although the amounts suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// An earlier init container has some of it there, and the kubelet wants the rest from there too (kubelet-node.md 6.7, 8.2).
+    /// An earlier init container holds some of the resource there, and the kubelet takes the rest from there too (kubelet-node.md 6.7, 8.2).
     #[error("tied to zone {0} by an init container")]
     TiedTo(ZoneId),
-    /// The kubelet gives whole cores of so many CPUs.
+    /// The kubelet assigns whole cores of this many CPUs.
     #[error("only whole cores of {0} CPUs are given")]
     WholeCores(u16),
-    /// Init containers of the pod hold CPUs that do not count as free while whole cores are looked for (kubelet-node.md 6.3).
+    /// Init containers of the pod hold CPUs that do not count as free when the kubelet looks for whole cores (kubelet-node.md 6.3).
     #[error("init containers hold the rest")]
     HeldByInit,
-    /// There are too many ways in which the kubelet might place the containers before.
+    /// There are too many ways in which the kubelet might place the earlier containers.
     #[error("too many ways to place the containers before it")]
     TooManyWays,
 }
 
 impl Misfit {
-    /// The reason in the words that other programs match (scheduler.md 3.5).
+    /// Returns the reason in the words that other programs match (scheduler.md 3.5).
     pub fn reason(&self) -> &'static str {
         match &self.subject {
             Subject::Pod => "cannot align pod",
@@ -143,14 +143,14 @@ impl fmt::Display for Detail<'_> {
     }
 }
 
-/// Whether the kubelet can align `pod` on a node with these zones under policy single-numa-node. `node_has` tells which resources
-/// the node as a whole lists.
+/// Decides whether the kubelet can align `pod` on a node with these zones under policy single-numa-node. `node_has` says which
+/// resources the node as a whole lists.
 ///
-/// Container scope tries the containers in spec order, each on the zone with the lowest id that suffices; init containers need room
-/// only while they run, sidecars keep what they took. Where the kubelet's managers are known, this follows their own rules, down to
-/// what finished init containers keep and tie later containers to; where it cannot be told which zone the kubelet will take, every
-/// possible one has to do. What the original filter refuses is refused all the same: conformance suites expect that parts of CPUs are
-/// looked for in one zone, although the kubelet takes them from anywhere.
+/// Container scope tries the containers in spec order, each on the zone with the lowest id that suffices. Init containers need room
+/// only while they run; sidecars keep what they took. Where the kubelet's managers are known, this follows their own rules, including
+/// what finished init containers keep and which zone later containers are tied to. If it is uncertain which zone the kubelet takes,
+/// every possible zone has to work. A pod that the original filter refuses is refused here too: conformance suites expect that
+/// fractional CPUs are looked for in one zone, although the kubelet takes them from anywhere.
 pub fn fit(
     pod: &Pod,
     config: &ManagerConfig,
@@ -164,18 +164,18 @@ pub fn fit(
     search.run(zones)
 }
 
-/// The same question for all branches of the search.
+/// The search state that all branches share.
 struct Search<'a, F> {
     pod: &'a Pod,
     config: ManagerConfig,
     rules: Rules,
     node_has: &'a F,
-    /// Placements that may still be tried.
+    /// Number of placements that may still be tried.
     budget: Cell<u32>,
 }
 
 impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
-    /// More branches than any sensible pod has; what has more is refused.
+    /// Limit of placements, more than any sensible pod needs. A pod that needs more is refused.
     const BUDGET: u32 = 4096;
 
     fn new(pod: &'a Pod, config: &ManagerConfig, node_has: &'a F) -> Self {
@@ -188,7 +188,7 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
         }
     }
 
-    /// The same search by the rules of the original filter.
+    /// Returns the same search by the rules of the original filter.
     fn as_the_original(&self) -> Self {
         let config = ManagerConfig {
             managers: None,
@@ -204,13 +204,13 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
         }
     }
 
-    /// Pod scope: the zone of the whole pod.
+    /// Returns the zone of the whole pod (pod scope).
     fn pod(&self, zones: &[FreeZone]) -> Result<ZoneId, Misfit> {
         let state = State::new(zones);
         let (hinted, late) = self.rules.of_pod(self.pod);
         let misfit = |lack: Lack| lack.into_misfit(Subject::Pod, zones);
         let zone = self.choose(&state, &hinted).map_err(misfit)?.certain;
-        // What only other than app containers ask for gives no hint, and has to be there all the same (kubelet-node.md 7.2).
+        // Resources that only init containers and sidecars request produce no hint, but the chosen zone needs them (kubelet-node.md 7.2).
         let tied = NumaMask::from_iter([zone]);
         self.choose_among(tied, &state, &late).map_err(misfit)?;
         if self.rules.are_exact() {
@@ -223,7 +223,7 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
         Ok(zone)
     }
 
-    /// Container scope, from the container of this index on.
+    /// Places the containers from index `from` on (container scope).
     fn containers(&self, from: usize, mut state: State<'_>) -> Result<(), Misfit> {
         let containers = self.pod.containers();
         for (index, container) in containers.iter().enumerate().skip(from) {
@@ -249,7 +249,7 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
         choice.map_err(|lack| lack.into_misfit(subject(container), &state.left))
     }
 
-    /// The zones that the kubelet may take for a request (scheduler.md 3.4). Zone 0 if nothing that is asked for is tied to zones.
+    /// Returns the zones that the kubelet may take for a request (scheduler.md 3.4). Zone 0 if no requested resource is tied to zones.
     fn choose(&self, state: &State<'_>, request: &Resources) -> Result<Choice, Lack> {
         self.choose_among(NumaMask::ALL, state, request)
     }
@@ -313,17 +313,17 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
     }
 }
 
-/// Zones for one container.
+/// Candidate zones for one container.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
-    /// The lowest zone that suffices for certain.
+    /// The lowest zone that certainly suffices.
     certain: ZoneId,
-    /// All that may suffice.
+    /// All zones that may suffice.
     possible: NumaMask,
 }
 
 impl Choice {
-    /// Those that the kubelet would rather take than the certain one, if they suffice.
+    /// Returns the zones that the kubelet prefers to the certain one, if they suffice.
     fn possible(self) -> impl Iterator<Item = ZoneId> {
         let certain = self.certain;
         self.possible.iter().take_while(move |zone| *zone < certain)
@@ -337,7 +337,7 @@ fn subject(container: &Container) -> Subject {
     }
 }
 
-/// What left no zone.
+/// The resource for which no zone is left.
 #[derive(Debug)]
 struct Lack {
     resource: ResourceName,

@@ -1,4 +1,4 @@
-//! Hints of the kubelet's resource managers: where something could be placed, and whether that is as narrow as it can be
+//! Hints of the kubelet's resource managers: where something could be placed, and whether that placement is as narrow as possible
 //! (kubelet-node.md 5.2).
 
 use crate::mask::{NumaMask, ZoneId};
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 /// One possible placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
-    /// The zones; none when any will do.
+    /// The zones; `None` if any zone will do.
     pub affinity: Option<NumaMask>,
     /// Whether no narrower placement is possible on an empty machine.
     pub preferred: bool,
 }
 
 impl Hint {
-    /// A hint for these zones.
+    /// Creates a hint for these zones.
     pub fn of(mask: NumaMask, preferred: bool) -> Self {
         Self {
             affinity: Some(mask),
@@ -22,7 +22,7 @@ impl Hint {
         }
     }
 
-    /// A hint without zones.
+    /// Creates a hint without zones.
     pub fn anywhere(preferred: bool) -> Self {
         Self {
             affinity: None,
@@ -31,11 +31,11 @@ impl Hint {
     }
 }
 
-/// What one manager says for one container or pod: resource → its hints, none where it does not care, an empty list where it
+/// The hints of one manager for one container or pod, by resource: `None` if the manager has no preference, an empty list if it
 /// cannot serve the request.
 pub type ProviderHints = BTreeMap<String, Option<Vec<Hint>>>;
 
-/// The lists of all managers as merging wants them, one for each resource.
+/// Returns the lists of all managers in the form that merging needs, one for each resource.
 pub fn lists(providers: &[ProviderHints]) -> Vec<Vec<Hint>> {
     let mut lists = Vec::new();
     for provider in providers {
@@ -51,7 +51,7 @@ pub fn lists(providers: &[ProviderHints]) -> Vec<Vec<Hint>> {
     lists
 }
 
-/// Every set of these zones but the empty one, by size, then in lexicographic order.
+/// Returns every non-empty set of these zones, by size, then in lexicographic order.
 pub fn masks(zones: &[ZoneId]) -> Vec<NumaMask> {
     let mut all = Vec::new();
     for size in 1..=zones.len() {
@@ -83,12 +83,12 @@ pub fn for_each_subset<T: Copy>(items: &[T], size: usize, visit: &mut impl FnMut
     extend(items, size, &mut Vec::new(), visit);
 }
 
-/// The mask as a number, bit n for zone n.
+/// Returns the mask as a number, bit n for zone n.
 pub(crate) fn number(mask: NumaMask) -> u64 {
     mask.iter().fold(0, |sum, zone| sum | 1 << zone.get())
 }
 
-/// Whether the first mask has fewer zones, or as many and the smaller number.
+/// Returns whether the first mask has fewer zones, or as many zones and the smaller number.
 pub fn is_narrower(first: NumaMask, second: NumaMask) -> bool {
     (first.len(), number(first)) < (second.len(), number(second))
 }

@@ -1,7 +1,7 @@
-//! NUMA domain: what a node's zones hold, what a pod asks of them, and whether that fits.
+//! NUMA domain: what a node's zones hold, what a pod requests of them, and whether that fits.
 //!
-//! No Kubernetes, no I/O, no clock. Everything here is plain values, so that the scheduler, the exporter and the pretend kubelet
-//! can agree on the rules.
+//! No Kubernetes, no I/O, no clock. Everything here is plain values, so that the scheduler, the exporter and the simulated kubelet
+//! share the same rules.
 //!
 //! In reading order:
 //! - [`resource`]: resource names with their classes, and lists of amounts.
@@ -10,7 +10,7 @@
 //! - [`policy`]: the kubelet's topology manager policy and scope.
 //! - [`request`]: containers, quality of service, effective and exclusive requests.
 //! - [`fit`]: whether a pod can be aligned to single zones, and if not, why.
-//! - [`hint`] and [`merge`]: how the kubelet's topology manager makes one placement of what its resource managers offer.
+//! - [`hint`] and [`merge`]: how the kubelet's topology manager merges the hints of its resource managers into one placement.
 //! - [`distance`]: how far apart the zones of a set are.
 //!
 //! A pod of two cores fits the second zone only:

@@ -8,10 +8,10 @@ use std::ops::BitAnd;
 pub struct ZoneId(u8);
 
 impl ZoneId {
-    /// How many zones a [`NumaMask`] can tell apart.
+    /// How many zones a [`NumaMask`] can distinguish.
     pub const LIMIT: u8 = 64;
 
-    /// A zone id, if it is small enough for a [`NumaMask`].
+    /// Creates a zone id. Returns `None` if it is too large for a [`NumaMask`].
     pub fn new(id: u64) -> Option<Self> {
         u8::try_from(id)
             .ok()
@@ -19,12 +19,12 @@ impl ZoneId {
             .map(Self)
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> u8 {
         self.0
     }
 
-    /// The number as an index.
+    /// Returns the number as an index.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -41,7 +41,7 @@ impl fmt::Display for ZoneId {
 pub struct NumaMask(u64);
 
 impl NumaMask {
-    /// Every zone there can be.
+    /// Every possible zone.
     pub const ALL: Self = Self(u64::MAX);
     /// No zone.
     pub const NONE: Self = Self(0);
@@ -51,27 +51,27 @@ impl NumaMask {
         self.0 |= 1 << zone.0;
     }
 
-    /// Whether the zone is in the set.
+    /// Returns whether the zone is in the set.
     pub fn contains(self, zone: ZoneId) -> bool {
         self.0 & (1 << zone.0) != 0
     }
 
-    /// Number of zones.
+    /// Returns the number of zones.
     pub fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there is no zone.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The zone with the lowest id.
+    /// Returns the zone with the lowest id.
     pub fn lowest(self) -> Option<ZoneId> {
         ZoneId::new(u64::from(self.0.trailing_zeros()))
     }
 
-    /// The zones, lowest id first.
+    /// Iterates over the zones, lowest id first.
     pub fn iter(self) -> impl Iterator<Item = ZoneId> {
         (0..ZoneId::LIMIT)
             .map(ZoneId)

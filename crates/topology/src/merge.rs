@@ -1,4 +1,4 @@
-//! How the kubelet's topology manager makes one placement of the hints of all resources (kubelet-node.md 5.3).
+//! How the kubelet's topology manager merges the hints of all resources into one placement (kubelet-node.md 5.3).
 
 use std::cmp::Ordering;
 
@@ -6,17 +6,17 @@ use crate::hint::{Hint, number};
 use crate::mask::{NumaMask, ZoneId};
 use crate::policy::Policy;
 
-/// The rules of one topology manager.
+/// The merge rules of one topology manager.
 #[derive(Clone, Debug)]
 pub struct Merger {
     policy: Policy,
     all: NumaMask,
-    /// Distances between zones where closer ones are to be preferred, row = from.
+    /// Distances between zones, row = from; set only if closer zones are preferred.
     distances: Option<Vec<Vec<u32>>>,
 }
 
 impl Merger {
-    /// The rules of this policy on a machine with these zones.
+    /// Creates the rules of this policy for a machine with these zones.
     pub fn new(policy: Policy, zones: &[ZoneId]) -> Self {
         Self {
             policy,
@@ -25,14 +25,14 @@ impl Merger {
         }
     }
 
-    /// With the option `prefer-closest-numa-nodes`, which changes nothing under single-numa-node.
+    /// Enables the option `prefer-closest-numa-nodes`, which has no effect under single-numa-node.
     #[must_use]
     pub fn with_distances(mut self, distances: Vec<Vec<u32>>) -> Self {
         self.distances = Some(distances);
         self
     }
 
-    /// Whether a pod or container with this placement is admitted.
+    /// Returns whether a pod or container with this placement is admitted.
     pub fn admits(&self, best: Hint) -> bool {
         match self.policy {
             Policy::None | Policy::BestEffort => true,
@@ -40,7 +40,7 @@ impl Merger {
         }
     }
 
-    /// The best placement; one list for each resource.
+    /// Returns the best placement. `lists` has one list for each resource.
     pub fn merge(&self, lists: &[Vec<Hint>]) -> Hint {
         if self.policy == Policy::None {
             return Hint::anywhere(false);
@@ -114,7 +114,7 @@ impl Merger {
     }
 }
 
-/// Calls `visit` with the merged hint of every combination of one hint from each list, the last list fastest.
+/// Calls `visit` with the merged hint of every combination of one hint from each list. The last list varies fastest.
 fn combine(
     lists: &[Vec<Hint>],
     mask: NumaMask,
@@ -138,7 +138,7 @@ fn allowed_for_single(hint: Hint) -> bool {
     hint.preferred && hint.affinity.is_none_or(|mask| mask.len() == 1)
 }
 
-/// Average distance over all ordered pairs of the zones, of each with itself too.
+/// Returns the average distance over all ordered pairs of zones, including the pair of each zone with itself.
 fn average(distances: &[Vec<u32>], mask: NumaMask) -> f64 {
     let distance = |from: ZoneId, to: ZoneId| {
         distances

@@ -6,10 +6,10 @@ use std::str::FromStr;
 /// What the topology manager does with a pod that it cannot align.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// It does not look.
+    /// It does not align anything.
     #[default]
     None,
-    /// It admits the pod all the same.
+    /// It admits the pod without alignment.
     BestEffort,
     /// It refuses pods that need more zones than necessary.
     Restricted,
@@ -17,7 +17,7 @@ pub enum Policy {
     SingleNumaNode,
 }
 
-/// What the topology manager aligns as one.
+/// The unit that the topology manager aligns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Each container by itself.
@@ -27,7 +27,7 @@ pub enum Scope {
     Pod,
 }
 
-/// A text names no policy or scope.
+/// A text that names no policy or scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown topology manager {what} {value:?}")]
 pub struct ParseError {
@@ -87,16 +87,16 @@ impl fmt::Display for Scope {
     }
 }
 
-/// How a node's topology manager is set, as far as its NRT tells.
+/// The settings of a node's topology manager, as far as its NRT publishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManagerConfig {
     /// Policy.
     pub policy: Policy,
     /// Scope.
     pub scope: Scope,
-    /// Most zones that it aligns over; above 1.
+    /// The largest number of zones that it aligns across; above 1.
     pub max_numa_nodes: u16,
-    /// What its other managers align, where that is known.
+    /// What its other managers align, if that is known.
     pub managers: Option<Managers>,
 }
 
@@ -109,21 +109,21 @@ pub struct Managers {
     pub memory: bool,
 }
 
-/// How a kubelet gives CPUs to containers (kubelet-node.md 6).
+/// How a kubelet assigns CPUs to containers (kubelet-node.md 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuManager {
-    /// Policy `none`: all share them.
+    /// Policy `none`: all containers share the CPUs.
     Shared,
     /// Policy `static`: single CPUs.
     Single,
-    /// Policy `static` with `full-pcpus-only`: whole cores of so many CPUs; other numbers are refused.
+    /// Policy `static` with `full-pcpus-only`: whole cores of this many CPUs; requests for other numbers are refused.
     WholeCores(u16),
 }
 
 impl ManagerConfig {
-    /// Limit of the kubelet when nothing else is set.
+    /// The kubelet's limit when nothing else is set.
     pub const DEFAULT_MAX_NUMA_NODES: u16 = 8;
-    /// A kubelet of which nothing is known.
+    /// Returns the settings of a kubelet of which nothing is known.
     pub const fn unknown() -> Self {
         Self {
             policy: Policy::None,
@@ -133,7 +133,7 @@ impl ManagerConfig {
         }
     }
 
-    /// Larger values are cut to this (scheduler.md 3.2).
+    /// Larger values are reduced to this (scheduler.md 3.2).
     pub const LARGEST_MAX_NUMA_NODES: u16 = 1024;
 }
 

@@ -1,4 +1,4 @@
-//! What a pod asks for: containers, quality of service, effective and exclusive requests.
+//! What a pod requests: containers, quality of service, effective and exclusive requests.
 
 use crate::policy::Scope;
 use crate::resource::{CPU, MEMORY, ResourceName, Resources};
@@ -6,11 +6,11 @@ use crate::resource::{CPU, MEMORY, ResourceName, Resources};
 /// When a container runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerKind {
-    /// To its end before the next one starts.
+    /// Runs to completion before the next container starts.
     Init,
     /// An init container that keeps running (`restartPolicy: Always`).
     Sidecar,
-    /// With all other app containers, after the init containers.
+    /// Runs together with all other app containers, after the init containers.
     App,
 }
 
@@ -21,7 +21,7 @@ pub struct Container {
     pub name: String,
     /// When it runs.
     pub kind: ContainerKind,
-    /// Requests; the API server has filled in limits where only those were given.
+    /// Requests. Where only limits were given, the API server has filled in requests from them.
     pub requests: Resources,
     /// Limits.
     pub limits: Resources,
@@ -30,15 +30,15 @@ pub struct Container {
 /// Quality of service class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Qos {
-    /// Requests equal limits for CPU and memory, everywhere.
+    /// Requests equal limits for CPU and memory in all containers.
     Guaranteed,
-    /// Something between.
+    /// Neither of the other two.
     Burstable,
-    /// No CPU or memory asked for at all.
+    /// No CPU or memory requests or limits.
     BestEffort,
 }
 
-/// What a pod asks for.
+/// What a pod requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     containers: Vec<Container>,
@@ -48,7 +48,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A pod of these containers, init containers in spec order before the others, without overhead; its class computed.
+    /// Creates a pod of these containers, init containers in spec order before the others. It has no overhead; its class is computed.
     pub fn new(containers: Vec<Container>) -> Self {
         let qos = qos(containers
             .iter()
@@ -61,14 +61,14 @@ impl Pod {
         }
     }
 
-    /// The same pod with what its sandbox needs by itself (`spec.overhead`).
+    /// Returns the pod with the overhead of its sandbox (`spec.overhead`).
     #[must_use]
     pub fn with_overhead(mut self, overhead: Resources) -> Self {
         self.overhead = overhead;
         self
     }
 
-    /// The same pod with requests and limits of its own (`spec.resources`), which alone decide its class (kubelet-node.md 12.1).
+    /// Returns the pod with pod-level requests and limits (`spec.resources`), which alone decide its class (kubelet-node.md 12.1).
     #[must_use]
     pub fn with_pod_level(mut self, requests: Resources, limits: &Resources) -> Self {
         self.qos = qos([(&requests, limits)].into_iter());
@@ -76,32 +76,32 @@ impl Pod {
         self
     }
 
-    /// The same pod in the class that its status tells.
+    /// Returns the pod with the class that its status reports.
     #[must_use]
     pub fn with_qos(mut self, qos: Qos) -> Self {
         self.qos = qos;
         self
     }
 
-    /// Quality of service class.
+    /// Returns the quality of service class.
     pub fn qos(&self) -> Qos {
         self.qos
     }
 
-    /// Containers, init containers first.
+    /// Returns the containers, init containers first.
     pub fn containers(&self) -> &[Container] {
         &self.containers
     }
 
-    /// Whether any container asks for a resource that is not Kubernetes' own. Sidecars and init containers count.
+    /// Returns whether any container, including sidecars and init containers, requests a resource that is not native to Kubernetes.
     pub fn asks_for_devices(&self) -> bool {
         self.containers
             .iter()
             .any(|container| container.requests.iter().any(|(name, _)| !name.is_native()))
     }
 
-    /// What the node as a whole must have left for the pod (scheduler.md 7.4): the app containers and sidecars together, or an
-    /// init container with the sidecars before it if that is more; what the pod level says instead; plus overhead.
+    /// Returns what the node as a whole must have left for the pod (scheduler.md 7.4): the app containers and sidecars together, or an
+    /// init container with the sidecars before it if that is more. Pod-level requests replace these amounts. Overhead is added.
     pub fn node_request(&self) -> Resources {
         let mut total = self.effective(|container| container.requests.clone());
         if let Some(level) = &self.level {
@@ -113,15 +113,16 @@ impl Pod {
         total
     }
 
-    /// What one zone must have left for the pod if all of it is to live there (scheduler.md 3.5, pod scope). Other than there,
-    /// sidecars add up with the app containers, because the kubelet keeps them.
+    /// Returns what one zone must have left if the whole pod is to run there (scheduler.md 3.5, pod scope). Unlike in that rule,
+    /// sidecars are added to the app containers, because the kubelet keeps them running.
     pub fn aligned_request(&self) -> Resources {
         let mut total = self.effective(|container| container.requests.clone());
         total.add(&self.overhead);
         total
     }
 
-    /// What the kubelet's managers together must find for the pod (kubelet-node.md 6.2, 7.2, 8.2): the peak of what `counts`.
+    /// Returns what the kubelet's managers together must find for the pod (kubelet-node.md 6.2, 7.2, 8.2): the peak of the amounts that
+    /// `counts` accepts.
     pub fn peak(&self, counts: impl Fn(&ResourceName, i64) -> bool) -> Resources {
         self.effective(|container| {
             let requests = container.requests.iter();
@@ -132,18 +133,18 @@ impl Pod {
         })
     }
 
-    /// Whether the pod as a whole has requests of its own: the kubelet aligns neither CPUs nor memory then.
+    /// Returns whether the pod has pod-level requests. The kubelet aligns neither CPUs nor memory of such a pod.
     pub fn has_pod_level(&self) -> bool {
         self.level.is_some()
     }
 
-    /// What the kubelet takes out of the zones for this pod: whole CPUs and memory of guaranteed pods, devices that have a home
-    /// zone. `zoned` tells which resources the node's zones hold at all: the others are not zone by zone (scheduler.md 5.4).
+    /// Returns what the kubelet takes from the zones for this pod: whole CPUs and memory of guaranteed pods, devices that have a home
+    /// zone. `zoned` says which resources the node's zones hold; other resources are not accounted by zone (scheduler.md 5.4).
     pub fn exclusive_request(&self, zoned: impl Fn(&ResourceName) -> bool) -> Resources {
         self.effective(|container| self.exclusive_part(container, &zoned))
     }
 
-    /// The same of what runs at the end: app containers and sidecars.
+    /// Like [`exclusive_request`](Self::exclusive_request), for the containers that keep running: app containers and sidecars.
     pub fn kept_request(&self, zoned: impl Fn(&ResourceName) -> bool) -> Resources {
         let mut total = Resources::new();
         for container in &self.containers {
@@ -154,7 +155,8 @@ impl Pod {
         total
     }
 
-    /// Whether a kubelet that gives one zone to a container, or to the whole pod, may take one with so much left for any of it.
+    /// Returns whether a zone with `available` left can hold any container (container scope) or the whole pod (pod scope), on a kubelet
+    /// that assigns one zone to each.
     pub fn may_use(
         &self,
         scope: Scope,
@@ -176,7 +178,7 @@ impl Pod {
         }
     }
 
-    /// Whether the pod holds anything exclusively, so that it counts for a fingerprint over exclusive resources. Init containers
+    /// Returns whether the pod holds anything exclusively, so that a fingerprint over exclusive resources includes it. Init containers
     /// do not count, sidecars do (scheduler.md 5.4).
     pub fn is_exclusive(&self, zoned: impl Fn(&ResourceName) -> bool) -> bool {
         self.containers
@@ -185,7 +187,7 @@ impl Pod {
             .any(|container| !self.exclusive_part(container, &zoned).is_empty())
     }
 
-    /// The containers that hold something exclusively once the pod runs, with what each holds (scheduler.md 5.4).
+    /// Returns the containers that hold something exclusively while the pod runs, with what each holds (scheduler.md 5.4).
     pub fn exclusive_containers(
         &self,
         zoned: impl Fn(&ResourceName) -> bool,
@@ -222,7 +224,7 @@ impl Pod {
             .collect()
     }
 
-    /// The most that the pod needs at any time, when `part` is what a container needs.
+    /// Returns the most that the pod needs at any time; `part` computes what one container needs.
     fn effective(&self, part: impl Fn(&Container) -> Resources) -> Resources {
         let mut running = Resources::new();
         let mut peak = Resources::new();
@@ -241,7 +243,7 @@ impl Pod {
     }
 }
 
-/// The class of a pod whose parts ask for these (requests, limits) (kubelet-node.md 12.1).
+/// Returns the class of a pod whose parts have these (requests, limits) (kubelet-node.md 12.1).
 fn qos<'a>(parts: impl Iterator<Item = (&'a Resources, &'a Resources)>) -> Qos {
     let (mut requests, mut limits) = (Resources::new(), Resources::new());
     let mut limited = true;
@@ -293,7 +295,7 @@ mod tests {
 
     const NOTHING: &[(&str, i64)] = &[];
 
-    /// `cpu=1 memory=2 | cpu=1`: requests, then limits.
+    /// Parses `cpu=1 memory=2 | cpu=1`: requests, then limits.
     fn mk_written(text: &str) -> Container {
         let list = |text: &str| -> Resources {
             text.split_whitespace()

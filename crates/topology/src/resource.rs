@@ -10,10 +10,11 @@ use std::sync::{Arc, LazyLock};
 pub const CPU: &str = "cpu";
 /// Name of the memory resource.
 pub const MEMORY: &str = "memory";
-/// What the names of hugepage resources begin with.
+/// Prefix of the names of hugepage resources.
 pub const HUGEPAGES_PREFIX: &str = "hugepages-";
 
-/// Names that nearly every list has. They share one text each: a scheduler keeps thousands of lists, and compares the names in them all the time.
+/// Names that nearly every list has. Each name shares one text, because a scheduler keeps thousands of lists and compares their names
+/// all the time.
 static COMMON: LazyLock<[Arc<str>; 6]> = LazyLock::new(|| {
     [
         CPU,
@@ -31,34 +32,34 @@ static COMMON: LazyLock<[Arc<str>; 6]> = LazyLock::new(|| {
 pub struct ResourceName(Arc<str>);
 
 impl ResourceName {
-    /// The name as text.
+    /// Returns the name as text.
     #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// CPUs.
+    /// Returns whether this is the CPU resource.
     #[inline]
     pub fn is_cpu(&self) -> bool {
         &*self.0 == CPU
     }
 
-    /// Memory or hugepages of any size.
+    /// Returns whether this is memory or hugepages of any size.
     pub fn is_memory_like(&self) -> bool {
         &*self.0 == MEMORY || self.0.starts_with(HUGEPAGES_PREFIX)
     }
 
-    /// What the kubelet itself aligns for guaranteed pods only: CPUs, memory, hugepages (scheduler.md, vocabulary).
+    /// Returns whether the kubelet aligns the resource for guaranteed pods only: CPUs, memory, hugepages (scheduler.md, vocabulary).
     pub fn is_affine(&self) -> bool {
         self.is_cpu() || self.is_memory_like()
     }
 
-    /// Kubernetes' own names: without a slash, or in a `kubernetes.io/` domain (scheduler.md, vocabulary).
+    /// Returns whether the name is native to Kubernetes: without a slash, or in a `kubernetes.io/` domain (scheduler.md, vocabulary).
     pub fn is_native(&self) -> bool {
         !self.0.contains('/') || self.0.contains("kubernetes.io/")
     }
 
-    /// May belong to the host as a whole: storage, and devices without a home zone (scheduler.md 3.4).
+    /// Returns whether the resource may belong to the host as a whole: storage, and devices without a home zone (scheduler.md 3.4).
     pub fn is_host_level(&self) -> bool {
         matches!(&*self.0, "ephemeral-storage" | "storage") || !self.is_native()
     }
@@ -89,32 +90,32 @@ impl fmt::Display for ResourceName {
     }
 }
 
-/// Amounts by resource name. A name may be listed with amount 0, which is not the same as not being listed.
+/// Amounts by resource name. A name that is listed with amount 0 differs from a name that is not listed.
 ///
-/// Sorted by name, each name once. The lists are short, so that looking at every name is quicker than a search by order.
+/// Sorted by name, each name once. The lists are short, so a linear search is faster than a binary search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources(Vec<(ResourceName, i64)>);
 
 impl Resources {
-    /// An empty list.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The amount of a resource, if it is listed.
+    /// Returns the amount of a resource, if it is listed.
     #[inline]
     pub fn get(&self, name: &str) -> Option<i64> {
         let listed = self.0.iter().find(|(listed, _)| listed.as_str() == name);
         listed.map(|(_, amount)| *amount)
     }
 
-    /// The amount of a resource, 0 if it is not listed.
+    /// Returns the amount of a resource, or 0 if it is not listed.
     #[inline]
     pub fn amount(&self, name: &str) -> i64 {
         self.get(name).unwrap_or(0)
     }
 
-    /// Lists a resource with this amount, whatever was there.
+    /// Lists a resource with this amount. An earlier amount is replaced.
     pub fn set(&mut self, name: impl Into<ResourceName>, amount: i64) {
         *self.entry(&name.into()) = amount;
     }
@@ -127,7 +128,7 @@ impl Resources {
         }
     }
 
-    /// Takes every amount of `other` off the resources listed here, not below 0. What is not listed here stays so.
+    /// Subtracts every amount of `other` from the resources listed here, not below 0. Resources that are not listed here stay unlisted.
     pub fn subtract_listed(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             if let Some((_, mine)) = self.0.iter_mut().find(|(listed, _)| listed == name) {
@@ -144,22 +145,22 @@ impl Resources {
         }
     }
 
-    /// All listed resources, by name.
+    /// Iterates over all listed resources, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&ResourceName, i64)> {
         self.0.iter().map(|(name, amount)| (name, *amount))
     }
 
-    /// Whether nothing is listed.
+    /// Returns whether nothing is listed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether nothing is listed with an amount other than 0.
+    /// Returns whether every listed amount is 0.
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|(_, amount)| *amount == 0)
     }
 
-    /// The amount of a resource, which is listed from now on.
+    /// Returns the amount of a resource, listing it with 0 if it is missing.
     fn entry(&mut self, name: &ResourceName) -> &mut i64 {
         let index = match self.0.binary_search_by(|(listed, _)| listed.cmp(name)) {
             Ok(index) => index,

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use crate::mask::ZoneId;
 use crate::resource::ResourceName;
 
-/// One resource of a zone. Units as in [`crate::resource`].
+/// Amounts of one resource of a zone. Units as in [`crate::resource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     /// Total of the zone.
     pub capacity: i64,
-    /// What pods may use: capacity less reservations.
+    /// What pods may use: capacity minus reservations.
     pub allocatable: i64,
-    /// Allocatable less what running pods hold.
+    /// Allocatable minus what running pods hold.
     pub available: i64,
 }
 
@@ -23,12 +23,12 @@ pub struct Zone {
     pub id: ZoneId,
     /// What it holds.
     pub resources: BTreeMap<ResourceName, Amounts>,
-    /// Distance to each zone that is known, itself included; 10 is local by convention of the firmware.
+    /// Distance to each known zone, including itself. By firmware convention, 10 is local.
     pub distances: BTreeMap<ZoneId, i64>,
 }
 
 impl Zone {
-    /// A zone that holds nothing.
+    /// Creates a zone without resources.
     pub fn new(id: ZoneId) -> Self {
         Self {
             id,

@@ -1,4 +1,4 @@
-//! A configuration written out again: what is in effect, for those who ask a running scheduler.
+//! The configuration in effect, written as a document for users who query a running scheduler.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::default_plugins::PluginArgs;
 use crate::plugins::{Plugin, Point};
 
 impl Configuration {
-    /// A document with every default and every plugin list written out. Reading it gives this configuration again, but for
+    /// Returns a document with every default and every plugin list written out. Parsing it gives this configuration again, except for
     /// [`Profile::needless_args`].
     pub fn document(&self) -> Value {
         let profiles: Vec<Value> = self.profiles.iter().map(profile).collect();
@@ -50,7 +50,7 @@ fn client_connection(connection: &ClientConnection) -> Value {
     })
 }
 
-/// Whole seconds as such, the rest in nanoseconds.
+/// Formats whole seconds as seconds, any other duration as nanoseconds.
 fn go_duration(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 {
         format!("{}s", duration.as_secs())
@@ -86,7 +86,7 @@ fn profile(profile: &Profile) -> Value {
     })
 }
 
-/// These plugins at a point, in this order, and no others.
+/// Returns a plugin list that has exactly these plugins, in this order.
 fn only(plugins: &[Plugin]) -> Value {
     json!({"disabled": [{"name": "*"}], "enabled": plugins})
 }

@@ -7,7 +7,7 @@ use crate::args::{ForeignPodsDetect, ScoringStrategyType};
 
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
-/// The operator's ConfigMap as it is rendered for the default custom resource (operator.md 5.4 and 6.4).
+/// The operator's ConfigMap, rendered for the default custom resource (operator.md 5.4 and 6.4).
 const OPERATORS: &str = "
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -242,7 +242,7 @@ fn another_type_is_refused(#[case] text: &str) {
     assert!(message(text).starts_with("no kind"), "{}", message(text));
 }
 
-/// Something else than the default nearly everywhere.
+/// A configuration that differs from the defaults nearly everywhere.
 const ELABORATE: &str = "
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

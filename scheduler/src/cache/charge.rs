@@ -1,8 +1,8 @@
-//! What pods take out of the zones that no NRT accounts for yet, wherever they may be, and in what order their kubelet may admit them.
+//! What pods that no NRT accounts for yet take from the zones, which zones they may be on, and whether every order of admission works.
 //!
-//! Bindings are sent at the same time, and a kubelet sorts pods that come together, so that of pods on their way any may be admitted first.
-//! Each takes the lowest zone with room: one that had room *beside* another may take the place that the other needs. So a pod is let onto a node only
-//! if each of those on their way finds room whichever is first.
+//! Bindings are sent concurrently, and a kubelet sorts pods that arrive together, so any of the pods on their way may be admitted first.
+//! Each takes the lowest zone with room: a pod that has room *beside* another may take the place that the other needs. So a pod is let onto
+//! a node only if each pod on its way there still finds room, whichever is admitted first.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use topology::zone::Zone;
 use super::Fresh;
 use crate::pod::{Phase, PodKey};
 
-/// What a pod takes.
+/// A charge of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Charge {
-    /// What the pod asks for, if that tells which zones it may be on.
+    /// The pod's request, if it determines which zones the pod may be on.
     pub(super) request: Option<Arc<Request>>,
-    /// How much.
+    /// The amounts.
     pub(super) amounts: Resources,
-    /// Its name, if nobody knows whether its kubelet has admitted it.
+    /// The pod's name, if it is unknown whether its kubelet has admitted it.
     pub(super) unadmitted: Option<PodKey>,
 }
 
 impl Charge {
-    /// What may be taken from any zone, by a pod of which nothing else is known.
+    /// Creates a charge to every zone, for a pod of which nothing else is known.
     pub(super) fn everywhere(amounts: Resources) -> Self {
         Self {
             request: None,
@@ -38,17 +38,17 @@ impl Charge {
     }
 }
 
-/// The zones of a node before anything is charged, and what is, if some of it belongs to pods that may be admitted later than the next one.
+/// The zones of a node before any charge, and all charges, if some belong to pods that may be admitted after the next one.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unadmitted {
     before: Vec<(ZoneId, Resources)>,
     charges: Vec<(Resources, NumaMask)>,
-    /// Which of the charges may yet be admitted.
+    /// The charges whose pods may not be admitted yet.
     pods: Vec<(usize, PodKey, Arc<Request>)>,
 }
 
 impl Unadmitted {
-    /// Nothing if every pod is known to be admitted.
+    /// Returns `None` if every pod is known to be admitted.
     pub(super) fn new(
         before: impl Iterator<Item = (ZoneId, Resources)>,
         charges: &[Charge],
@@ -73,7 +73,7 @@ impl Unadmitted {
         })
     }
 
-    /// What is left to the pod of a charge if every other pod, and one more, was admitted before.
+    /// Returns what is left for the pod of charge `own` if every other pod, and `more`, is admitted before it.
     fn left_to(&self, own: usize, more: (&Resources, NumaMask), fresh: &Fresh) -> Vec<FreeZone> {
         let others = self.charges.iter().enumerate();
         let others = others.filter(|(index, _)| *index != own);
@@ -100,8 +100,8 @@ impl Unadmitted {
 }
 
 impl Fresh {
-    /// A pod on its way to the node that finds no room if another one is admitted first, and what it lacks then. `node_has` as for
-    /// [`fit::fit`].
+    /// Returns a pod on its way to the node that finds no room if a pod with `request` is admitted first, and what it lacks then. `node_has`
+    /// as in [`fit::fit`].
     pub fn crowded_out(
         &self,
         request: &Request,
@@ -114,7 +114,7 @@ impl Fresh {
         }
         let most = self.free.iter().map(|zone| (zone.id, zone.most()));
         let place = place(&self.zones, &self.config, request, most);
-        // where there is room for all at once the order does not matter
+        // if there is room for all at once, the order does not matter
         let is_ample = self.free.iter().all(|zone| {
             let has = |(name, wanted): (&ResourceName, i64)| {
                 let left = zone.available.get(name.as_str());
@@ -124,7 +124,7 @@ impl Fresh {
         });
         unadmitted.pods.iter().find_map(|(own, name, waiting)| {
             let mut containers = waiting.containers().iter();
-            // what init containers need for a while is charged to nobody
+            // what init containers need only while they run is not charged
             if is_ample && containers.all(|container| container.kind != ContainerKind::Init) {
                 return None;
             }
@@ -135,13 +135,13 @@ impl Fresh {
     }
 }
 
-/// Whether charges need not be made to every zone: the kubelet's managers are known, and it takes one zone.
+/// Returns whether charges need not be made to every zone: the kubelet's managers are known, and it assigns one zone.
 pub(super) fn is_narrow(config: &ManagerConfig) -> bool {
     config.policy == Policy::SingleNumaNode && config.managers.is_some()
 }
 
-/// The zones that a pod may be on which was not admitted by the time that this was the most that zones had left: where there was room. All if
-/// there was none, as nothing is known of it then.
+/// Returns the zones that a pod may be on that was not admitted when zones had at most `most` left: those with room. Returns all zones
+/// if none had room, because then nothing is known of the pod's zone.
 pub(super) fn place<'a>(
     zones: &[Zone],
     config: &ManagerConfig,
@@ -159,7 +159,7 @@ pub(super) fn place<'a>(
     }
 }
 
-/// What a pod takes out of the zones, for as long as no NRT accounts for it.
+/// Returns what a pod takes from the zones while no NRT accounts for it.
 pub(super) fn whole(zones: &[Zone], config: &ManagerConfig, request: &Request) -> Resources {
     let zoned = |name: &ResourceName| is_zoned(zones, name);
     if config.managers.is_none() {
@@ -170,12 +170,12 @@ pub(super) fn whole(zones: &[Zone], config: &ManagerConfig, request: &Request) -
     total
 }
 
-/// What finished init containers of a pod may hold although no NRT can show it.
+/// Returns what finished init containers of a pod may hold although no NRT can show it.
 pub(super) fn unlisted(config: &ManagerConfig, request: &Request, phase: Phase) -> Resources {
     fit::unlisted(request, config, phase == Phase::Running)
 }
 
-/// Whether the zones hold any of a resource: what they do not hold cannot be taken from them.
+/// Returns whether the zones hold any of a resource. Only such a resource can be taken from them.
 pub(super) fn is_zoned(zones: &[Zone], name: &ResourceName) -> bool {
     zones.iter().any(|zone| {
         zone.resources

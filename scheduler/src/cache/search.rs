@@ -1,16 +1,16 @@
-//! Finding out which pods a fingerprint covers, given those that it may cover.
+//! Search for the set of pods that a fingerprint covers, among the pods that it may cover.
 
 use nrt::fingerprint::{Fingerprint, compute_from_hashes};
 
-/// So many doubtful pods are tried in every combination; with more, only the likely sets are.
+/// Up to this many doubtful pods are tried in every combination. With more, only the likely sets are tried.
 const DOUBTFUL: usize = 8;
 
 /// A pod that may be in the set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// What it contributes.
+    /// Its contribution to the fingerprint.
     pub(super) hash: u64,
-    /// It was in the set before and nothing happened to it.
+    /// It was in the last set and nothing has happened to it since.
     pub(super) certain: bool,
     /// It should be in the set once everything has settled.
     pub(super) likely: bool,
@@ -18,7 +18,7 @@ pub(super) struct Candidate {
     pub(super) running: bool,
 }
 
-/// Which of the candidates make the published fingerprint; nothing if no set that was tried does.
+/// Returns the set of candidates with the published fingerprint, or `None` if no set that was tried has it.
 pub(super) fn search(candidates: &[Candidate], published: &str) -> Option<Vec<bool>> {
     let published: Fingerprint = published.parse().ok()?;
     let matches = |set: &[bool]| compute(candidates, set) == published;
@@ -48,7 +48,7 @@ pub(super) fn search(candidates: &[Candidate], published: &str) -> Option<Vec<bo
     None
 }
 
-/// The fingerprint of a set, as text.
+/// Returns the fingerprint of a set, as text.
 pub(super) fn fingerprint_of(candidates: &[Candidate], set: &[bool]) -> String {
     compute(candidates, set).to_string()
 }
@@ -61,7 +61,7 @@ fn compute(candidates: &[Candidate], set: &[bool]) -> Fingerprint {
     compute_from_hashes(included.map(|(candidate, _)| candidate.hash).collect())
 }
 
-/// Every set that contains all of `fixed` and any of `open`.
+/// Iterates over every set that contains all of `fixed` and any of `open`.
 fn combinations<'a>(fixed: &'a [bool], open: &'a [usize]) -> impl Iterator<Item = Vec<bool>> + 'a {
     (0..1_u32 << open.len()).map(move |mask| {
         let mut set = fixed.to_vec();

@@ -1,7 +1,7 @@
-//! What the zones of a node would have left if some of its pods gave way (scheduler.md 6).
+//! What the zones of a node would have left if some of its pods were evicted (scheduler.md 6).
 //!
-//! An NRT may tell in which zone each container is. Only what is known to become free is added: what a pod holds that no NRT accounts
-//! for yet stays charged.
+//! An NRT may publish the zone of each container. Only what is known to become free is added. Pods that no NRT accounts for yet stay
+//! charged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,30 +22,31 @@ pub(super) struct Held(pub(super) BTreeMap<PodKey, Zones>);
 /// Amounts by zone.
 pub(super) type Zones = BTreeMap<ZoneId, Resources>;
 
-/// Why it cannot be told what would be left.
+/// Why it is unknown what would be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The victims hold something, but nobody knows where.
+    /// The victims hold resources, but their zones are unknown.
     #[error("no resources to add, cannot process eviction simulation")]
     NothingToAdd,
-    /// Pods are gone whose zones are still told to be taken: they may be room enough.
+    /// Pods are gone whose zones are still published as taken. They may leave enough room.
     #[error("pods that are gone are still accounted for")]
     NotReleased,
-    /// More would be left than there is.
+    /// More would be left than is allocatable.
     #[error("resource release request exceeds NUMA allocatable")]
     ExceedsAllocatable,
 }
 
 impl Cache {
-    /// Whether pods of a node are gone but no NRT has shown yet what they leave.
+    /// Returns whether pods of a node are gone or have ended, but no NRT has shown yet what they free.
     pub fn awaits_release(&self, node: &str) -> bool {
         self.entries.get(node).is_some_and(Entry::awaits_release)
     }
 
-    /// The view of a node if `victims` were gone and `guests` were there. Without a placement the victims change nothing.
+    /// Returns the view of a node as if `victims` were gone and `guests` were there. Without a placement the victims change nothing.
     ///
     /// # Errors
-    /// When the placement does not tell what the victims hold.
+    /// When the placement does not say what the victims hold, when pods that are gone are still accounted for, or when more would be left
+    /// than is allocatable.
     pub fn suppose(
         &self,
         node: &str,
@@ -106,7 +107,7 @@ impl Cache {
 }
 
 impl Entry {
-    /// Whether a pod is gone whose zones the base still tells to be taken.
+    /// Returns whether a pod is gone or has ended whose zones the base still shows as taken.
     fn awaits_release(&self) -> bool {
         self.held.0.keys().any(|key| {
             let tracked = self.pods.get(key);
@@ -114,7 +115,8 @@ impl Entry {
         })
     }
 
-    /// Reads where the containers are of the pods that the base contains. Nothing is known if it does not tell, or tells of others.
+    /// Reads where the containers of the pods in the base are. Nothing is known if the base does not publish it, or publishes it for other
+    /// containers.
     pub(super) fn read_placement(&mut self) {
         self.held = Held::default();
         let Some(base) = &self.base else { return };

@@ -32,7 +32,7 @@ fn mk_cache() -> Cache {
     ))
 }
 
-/// An NRT of zones with this left in each (of 40 cores and 80 GiB), for pods of these names in namespace `ns`.
+/// Builds an NRT of zones with this left in each (of 40 cores and 80 GiB), for pods of these names in namespace `ns`.
 fn mk_nrt(left: &[&str], pods: &[&str]) -> NodeTopology {
     let zones = left.iter().enumerate().map(|(index, text)| Zone {
         resources: mk_resources(text)
@@ -155,7 +155,7 @@ fn finished_pods_that_nobody_removes_do_not_hide_who_an_nrt_accounts_for() {
     check(&cache, &["cpu=14", "cpu=22"]);
 }
 
-/// An NRT as [`mk_nrt`], for pods of these names, each in a zone that the NRT tells.
+/// Builds an NRT like [`mk_nrt`] that also publishes the zone of each pod.
 fn mk_placed_nrt(left: &[&str], placed: &[(&str, usize)]) -> NodeTopology {
     let pods: Vec<&str> = placed.iter().map(|(pod, _)| *pod).collect();
     let containers = placed.iter().map(|(pod, zone)| {
@@ -192,7 +192,7 @@ fn what_an_ended_pod_held_is_free_before_an_nrt_says_so() {
     check(&cache, &["cpu=30", "cpu=30"]);
     cache.delete_pod(NODE, &pods[0].key, Instant::now());
     check(&cache, &["cpu=30", "cpu=30"]);
-    // one from before, which is late, and one from after
+    // an NRT made before the pod ended that arrives late, then one made after
     let late = mk_placed_nrt(&["cpu=22", "cpu=29"], &[("a", 0), ("b", 1)]);
     cache.apply_nrt(NODE, late);
     check(&cache, &["cpu=30", "cpu=29"]);
@@ -217,7 +217,7 @@ fn the_matching_nrt_replaces_the_charge() {
     let pod = mk_pod("a", "cpu=8 memory=16Gi");
     cache.reserve(NODE, &on_node(&pod, Phase::Pending));
     check(&cache, &["cpu=22", "cpu=22"]);
-    // Published before the kubelet saw the pod: still charged.
+    // The NRT was published before the kubelet saw the pod, so the pod is still charged.
     cache.apply_nrt(NODE, mk_nrt(&["cpu=30", "cpu=30"], &[]));
     check(&cache, &["cpu=22", "cpu=22"]);
     assert!(cache.apply_nrt(NODE, mk_nrt(&["cpu=22", "cpu=30"], &["a"])));
@@ -262,7 +262,7 @@ fn a_foreign_pod_closes_the_node_until_accounted_for() {
     assert_eq!(cache.view(NODE), &View::Stale);
     assert!(cache.apply_nrt(NODE, mk_nrt(&["cpu=26"], &["other"])));
     check(&cache, &["cpu=26"]);
-    // Deleted and not yet published: the old amounts are on the safe side.
+    // The pod is deleted and no NRT shows it yet: the old amounts err on the safe side.
     cache.delete_pod(NODE, &pod.key, Instant::now());
     check(&cache, &["cpu=26"]);
     assert!(cache.apply_nrt(NODE, mk_nrt(&["cpu=30"], &[])));
@@ -359,7 +359,7 @@ fn a_namesake_is_accounted_for_only_by_what_comes_after_it_runs() {
     cache.delete_pod(NODE, &small.key, Instant::now());
     cache.reserve(NODE, &on_node(&large, Phase::Pending));
     check(&cache, &["cpu=8"]);
-    // The exporter repeats the old set: the name fits, the pod does not.
+    // The exporter repeats the old set: it has the name of the new pod but means the old one.
     cache.apply_nrt(NODE, mk_nrt(&["cpu=28"], &["db-0"]));
     check(&cache, &["cpu=8"]);
     cache.apply_pod(NODE, &on_node(&large, Phase::Running));
@@ -526,7 +526,7 @@ fn comparisons_are_traced_when_asked_for() {
     assert_eq!(cache.take_checks(), []);
 }
 
-/// kubelet-node.md 6.6: what an init container took and nobody took over stays taken, and no NRT shows it.
+/// kubelet-node.md 6.6: what an init container took and no later container reused stays taken, and no NRT shows it.
 #[test]
 fn what_init_containers_leave_behind_stays_charged_though_no_nrt_shows_it() {
     let mut cache = mk_cache();
@@ -545,17 +545,17 @@ fn what_init_containers_leave_behind_stays_charged_though_no_nrt_shows_it() {
     let View::Fresh(fresh) = cache.view(NODE) else {
         panic!("the NRT accounts for the pod");
     };
-    // which zone it is in is not known
+    // the zone of the pod is not known
     let most = fresh.free[0].at_most.as_ref().map(ToString::to_string);
     assert_eq!(most.as_deref(), Some("cpu=8000m,memory=8589934592"));
 
-    // an exporter that does not tell of the managers is believed as it is
+    // if the exporter does not publish the managers, its amounts are used as they are
     nrt.config.managers = None;
     cache.apply_nrt(NODE, nrt);
     check(&cache, &["cpu=8 memory=8Gi", "cpu=6 memory=8Gi"]);
 }
 
-/// A pod that no NRT shows yet was not admitted when the last one was made, so it goes where that left room.
+/// A pod that no NRT shows yet was not admitted when the last NRT was made, so it goes to a zone where that NRT left room.
 #[test]
 fn a_pod_is_charged_only_where_it_may_be_if_the_managers_are_known() {
     let mut cache = mk_cache();
@@ -574,7 +574,7 @@ fn a_pod_is_charged_only_where_it_may_be_if_the_managers_are_known() {
     check(&cache, &["cpu=0 memory=6Gi", "cpu=1 memory=6Gi"]);
 }
 
-/// Whether the scheduler would let a pod onto the node, and why not.
+/// Returns whether the scheduler accepts a pod on the node, and if not, why.
 fn judge(cache: &Cache, pod: &Pod) -> Result<(), String> {
     let node = crate::testing::mk_node(NODE, "cpu=160 memory=160Gi");
     let verdict = crate::filter::topology_match::filter(pod, &node, cache.view(NODE));
@@ -589,12 +589,12 @@ fn a_pod_waits_while_it_might_take_the_only_place_of_one_on_its_way() {
     cache.apply_nrt(NODE, nrt);
     let large = mk_pod("large", "cpu=10 memory=1Gi");
     cache.reserve(NODE, &on_node(&large, Phase::Pending));
-    // zone 1 has room beside the large one, but alone the kubelet would give it zone 0
+    // zone 1 has room in addition to the large pod, but if the small one comes first the kubelet gives it zone 0
     let small = mk_pod("small", "cpu=8 memory=1Gi");
     let told = "would crowd out ns/large, which is on its way there: cannot align container app: cpu wanted 10000m, \
                 zone 0 has 4000m, zone 1 has 0m";
     assert_eq!(judge(&cache, &small), Err(told.to_owned()));
-    // one that leaves room wherever it is need not wait
+    // a pod that leaves room in every zone does not wait
     assert_eq!(judge(&cache, &mk_pod("tiny", "cpu=2 memory=1Gi")), Ok(()));
 
     let seen = Pod {
@@ -605,26 +605,26 @@ fn a_pod_waits_while_it_might_take_the_only_place_of_one_on_its_way() {
     assert_eq!(judge(&cache, &small), Ok(()));
 }
 
-/// What happens next on a node.
+/// The next event on a node.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A pod with so many CPUs is to be placed.
+    /// A pod with this many CPUs is placed if it fits.
     Place(i64),
-    /// The same, and an NRT accounts for it at once.
+    /// Like `Place`, and an NRT accounts for the pod at once.
     Settle(i64),
-    /// The kubelet admits one of those that are on their way.
+    /// The kubelet admits one of the pods on their way.
     Admit(prop::sample::Index),
-    /// A pod ends; its kubelet tells it, or not yet.
+    /// A pod ends; the flag says whether the kubelet reports it at once.
     End(prop::sample::Index, bool),
-    /// The kubelet tells how a pod is.
+    /// The kubelet reports the status of a pod.
     Tell(prop::sample::Index),
-    /// Somebody wants a pod to go.
+    /// A pod is marked for deletion.
     Doom(prop::sample::Index),
-    /// A pod that was told to have ended is deleted.
+    /// A pod that was reported to have ended is deleted.
     Delete(prop::sample::Index),
-    /// The exporter looks at the node.
+    /// The exporter reads the node.
     Look,
-    /// What the exporter saw arrives.
+    /// What the exporter read arrives.
     Publish,
 }
 
@@ -642,9 +642,9 @@ fn mk_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A node as its kubelet knows it, and what is on the way between it and the scheduler.
+/// A node as its kubelet knows it, and the information in transit between it and the scheduler.
 struct Model {
-    /// CPUs that are left in each zone.
+    /// CPUs left in each zone.
     left: Vec<i64>,
     coming: Vec<(Pod, i64)>,
     admitted: Vec<Admitted>,
@@ -673,7 +673,7 @@ impl Model {
         model
     }
 
-    /// One of the admitted pods for which this holds.
+    /// Picks one of the admitted pods for which `holds` returns true.
     fn pick(
         &mut self,
         index: prop::sample::Index,
@@ -686,7 +686,7 @@ impl Model {
         Some(some.remove(index.index(some.len())))
     }
 
-    /// False if the kubelet has no room for a pod that it got.
+    /// Performs a step. Returns false if the kubelet has no room for a pod that it received.
     fn take(&mut self, step: &Step, number: usize) -> bool {
         match step {
             Step::Place(cpus) => {
@@ -751,7 +751,7 @@ impl Model {
         true
     }
 
-    /// kubelet-node.md 6: with policy single-numa-node it takes the lowest zone with room.
+    /// kubelet-node.md 6: with policy single-numa-node the kubelet takes the lowest zone with room.
     fn admit(&mut self, index: usize) -> bool {
         let (pod, cpus) = self.coming.remove(index);
         let Some(zone) = self.left.iter().position(|left| *left >= cpus) else {
@@ -819,7 +819,7 @@ proptest! {
     }
 }
 
-/// Pod "old" runs with 6 of 8 CPUs in zone 0, as the NRT tells; zone 1 has 10.
+/// Builds a cache with pod "old", which runs with 6 of 8 CPUs in zone 0, as the NRT publishes; zone 1 has 10.
 fn mk_told() -> (Cache, Pod) {
     let mut cache = mk_cache();
     let old = mk_pod("old", "cpu=6 memory=1Gi");
@@ -847,7 +847,7 @@ fn what_an_ended_pod_leaves_may_have_been_taken_by_one_on_its_way() {
 #[test]
 fn a_pod_that_goes_from_a_told_zone_leaves_no_doubt_where_others_are() {
     let (mut cache, old) = mk_told();
-    // there is never so much in zone 0
+    // zone 0 never has that much
     let new = mk_pod("new", "cpu=10 memory=1Gi");
     cache.reserve(NODE, &on_node(&new, Phase::Pending));
     check(&cache, &["cpu=2 memory=79Gi", "cpu=0 memory=79Gi"]);
@@ -862,7 +862,7 @@ fn a_pod_that_goes_from_a_told_zone_leaves_no_doubt_where_others_are() {
     check(&cache, &["cpu=8 memory=80Gi", "cpu=0 memory=79Gi"]);
     cache.delete_pod(NODE, &old.key, Instant::now());
     check(&cache, &["cpu=8 memory=80Gi", "cpu=0 memory=79Gi"]);
-    // one that was made before, and says something new
+    // an NRT that was made before and still differs from the last one
     let mut late = mk_placed_nrt(&["cpu=1 memory=79Gi", "cpu=10 memory=80Gi"], &[("old", 0)]);
     late.config.managers = Some(MANAGERS);
     cache.apply_nrt(NODE, late);

@@ -1,4 +1,4 @@
-//! The objects that an explanation stands on: of a live cluster, or saved ones.
+//! The objects on which an explanation is based: those of a live cluster, or saved ones.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,13 +27,13 @@ use crate::cluster::{Budget, Cluster, GroupKind, Node, labelled};
 use crate::pod::{Pod, PodKey};
 use crate::storage::{self, Object, Stored};
 
-/// Objects of a page of a list.
+/// Maximum number of objects in a page of a list.
 const PAGE: u32 = 500;
 
-/// Objects of one moment.
+/// The objects of a cluster at one moment.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// Where they come from, in words.
+    /// Their origin, in words.
     pub origin: String,
     /// What was left out, and why.
     pub notes: Vec<String>,
@@ -46,12 +46,12 @@ pub struct Snapshot {
     replication_controllers: Vec<ReplicationController>,
     replica_sets: Vec<ReplicaSet>,
     stateful_sets: Vec<StatefulSet>,
-    /// What volumes depend on.
+    /// Objects that volumes depend on.
     storage: Vec<(PodKey, Object)>,
 }
 
 impl Snapshot {
-    /// A pod.
+    /// Returns a pod.
     pub fn pod(&self, key: &PodKey) -> Option<WirePod> {
         self.pods
             .iter()
@@ -62,8 +62,8 @@ impl Snapshot {
             .cloned()
     }
 
-    /// The state as the scheduler would have it if this pod were still to be placed. What the pod holds already, zones count as
-    /// taken: they are as its kubelet reports them.
+    /// Returns the state of a scheduler for which this pod is still to be placed. What the pod already holds counts as taken in the zones,
+    /// because zones are as the kubelet reports them.
     pub fn without(&self, key: &PodKey, mut cache: Cache) -> (Cluster, Cache) {
         let mut cluster = Cluster::new();
         for namespace in &self.namespaces {
@@ -150,13 +150,13 @@ impl Snapshot {
     }
 }
 
-/// Everything of a live cluster.
+/// Reads all objects of a live cluster.
 pub async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Snapshot> {
     let client = match kubeconfig {
         Some(path) => daemon::client::client(Some(path))
             .await
             .context("cannot reach the API server")?,
-        // as kubectl looks for it
+        // same lookup as kubectl
         None => Client::try_default()
             .await
             .context("cannot reach the API server")?,
@@ -188,7 +188,7 @@ pub async fn live(kubeconfig: Option<&Path>) -> anyhow::Result<Snapshot> {
     .check()
 }
 
-/// Objects that refine the answer: without the right to list them there is one all the same, and a note.
+/// Lists objects that refine the explanation. Without the right to list them, the result is empty and a note says so.
 async fn if_allowed<K>(client: &Client, notes: &mut Vec<String>) -> Vec<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
@@ -199,7 +199,7 @@ where
     })
 }
 
-/// The same for what volumes depend on.
+/// Like [`if_allowed`], for objects that volumes depend on.
 async fn stored<K: Stored>(client: &Client, notes: &mut Vec<String>) -> Vec<(PodKey, Object)> {
     let objects = if_allowed::<K>(client, notes).await;
     objects.into_iter().filter_map(storage::read).collect()
@@ -225,7 +225,7 @@ where
     }
 }
 
-/// Everything of the files of a directory: `*.yaml`, `*.yml` and `*.json`, each with objects or lists of objects.
+/// Reads all objects from the files of a directory: `*.yaml`, `*.yml` and `*.json`, each with objects or lists of objects.
 pub fn saved(directory: &Path) -> anyhow::Result<Snapshot> {
     let mut snapshot = Snapshot {
         origin: format!("the objects saved in {}", directory.display()),
@@ -312,7 +312,7 @@ impl Snapshot {
     }
 }
 
-/// The object, or those of a list. The objects of a list of one kind need not say their kind.
+/// Returns the object, or the objects of a list. Objects in a list of one kind may omit their kind.
 fn objects(value: Value) -> Vec<Value> {
     let kind = value["kind"].as_str().unwrap_or_default().to_owned();
     let (Some(of), Value::Object(mut fields)) = (kind.strip_suffix("List"), value.clone()) else {

@@ -1,4 +1,4 @@
-//! An explanation for people.
+//! An explanation as text for people.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::verdict::{
     Explanation, NodeVerdict, PreemptionVerdict, TrialVerdict, VictimFacts, ZoneVerdict,
 };
 
-/// The whole text.
+/// Renders the whole text.
 pub fn render(explanation: &Explanation) -> String {
     let mut text = String::new();
     let pod = &explanation.pod;
@@ -169,7 +169,7 @@ fn one_zone(zone: &ZoneVerdict, chosen: bool) -> String {
     format!("zone {}: {}", zone.id, lacking.join("; "))
 }
 
-/// Columns as wide as their widest cell.
+/// Writes columns as wide as their widest cell.
 fn table(text: &mut String, rows: &[[String; 4]]) {
     let width = |column: usize| {
         rows.iter()

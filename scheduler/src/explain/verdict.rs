@@ -1,6 +1,7 @@
-//! What is worked out, in the form that programs read.
+//! The explanation in the form that programs read.
 //!
-//! The JSON form is stable: fields are added, never renamed or removed while [`FORMAT`] stays. Amounts are Kubernetes quantities.
+//! The JSON form is stable: fields are added, but never renamed or removed while [`FORMAT`] stays the same. Amounts are Kubernetes
+//! quantities.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ use crate::score;
 /// Version of the JSON form.
 pub const FORMAT: &str = "explain.numaresources/v1";
 
-/// The whole answer.
+/// The whole explanation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -32,16 +33,16 @@ pub struct Explanation {
     pub format: &'static str,
     /// The pod.
     pub pod: PodFacts,
-    /// The profile whose filters and scores were asked.
+    /// The profile whose filters and scores ran.
     pub profile: String,
-    /// Whether any node will do.
+    /// Whether any node fits.
     pub schedulable: bool,
-    /// Nodes with the highest total, by name, or the nominated one; one of them would be chosen.
+    /// Nodes with the highest total, by name, or the nominated node. The pod would be placed on one of them.
     pub best: Vec<String>,
-    /// The text of the event and the condition, when no node will do.
+    /// Message of the event and the condition, if no node fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Who would have to give way, when no node will do and the profile preempts.
+    /// The result of preemption, if no node fits and the profile preempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemption: Option<PreemptionVerdict>,
     /// Every node, by name.
@@ -52,14 +53,14 @@ pub struct Explanation {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptionVerdict {
-    /// The node on which others would give way; none if that helps nowhere.
+    /// The node with the victims; absent if preemption helps nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Who would be evicted, the most important first.
+    /// The pods that would be evicted, the most important first.
     pub victims: Vec<VictimFacts>,
-    /// How many of them a disruption budget would keep.
+    /// How many of them a disruption budget protects.
     pub budgets_violated: usize,
-    /// Why nobody would be evicted, in the words of the event.
+    /// Why no pod would be evicted, in the words of the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -72,11 +73,11 @@ pub struct VictimFacts {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Lower than that of the pod.
+    /// Its priority, lower than that of the pod.
     pub priority: i32,
 }
 
-/// What matters of the pod.
+/// The relevant facts of the pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFacts {
@@ -88,10 +89,10 @@ pub struct PodFacts {
     pub scheduler_name: String,
     /// Quality of service class.
     pub qos: &'static str,
-    /// The node that it is on already; what it holds there counts as taken.
+    /// The node that it is already bound to; what it holds there counts as taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_to: Option<String>,
-    /// The node on which others gave way to it already; it is taken if it will do.
+    /// The node on which pods were already preempted for it; it is chosen if it fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nominated_to: Option<String>,
     /// Its priority.
@@ -100,32 +101,32 @@ pub struct PodFacts {
     pub request: BTreeMap<String, String>,
 }
 
-/// What becomes of one node.
+/// The verdict on one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeVerdict {
     /// Its name.
     pub name: String,
-    /// Whether every filter lets it pass.
+    /// Whether every filter accepts it.
     pub feasible: bool,
-    /// The first filter that does not, as the scheduler stops there.
+    /// The first filter that rejects it; the scheduler stops there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_by: Option<&'static str>,
-    /// Its reasons, in the words of the event.
+    /// The reasons of that filter, in the words of the event.
     pub reasons: Vec<String>,
-    /// What a person needs to understand them.
+    /// Explanation of the reasons for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Its zones, whatever the other filters say.
+    /// Its zones, independent of the other filters.
     pub topology: Topology,
     /// Score and weight by plugin; empty unless feasible.
     pub scores: Vec<Score>,
-    /// Sum of scores times weights; none unless feasible.
+    /// Sum of scores times weights; absent unless feasible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
 }
 
-/// What one score plugin says.
+/// The score of one plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Score {
     /// The plugin.
@@ -148,13 +149,13 @@ pub struct Topology {
     /// Its scope.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Whether the filter looks at zones: policy single-numa-node, and a pod that asks for something aligned.
+    /// Whether the filter considers zones: the policy is single-numa-node and the pod requests something that is aligned.
     pub decides: bool,
-    /// What was tried, in order: the pod, or its containers up to the first that does not fit.
+    /// The trials in order: the pod, or its containers up to the first that does not fit.
     pub trials: Vec<TrialVerdict>,
 }
 
-/// One subject and the zones.
+/// One subject tried on all zones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialVerdict {
@@ -166,17 +167,17 @@ pub struct TrialVerdict {
     /// `app`, `init` or `sidecar`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<&'static str>,
-    /// What has to come from one zone.
+    /// Amounts that one zone has to provide.
     pub wanted: BTreeMap<String, String>,
     /// Resources that the node does not list at all.
     pub unknown: Vec<String>,
-    /// The zone that the filter takes; none if there is none.
+    /// The zone that the filter chooses; absent if none fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<u8>,
-    /// What is in the way beside the amounts, when there is no zone.
+    /// The obstacle other than the amounts, if no zone fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// Every zone.
+    /// All zones.
     pub zones: Vec<ZoneVerdict>,
 }
 
@@ -188,9 +189,9 @@ pub struct ZoneVerdict {
     pub id: u8,
     /// What it has left.
     pub available: BTreeMap<String, String>,
-    /// Whether it has everything that is wanted.
+    /// Whether it has everything that is requested.
     pub fits: bool,
-    /// What it has too little of.
+    /// Resources that it has too little of.
     pub lacking: Vec<Lack>,
 }
 
@@ -200,15 +201,15 @@ pub struct ZoneVerdict {
 pub struct Lack {
     /// The resource.
     pub resource: String,
-    /// How much is wanted.
+    /// Requested amount.
     pub wanted: String,
-    /// What is left; none where the zone does not hold it.
+    /// Amount left; absent if the zone does not hold the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available: Option<String>,
 }
 
 impl Explanation {
-    /// Examines every node. The cluster is afterwards as it was, but for the pod's own nomination.
+    /// Examines every node. The cluster is unchanged afterwards, except for the pod's own nomination.
     pub fn new(profile: &Profile, cluster: &mut Cluster, cache: &Cache, pod: &Pod) -> Self {
         let unbound = Pod {
             node: None,
@@ -468,7 +469,7 @@ fn quantities(resources: &Resources) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// In the notation of Kubernetes: CPU in cores, what is like memory with binary suffixes where they are exact.
+/// Formats an amount in Kubernetes notation: CPU in cores, memory and similar resources with binary suffixes where they are exact.
 fn quantity(name: &ResourceName, amount: i64) -> String {
     use api::quantity::{Amount, Format};
     let amount = if name.is_cpu() {

@@ -1,4 +1,4 @@
-//! InterPodAffinity, required terms: near which pods a pod must be, and near which it must not (scheduler.md 7.3). The preferred ones are
+//! InterPodAffinity, required terms: near which pods a pod must be, and near which it must not (scheduler.md 7.3). Preferred terms are
 //! scored ([`crate::score::inter_pod`]).
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use super::{Plugin, Rejection, selector};
 use crate::cluster::{Cluster, Node};
 use crate::pod::{Phase, Pod};
 
-/// A label with a value: all nodes that carry it are one place.
+/// A label with a value. All nodes that carry it are one place.
 type Place = (String, String);
 
 /// The places that matter to a pod.
@@ -17,18 +17,18 @@ type Place = (String, String);
 pub struct Neighbours {
     /// Topology keys of the pod's affinity terms.
     wanted_keys: Vec<String>,
-    /// Places with pods that the pod must be near to.
+    /// Places with pods that the pod must be near.
     wanted: BTreeSet<Place>,
-    /// No such pod exists anywhere, but the pod is one itself: the first of its kind.
+    /// Whether no such pod exists and the pod itself matches: it is the first of its kind.
     first_of_its_kind: bool,
-    /// Places with pods that the pod must not be near to.
+    /// Places with pods that the pod must not be near.
     avoided: BTreeSet<Place>,
-    /// Places with pods that do not want the pod near them.
+    /// Places with pods whose anti-affinity excludes the pod.
     unwelcome: BTreeSet<Place>,
 }
 
 impl Neighbours {
-    /// Looks at all pods that have a node.
+    /// Collects the places from all pods that have a node.
     pub fn new(cluster: &Cluster, pod: &Pod) -> Self {
         let affinity = &pod.wishes.affinity;
         let mut found = Self {
@@ -79,12 +79,12 @@ impl Neighbours {
         found
     }
 
-    /// Whether every node will do.
+    /// Returns whether every node fits.
     pub fn is_empty(&self) -> bool {
         self.wanted_keys.is_empty() && self.avoided.is_empty() && self.unwelcome.is_empty()
     }
 
-    /// Whether the pod may be on the node.
+    /// Checks whether the pod may be on the node.
     pub fn filter(&self, node: &Node) -> Result<(), Rejection> {
         let reject = |reason| Err(Rejection::new(Plugin::InterPodAffinity, reason));
         let is_at = |places: &BTreeSet<Place>| {
@@ -113,7 +113,7 @@ impl Neighbours {
     }
 }
 
-/// The node that a pod is on, if it is known.
+/// Returns the node that a pod is on, if it is known.
 pub fn node_of<'a>(cluster: &'a Cluster, pod: &Pod) -> Option<&'a Node> {
     cluster.node(pod.node.as_ref()?)?.node.as_ref()
 }
@@ -123,7 +123,7 @@ fn place(term: &PodAffinityTerm, node: &Node) -> Option<Place> {
     Some((term.topology_key.clone(), value.clone()))
 }
 
-/// Whether a term of `owner` means `target`. Without namespaces and namespace selector it means the owner's namespace.
+/// Returns whether a term of `owner` selects `target`. Without namespaces and namespace selector, only the owner's namespace is selected.
 pub fn selects(cluster: &Cluster, term: &PodAffinityTerm, owner: &Pod, target: &Pod) -> bool {
     let namespace = &target.key.namespace;
     let listed = term.namespaces.as_deref().unwrap_or_default();

@@ -12,12 +12,12 @@ use crate::pod::Pod;
 
 /// Effect that keeps new pods away.
 const NO_SCHEDULE: &str = "NoSchedule";
-/// Effect that also drives running pods out.
+/// Effect that also evicts running pods.
 const NO_EXECUTE: &str = "NoExecute";
 /// Taint of a cordoned node.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether a toleration covers a taint: an empty key with `Exists` covers all, no effect covers every effect.
+/// Returns whether a toleration covers a taint. An empty key with `Exists` covers all keys, an absent effect every effect.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     let key = toleration.key.as_deref().unwrap_or_default();
@@ -42,7 +42,7 @@ fn tolerated(pod: &Pod, taint: &Taint) -> bool {
         .any(|toleration| tolerates(toleration, taint))
 }
 
-/// Cordoned nodes take only pods that tolerate it.
+/// Rejects a cordoned node unless the pod tolerates it.
 pub fn unschedulable(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     if !node.unschedulable {
         return Ok(());
@@ -61,7 +61,7 @@ pub fn unschedulable(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     ))
 }
 
-/// Every taint that keeps pods away must be tolerated.
+/// Rejects a node with a taint that keeps the pod away and that it does not tolerate.
 pub fn taints(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     let keeps_away = |taint: &&Taint| matches!(taint.effect.as_str(), NO_SCHEDULE | NO_EXECUTE);
     match node
@@ -78,7 +78,7 @@ pub fn taints(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     }
 }
 
-/// Number of taints that would rather keep the pod away.
+/// Returns the number of `PreferNoSchedule` taints that the pod does not tolerate.
 pub fn soft_taints(pod: &Pod, node: &Node) -> i64 {
     node.taints
         .iter()
@@ -86,7 +86,7 @@ pub fn soft_taints(pod: &Pod, node: &Node) -> i64 {
         .count() as i64
 }
 
-/// Whether the node selector and the required terms select the node.
+/// Returns whether the node selector and the required terms select the node.
 pub fn selected(pod: &Pod, node: &Node) -> bool {
     let required = pod.wishes.node_affinity.as_ref().and_then(|affinity| {
         affinity
@@ -100,7 +100,7 @@ pub fn selected(pod: &Pod, node: &Node) -> bool {
         && required.is_none_or(|required| selector::any_term(&required.node_selector_terms, node))
 }
 
-/// Sum of the weights of the preferred terms, of the pod and of the profile, that select the node.
+/// Returns the sum of the weights of the preferred terms, of the pod and of the profile, that select the node.
 pub fn selected_weight(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> i64 {
     let preferred = [pod.wishes.node_affinity.as_ref(), added]
         .into_iter()
@@ -117,7 +117,8 @@ pub fn selected_weight(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> 
         .sum()
 }
 
-/// The nodes to which the required terms narrow the search by name: none if any term allows others (scheduler.md 7.3, PreFilter).
+/// Returns the nodes to which the required terms limit the search by name; `None` if any term allows other nodes (scheduler.md 7.3,
+/// PreFilter).
 pub fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
     let affinity = pod.wishes.node_affinity.as_ref()?;
     let required = affinity
@@ -143,7 +144,7 @@ pub fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
     Some(named)
 }
 
-/// No node will do where [`named`] leaves none.
+/// Rejects every node if [`named`] leaves none.
 pub fn conflict(named: Option<&BTreeSet<&str>>) -> Option<Rejection> {
     named.is_some_and(BTreeSet::is_empty).then(|| Rejection {
         everywhere: true,
@@ -151,7 +152,7 @@ pub fn conflict(named: Option<&BTreeSet<&str>>) -> Option<Rejection> {
     })
 }
 
-/// Rules out nodes that [`named`] leaves out.
+/// Rejects nodes that [`named`] leaves out.
 pub fn narrowed(named: Option<&BTreeSet<&str>>, node: &Node) -> Result<(), Rejection> {
     match named {
         Some(named) if !named.contains(node.name.as_str()) => Err(Rejection::unresolvable(
@@ -162,7 +163,7 @@ pub fn narrowed(named: Option<&BTreeSet<&str>>, node: &Node) -> Result<(), Rejec
     }
 }
 
-/// What the profile requires of every node, then node selector and required terms of the pod.
+/// Checks the affinity that the profile requires, then node selector and required terms of the pod.
 pub fn affinity(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> Result<(), Rejection> {
     let added = added.and_then(|affinity| {
         affinity
@@ -184,7 +185,7 @@ pub fn affinity(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> Result<
     ))
 }
 
-/// Host ports that no pod of the node has.
+/// Rejects a node if one of its pods uses a host port of the pod.
 pub fn ports(pod: &Pod, state: &NodeState, cluster: &Cluster) -> Result<(), Rejection> {
     if pod.host_ports.is_empty() {
         return Ok(());
@@ -210,7 +211,7 @@ pub fn ports(pod: &Pod, state: &NodeState, cluster: &Cluster) -> Result<(), Reje
     }
 }
 
-/// What a pod asks of a node as a whole, of the resources that count: the same for every node.
+/// Returns what a pod requests of a node as a whole, for the resources that count. It is the same for every node.
 pub fn wanted(pod: &Pod, counts: impl Fn(&ResourceName) -> bool) -> Vec<(&ResourceName, i64)> {
     pod.node_request
         .iter()
@@ -218,7 +219,7 @@ pub fn wanted(pod: &Pod, counts: impl Fn(&ResourceName) -> bool) -> Vec<(&Resour
         .collect()
 }
 
-/// Enough of everything that is [`wanted`] left on the node as a whole.
+/// Checks that the node as a whole has enough left of everything that is [`wanted`].
 pub fn resources(
     wanted: &[(&ResourceName, i64)],
     node: &Node,
@@ -257,7 +258,7 @@ pub fn resources(
     })
 }
 
-/// Resources that nodes as a whole account for (scheduler.md 7.4).
+/// Returns whether nodes as a whole account for a resource (scheduler.md 7.4).
 pub fn counts(name: &ResourceName) -> bool {
     name.is_affine()
         || name.as_str() == "ephemeral-storage"

@@ -9,7 +9,7 @@ use crate::cluster::Node;
 
 type Labels = BTreeMap<String, String>;
 
-/// Whether the labels are selected. No selector selects nothing, an empty one everything.
+/// Returns whether the labels are selected. An absent selector selects nothing, an empty one everything.
 pub fn labels(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     let Some(selector) = selector else {
         return false;
@@ -30,7 +30,7 @@ pub fn labels(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
             })
 }
 
-/// Whether a selector says nothing.
+/// Returns whether a selector is absent or has no requirements.
 pub fn is_empty(selector: Option<&LabelSelector>) -> bool {
     let is_given = |selector: &LabelSelector| {
         selector.match_labels.iter().flatten().next().is_some()
@@ -39,17 +39,17 @@ pub fn is_empty(selector: Option<&LabelSelector>) -> bool {
     !selector.is_some_and(is_given)
 }
 
-/// Whether any term selects the node. A term without requirements selects nothing.
+/// Returns whether any term selects the node. A term without requirements selects nothing.
 pub fn any_term(terms: &[NodeSelectorTerm], node: &Node) -> bool {
     terms.iter().any(|term| self::term(term, node))
 }
 
-/// Whether any term selects a node of which nothing but its labels is known, as those of volumes are judged.
+/// Returns whether any term selects a node by its labels alone, which is how the terms of volumes are evaluated.
 pub fn any_term_by_labels(terms: &[NodeSelectorTerm], labels: &Labels) -> bool {
     terms.iter().any(|term| selects(term, labels, None))
 }
 
-/// Whether a term selects the node.
+/// Returns whether a term selects the node.
 pub fn term(term: &NodeSelectorTerm, node: &Node) -> bool {
     selects(term, &node.labels, Some(&node.name))
 }

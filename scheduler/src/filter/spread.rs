@@ -1,5 +1,5 @@
-//! PodTopologySpread, hard constraints: no topology domain may be too far ahead of the emptiest one (scheduler.md 7.3). The soft ones are
-//! scored ([`crate::score::spread`]).
+//! PodTopologySpread, hard constraints: no topology domain may have too many more pods than the emptiest one (scheduler.md 7.3). Soft
+//! constraints are scored ([`crate::score::spread`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const REASON: &str = "node(s) didn't match pod topology spread constraints";
 const MISSING_LABEL: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
 
-/// Matching pods by domain, for each constraint.
+/// Number of matching pods by domain, for each constraint.
 #[derive(Debug, Default)]
 pub struct Counts(Vec<Constraint>);
 
@@ -22,14 +22,14 @@ pub struct Counts(Vec<Constraint>);
 struct Constraint {
     key: String,
     max_skew: i64,
-    /// 1 if the pod itself will count.
+    /// 1 if the pod itself counts.
     own: i64,
     domains: BTreeMap<String, i64>,
     lowest: i64,
 }
 
 impl Counts {
-    /// Counts for a pod; nothing to do if neither it nor, in its place, `defaults` have hard constraints.
+    /// Counts the matching pods for a pod. The result is empty if the pod has no hard constraints, neither its own nor by `defaults`.
     pub fn new(cluster: &Cluster, pod: &Pod, defaults: &[TopologySpreadConstraint]) -> Self {
         let constraints = constraints(cluster, pod, defaults, "DoNotSchedule");
         if constraints.is_empty() {
@@ -48,12 +48,12 @@ impl Counts {
         )
     }
 
-    /// Whether there is nothing to keep.
+    /// Returns whether there are no constraints.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the node's domains may take one more.
+    /// Checks whether the node's domains may take one more pod.
     pub fn filter(&self, node: &Node) -> Result<(), Rejection> {
         for constraint in &self.0 {
             let Some(value) = node.labels.get(&constraint.key) else {
@@ -77,8 +77,8 @@ impl Counts {
     }
 }
 
-/// The constraints of a pod that act in this way when they cannot be met. A pod without any has `defaults`, which select what its services and
-/// its controller select; nothing if that is nothing.
+/// Returns the constraints of a pod whose `whenUnsatisfiable` is `action`. A pod without constraints gets `defaults`, with the selectors
+/// of its services and its controller; if these select nothing, it gets none.
 pub fn constraints<'a>(
     cluster: &Cluster,
     pod: &'a Pod,
@@ -104,14 +104,14 @@ pub fn constraints<'a>(
     defaults.map(|it| Cow::Owned(with_selector(it))).collect()
 }
 
-/// Whether a node is in a domain of each constraint.
+/// Returns whether a node is in a domain of each constraint.
 pub fn has_all_keys(node: &Node, constraints: &[Cow<TopologySpreadConstraint>]) -> bool {
     constraints
         .iter()
         .all(|constraint| node.labels.contains_key(&constraint.topology_key))
 }
 
-/// Whether a constraint counts another pod as one of the pod's kind.
+/// Returns whether a constraint counts another pod as one of the pod's kind.
 fn matches(constraint: &TopologySpreadConstraint, pod: &Pod, other: &Pod) -> bool {
     let label_keys = constraint.match_label_keys.as_deref().unwrap_or_default();
     other.key.namespace == pod.key.namespace
@@ -123,14 +123,14 @@ fn matches(constraint: &TopologySpreadConstraint, pod: &Pod, other: &Pod) -> boo
         })
 }
 
-/// Pods of the pod's kind on a node.
+/// Returns the number of pods of the pod's kind on a node.
 pub fn there(
     cluster: &Cluster,
     pod: &Pod,
     constraint: &TopologySpreadConstraint,
     state: &NodeState,
 ) -> i64 {
-    // kube-scheduler counts nothing by an empty selector, although the pod itself is selected by it
+    // kube-scheduler counts no pods for an empty selector, although that selects the pod itself
     if selector::is_empty(constraint.label_selector.as_ref()) {
         return 0;
     }
@@ -141,7 +141,7 @@ pub fn there(
     .count() as i64
 }
 
-/// Whether the node's domain counts, by what the constraint says of nodes that the pod cannot use.
+/// Returns whether the node counts for a constraint, by the constraint's policies for nodes that the pod cannot use.
 pub fn counts(pod: &Pod, constraint: &TopologySpreadConstraint, node: &Node) -> bool {
     let honoured = |policy: &Option<String>, default: bool| {
         policy

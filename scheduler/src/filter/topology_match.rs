@@ -1,4 +1,4 @@
-//! NodeResourceTopologyMatch: whether the kubelet will be able to align the pod (scheduler.md 3.1).
+//! NodeResourceTopologyMatch: whether the kubelet can align the pod (scheduler.md 3.1).
 
 use topology::fit;
 use topology::policy::{Policy, Scope};
@@ -9,12 +9,13 @@ use crate::cache::{View, simulate};
 use crate::cluster::Node;
 use crate::pod::Pod;
 
-/// Reason when the amounts of a node cannot be trusted now.
+/// Reason if the amounts of a node cannot be trusted at the moment.
 pub const INVALID: &str = "invalid node topology data";
 
 const PLUGIN: Plugin = Plugin::NodeResourceTopologyMatch;
 
-/// Nodes without NRT and kubelets that align nothing strictly take everything; pods that ask for nothing aligned go anywhere.
+/// Checks whether the kubelet can align the pod. Nodes without NRT and kubelets with another policy than single-numa-node accept every
+/// pod. Pods that request nothing aligned fit on every node.
 pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
     if is_indifferent(pod) {
         return Ok(());
@@ -36,7 +37,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
     let Some((other, misfit)) = fresh.crowded_out(&pod.request, known) else {
         return Ok(());
     };
-    // conformance suites know the reasons that pods cannot be aligned themselves
+    // conformance suites match the reasons of pods that cannot be aligned themselves
     let reason = match fresh.config.scope {
         Scope::Pod => "cannot align pod",
         Scope::Container => "cannot align container",
@@ -50,7 +51,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
     })
 }
 
-/// What would be left without the victims of a preemption cannot be told (scheduler.md 6).
+/// Rejects a node if it is unknown what would be left without the victims of a preemption (scheduler.md 6).
 pub fn refuse(pod: &Pod, error: &simulate::Error) -> Result<(), Rejection> {
     if is_indifferent(pod) {
         return Ok(());
@@ -61,12 +62,12 @@ pub fn refuse(pod: &Pod, error: &simulate::Error) -> Result<(), Rejection> {
     ))
 }
 
-/// Whether the pod asks for nothing that is aligned.
+/// Returns whether the pod requests nothing that is aligned.
 fn is_indifferent(pod: &Pod) -> bool {
     pod.request.qos() == Qos::BestEffort && !pod.request.asks_for_devices()
 }
 
-/// Whether a node lists a resource. The API server lists the first four on every node that lives.
+/// Returns whether a node lists a resource. The API server lists the first four on every live node.
 pub fn lists(node: &Node, resource: &str) -> bool {
     matches!(resource, "cpu" | "memory" | "pods" | "ephemeral-storage")
         || node.allocatable.get(resource).is_some()

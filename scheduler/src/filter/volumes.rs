@@ -1,7 +1,7 @@
 //! The volume plugins: VolumeRestrictions, NodeVolumeLimits, VolumeBinding, VolumeZone (scheduler.md 7.3).
 //!
-//! What does not depend on a node is worked out once for an attempt. Each plugin may find there that no node will do, for example because a
-//! claim does not exist.
+//! Results that do not depend on a node are computed once for an attempt. Each plugin may find at that point that no node fits, for
+//! example because a claim does not exist.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ const IN_USE: &str = "node(s) unavailable due to PersistentVolumeClaim with Read
 const NO_DISK: &str = "node(s) had no available disk";
 const NO_ZONE: &str = "node(s) had no available volume zone";
 
-/// Labels of volumes and nodes that say where they are, each with the label of nodes that means the same.
+/// Zone and region labels of volumes and nodes, each with the equivalent label of nodes.
 const ZONES: [(&str, &str); 4] = [
     (
         "failure-domain.beta.kubernetes.io/zone",
@@ -43,32 +43,32 @@ const ZONES: [(&str, &str); 4] = [
     ),
 ];
 
-/// What the plugins of a profile need to know of the volumes of a pod.
+/// What the plugins of a profile need to know about the volumes of a pod.
 pub struct Volumes<'a> {
     cluster: &'a Cluster,
     pod: &'a Pod,
     wanted: &'a pod::Volumes,
-    /// A claim that only one pod may use is in use.
+    /// Whether a claim that only one pod may use is in use.
     in_use: bool,
     binding: Option<binding::Sought<'a>>,
-    /// Where the pod's volumes are.
+    /// Zones and regions of the pod's volumes.
     zones: Vec<Zone<'a>>,
 }
 
-/// Where a volume is.
+/// A zone or region of a volume.
 struct Zone<'a> {
-    /// The label that says it.
+    /// The label that names it.
     label: &'static str,
-    /// The label of nodes that means the same.
+    /// The equivalent label of nodes.
     alias: &'static str,
     values: BTreeSet<&'a str>,
 }
 
 impl<'a> Volumes<'a> {
-    /// Prepares to examine nodes with those of `plugins` that look at volumes; nothing if the pod has none.
+    /// Prepares to examine nodes with those of `plugins` that read volumes; `None` if the pod has no volumes.
     ///
     /// # Errors
-    /// When no node will do.
+    /// When no node fits.
     pub fn new(
         plugins: &[Plugin],
         cluster: &'a Cluster,
@@ -97,7 +97,7 @@ impl<'a> Volumes<'a> {
         Ok(Some(prepared))
     }
 
-    /// A pod whose objects are not known is not placed by guess.
+    /// Checks that all needed kinds of objects are known, because a pod is not placed by guess.
     fn known(&self) -> Result<(), String> {
         let unknown: Vec<&str> = self
             .storage()
@@ -129,7 +129,7 @@ impl<'a> Volumes<'a> {
         self.cluster.storage()
     }
 
-    /// Claims that the pod names itself.
+    /// Iterates over the claims that the pod refers to by name.
     fn named(&self) -> impl Iterator<Item = Result<&'a Claim, String>> {
         let claims = self.wanted.named_claims();
         claims.map(move |claim| claim_of(self.storage(), self.pod, &claim.name))
@@ -148,7 +148,7 @@ impl<'a> Volumes<'a> {
         Ok(in_use)
     }
 
-    /// VolumeRestrictions on a node.
+    /// Runs VolumeRestrictions on a node.
     pub fn restrictions(&self, state: &NodeState) -> Result<(), Rejection> {
         let plugin = Plugin::VolumeRestrictions;
         let clashing = self.neighbours(state).find_map(|other| {
@@ -169,7 +169,7 @@ impl<'a> Volumes<'a> {
         Ok(())
     }
 
-    /// NodeVolumeLimits on a node.
+    /// Runs NodeVolumeLimits on a node.
     pub fn limits(&self, node: &Node, state: &NodeState) -> Result<(), Rejection> {
         limits::filter(
             self.storage(),
@@ -179,7 +179,7 @@ impl<'a> Volumes<'a> {
         )
     }
 
-    /// VolumeBinding on a node.
+    /// Runs VolumeBinding on a node.
     pub fn binding(&self, node: &Node) -> Result<(), Rejection> {
         let Some(sought) = &self.binding else {
             return Ok(());
@@ -190,7 +190,7 @@ impl<'a> Volumes<'a> {
         })
     }
 
-    /// VolumeZone on a node.
+    /// Runs VolumeZone on a node.
     pub fn zone(&self, node: &Node) -> Result<(), Rejection> {
         let says_where = ZONES
             .iter()
@@ -257,7 +257,7 @@ impl<'a> Volumes<'a> {
     }
 }
 
-/// The values of a label that may name several; nothing if one of them is empty.
+/// Splits a label that may name several values; `None` if one of them is empty.
 fn values(list: &str) -> Option<BTreeSet<&str>> {
     let values: BTreeSet<&str> = list.split("__").map(str::trim).collect();
     (!values.contains("")).then_some(values)
@@ -273,7 +273,7 @@ fn claim_of<'a>(storage: &'a Storage, pod: &Pod, name: &str) -> Result<&'a Claim
         .ok_or_else(|| format!("persistentvolumeclaim {name:?} not found"))
 }
 
-/// An ephemeral volume's claim must be the one that was made for this pod.
+/// Checks that an ephemeral volume's claim was created for this pod.
 fn check_owner(pod: &Pod, claim: &Claim) -> Result<(), String> {
     if claim.controller.as_ref() == Some(&pod.uid) {
         return Ok(());

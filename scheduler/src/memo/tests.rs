@@ -27,7 +27,7 @@ fn term(app: &str) -> Value {
     json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}})
 }
 
-/// Pods of the same shape but for their names; those from the fifth on care about other pods.
+/// Builds pods that differ only in their names within a shape. From the fifth shape on, their placement depends on other pods.
 fn mk_shaped(name: &str, shape: u8) -> Pod {
     let cpus = 1 + shape % 2;
     let mut pod = mk_pod(name, &format!("cpu={cpus} memory=1Gi"));
@@ -66,7 +66,7 @@ fn mk_shaped(name: &str, shape: u8) -> Pod {
     pod
 }
 
-/// Something that happens to a node or a pod, by number.
+/// An event for a node or a pod, by number.
 #[derive(Clone, Debug)]
 enum Step {
     Node {
@@ -122,7 +122,7 @@ fn mk_step() -> impl Strategy<Value = Step> {
         1 => pod.clone().prop_map(|pod| Step::Gone { pod }),
         1 => pod.clone().prop_map(|pod| Step::Forgotten { pod }),
         1 => (pod.clone(), node).prop_map(|(pod, node)| Step::Nominated { pod, node }),
-        // mostly the shapes that most pods have
+        // mostly the two most common shapes
         12 => (pod, prop_oneof![3 => 0..2_u8, 1 => shape], any::<bool>())
             .prop_map(|(pod, shape, assumed)| Step::Placed { pod, shape, assumed }),
     ]
@@ -132,7 +132,7 @@ fn node_name(node: u8) -> String {
     format!("n{node}")
 }
 
-/// What a scheduler does about it, without the attempts.
+/// Does what a scheduler does on such an event, without attempts.
 fn take(cluster: &mut Cluster, cache: &mut Cache, step: &Step) {
     let now = Instant::now();
     match *step {
@@ -191,7 +191,7 @@ fn take(cluster: &mut Cluster, cache: &mut Cache, step: &Step) {
         }
         Step::Nominated { pod, node } => {
             let key = mk_key("ns", &pod.to_string());
-            // only pods that wait are
+            // only waiting pods are nominated
             if cluster.pod(&key).is_some_and(|pod| pod.node.is_none()) {
                 cluster.nominate(&key, Some(node_name(node)));
             }
@@ -220,7 +220,7 @@ proptest! {
             take(&mut cluster, &mut cache, &fresh);
             take(&mut cluster, &mut cache, &Step::Zones { node, left: [2, 2] });
         }
-        // enough of them that only a part is searched
+        // enough nodes that only a part is searched
         for number in 0..if is_large { 120 } else { 0 } {
             cluster.apply_node(mk_node(&format!("z{number}"), "cpu=2 memory=2Gi"));
         }

@@ -18,7 +18,7 @@ const FILTERS: &[Plugin] = &[
     Plugin::NodeResourceTopologyMatch,
 ];
 
-/// A pod on a node, started so many seconds after the first one.
+/// Builds a pod on a node that started this many seconds after the first one.
 fn mk_guest(node: &str, name: &str, requests: &str, priority: i32, started: i64) -> Pod {
     Pod {
         node: Some(node.to_owned()),
@@ -165,7 +165,7 @@ fn pods_whose_budget_is_used_up_are_put_back_first() {
             },
             "kept",
         ),
-        // accounted for already
+        // already accounted for
         (
             Budget {
                 disrupted: ["kept".to_owned()].into(),
@@ -260,7 +260,7 @@ fn who_may_not_preempt_or_waits_for_victims_evicts_nobody_more() {
             false
         )
     );
-    // nominated elsewhere, it need not wait for them
+    // nominated to another node, it does not wait for them
     cluster.nominate(&pod.key, Some("b".to_owned()));
     assert_eq!(chosen(&mut cluster, &pod).1.len(), 1);
 }
@@ -287,9 +287,9 @@ fn room_that_is_made_for_another_pod_is_not_taken() {
         displaced(&cluster, &pod(101), "a"),
         std::slice::from_ref(&waiting.key)
     );
-    // the pod itself is not in its own way
+    // the pod's own nomination does not block it
     assert_eq!(result(&mut cluster, &waiting), Ok(()));
-    // and nobody is once it has a node
+    // a pod that has a node blocks no other
     cluster.apply_pod(Pod {
         node: Some("b".to_owned()),
         ..waiting
@@ -297,7 +297,7 @@ fn room_that_is_made_for_another_pod_is_not_taken() {
     assert_eq!(result(&mut cluster, &pod(100)), Ok(()));
 }
 
-/// Zones of 8 CPUs and 8 GiB with this left, and in which zone each pod of namespace `ns` is.
+/// Builds zones of 8 CPUs and 8 GiB with this left, and the zone of each pod of namespace `ns`.
 fn mk_nrt(left: &[i64], placed: &[(&str, usize)], told: bool) -> NodeTopology {
     let zone = |(id, cpus): (usize, &i64)| Zone {
         resources: [("cpu", 1000 * cpus, 8000), ("memory", 4 << 30, 8 << 30)]
@@ -369,7 +369,7 @@ fn a_zone_is_freed_only_where_the_victim_is_known_to_be(
     let placed = [("on-0", 0), ("on-1", 1)];
     cache.apply_nrt("a", mk_nrt(&left, &placed, numa.told));
     if !numa.known {
-        // a namesake that the exporter has not seen
+        // a pod of the same name that the exporter has not seen
         let successor = Pod {
             uid: "other".to_owned(),
             ..victim.clone()

@@ -1,16 +1,16 @@
-//! ImageLocality: nodes that have the pod's images already (scheduler.md 7.5).
+//! ImageLocality: prefers nodes that already have the pod's images (scheduler.md 7.5).
 
 use super::MAX;
 use crate::cluster::{Cluster, Node};
 use crate::pod::Pod;
 
-/// Less than this in bytes counts as nothing.
+/// Sums of sizes in bytes up to this score 0.
 const LEAST: i64 = 23 << 20;
-/// More than this in bytes for each container adds nothing.
+/// Limit of the sum of sizes, in bytes for each container. A larger sum scores no more.
 const MOST: i64 = 1000 << 20;
 
-/// How much of the pod's images the node has. An image counts by its size and by the share of the cluster's `nodes` that have it, so that a
-/// rare one does not draw every pod to the one node that has it.
+/// Scores how much of the pod's images the node has. An image counts by its size and by the share of the cluster's `nodes` that have it,
+/// so that a rare image does not attract every pod to the only node that has it.
 pub fn score(cluster: &Cluster, pod: &Pod, node: &Node, nodes: usize) -> i64 {
     let images = &pod.wishes.images;
     if images.is_empty() || nodes == 0 {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[rstest]
-    // 40 MiB on one of two nodes are 20, below the least; 250 are 125: 100 * (125 - 23) / (1000 - 23)
+    // 40 MiB on one of two nodes count as 20, below the minimum; 250 count as 125: 100 * (125 - 23) / (1000 - 23)
     #[case::one_node(&[("i:latest", 40)], &[("i:latest", 250)], &["j"], [0, 0])]
     #[case::small(&[("i:latest", 40)], &[], &["i"], [0, 0])]
     #[case::half(&[("i:latest", 250)], &[], &["i"], [10, 0])]

@@ -1,4 +1,4 @@
-//! InterPodAffinity, what is preferred: near pods that the pod, or who is there already, would like to be near (scheduler.md 7.5).
+//! InterPodAffinity, preferred terms: near pods that the pod prefers, and near pods that prefer it (scheduler.md 7.5).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, Node};
 use crate::filter::inter_pod::{self, selects};
 use crate::pod::{Phase, Pod};
 
-/// What each of `nodes` gets; nothing if no preference says anything.
+/// Returns the scores of `nodes`, in order; `None` if no preference applies.
 pub fn scores<'a>(
     cluster: &Cluster,
     pod: &Pod,
@@ -76,7 +76,7 @@ pub fn scores<'a>(
     Some(stretch(&raw.collect::<Vec<i64>>()))
 }
 
-/// The least becomes 0 and the most [`MAX`]; all equal are all 0.
+/// Scales scores so that the lowest becomes 0 and the highest [`MAX`]. If all are equal, all become 0.
 fn stretch(raw: &[i64]) -> Vec<i64> {
     let (least, most) = (
         raw.iter().copied().min().unwrap_or(0),
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Nodes `a`, `b` and `c`, and these pods on them.
+    /// Builds nodes `a`, `b` and `c` with these pods on them.
     fn mk_cluster(guests: Vec<(&str, Pod)>) -> Cluster {
         let mut cluster = Cluster::new();
         for name in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! Score by the number of zones that a pod needs, close ones first (scheduler.md 4.3).
+//! Score by the number of zones that a pod needs; closer zones score higher (scheduler.md 4.3).
 
 use topology::distance;
 use topology::policy::Scope;
@@ -10,16 +10,16 @@ use super::MAX;
 use crate::cache::Fresh;
 use crate::pod::Pod;
 
-/// What a request needs.
+/// The zones that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Need {
     /// Positions in the list of zones.
     zones: Vec<usize>,
-    /// No set of so many zones is closer together.
+    /// Whether no set of as many zones is closer together.
     optimal: bool,
 }
 
-/// The score of a node.
+/// Returns the score of a node.
 pub fn score(pod: &Pod, fresh: &Fresh) -> i64 {
     let guaranteed = pod.request.qos() == Qos::Guaranteed;
     let mut free: Vec<Resources> = fresh
@@ -62,7 +62,7 @@ pub fn score(pod: &Pod, fresh: &Fresh) -> i64 {
     (MAX - count * step + bonus).clamp(0, MAX)
 }
 
-/// The smallest set of zones that suffices together; of equally small ones the closest.
+/// Returns the smallest set of zones that together suffice; of equally small sets the closest.
 fn need(request: &Resources, guaranteed: bool, free: &[Resources], zones: &[Zone]) -> Option<Need> {
     for size in 1..=free.len() {
         let mut closest_possible = distance::UNKNOWN as f32;
@@ -86,7 +86,7 @@ fn need(request: &Resources, guaranteed: bool, free: &[Resources], zones: &[Zone
     None
 }
 
-/// Every zone must hold all that is asked for, and together they must have enough.
+/// Returns whether every zone of the set holds all requested resources and the zones together have enough.
 fn suffices(request: &Resources, guaranteed: bool, free: &[Resources], set: &[usize]) -> bool {
     request.iter().all(|(name, wanted)| {
         let mut sum = 0_i64;
@@ -100,7 +100,7 @@ fn suffices(request: &Resources, guaranteed: bool, free: &[Resources], set: &[us
     })
 }
 
-/// Takes the request off the chosen zones, draining each before the next, lowest id first.
+/// Subtracts the request from the chosen zones, lowest id first. Each zone is used up before the next.
 fn take(request: &Resources, chosen: &[usize], free: &mut [Resources], zones: &[Zone]) {
     let mut chosen = chosen.to_vec();
     chosen.sort_by_key(|index| zones[*index].id);
@@ -115,7 +115,7 @@ fn take(request: &Resources, chosen: &[usize], free: &mut [Resources], zones: &[
     }
 }
 
-/// All sets of `size` of the numbers below `count`, each ascending, in lexicographic order.
+/// Iterates over all subsets of `size` numbers below `count`, each ascending, in lexicographic order.
 struct Combinations {
     count: usize,
     next: Option<Vec<usize>>,
@@ -197,7 +197,7 @@ mod tests {
         )
     }
 
-    /// The three nodes of scheduler.md 4.3, two zones each, without distances.
+    /// Tests the three nodes of scheduler.md 4.3, two zones each, without distances.
     #[rstest]
     #[case::two(Scope::Container, &["cpu=2 memory=50Mi"], [94, 94, 94])]
     #[case::four(Scope::Container, &["cpu=4 memory=50Mi"], [94, 82, 94])]

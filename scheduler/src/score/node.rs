@@ -7,7 +7,7 @@ use super::MAX;
 use crate::cluster::{Node, NodeState};
 use crate::pod::Pod;
 
-/// How full the node gets, by the formula of the profile.
+/// Scores how full the node gets, by the formula of the profile.
 pub fn fit(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy) -> i64 {
     let shape = strategy.requested_to_capacity_ratio.as_ref();
     let by_ratio = strategy.kind == ScoringStrategy::REQUESTED_TO_CAPACITY_RATIO;
@@ -25,7 +25,7 @@ pub fn fit(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy
                     used * 100 / total
                 };
                 match line(&shape.shape, full) {
-                    // as kube-scheduler does, worst is as good as not counted
+                    // as in kube-scheduler, a resource with the worst score does not count
                     score if score <= 0 => continue,
                     score => score,
                 }
@@ -46,7 +46,7 @@ pub fn fit(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy
     }
 }
 
-/// The height of a broken line, of points with scores from 0 to 10, stretched to [`MAX`].
+/// Returns the value of a piecewise linear function, given as points with scores from 0 to 10, scaled to [`MAX`].
 fn line(shape: &[ShapePoint], utilization: i64) -> i64 {
     const STRETCH: i64 = MAX / 10;
     let Some(right) = shape
@@ -64,7 +64,7 @@ fn line(shape: &[ShapePoint], utilization: i64) -> i64 {
             / (right.utilization - left.utilization)
 }
 
-/// The resources used in about the same proportion. Pods that ask for none of them do not change it.
+/// Scores how even the proportions are in which the resources are used. The score is 0 for pods that request none of them.
 pub fn balanced(pod: &Pod, node: &Node, state: &NodeState, resources: &[ResourceSpec]) -> i64 {
     let wanted = |resource: &ResourceSpec| pod.node_request.amount(&resource.name);
     if resources.iter().all(|resource| wanted(resource) == 0) {
@@ -87,8 +87,9 @@ pub fn balanced(pod: &Pod, node: &Node, state: &NodeState, resources: &[Resource
     ((1.0 - deviation) * MAX as f64) as i64
 }
 
-/// What the node has of a resource, and how much of it is used once the pod is there; nothing where the resource does not count: the node has
-/// none, or it is a special one that the pod does not ask for. `rounded_up` makes containers that ask for no CPU or memory count as a little.
+/// Returns the total of a resource on the node, and how much of it is used once the pod is there. `None` if the resource does not count:
+/// the node has none, or it is an extended one that the pod does not request. `rounded_up` makes containers without requests for CPU or
+/// memory count with small defaults.
 fn amounts(
     pod: &Pod,
     node: &Node,
@@ -120,7 +121,7 @@ mod tests {
     };
     use serde_json::{Value, json};
 
-    /// A node with 4 CPUs, 4 GiB and 4 devices, and a pod on it.
+    /// Builds a node with 4 CPUs, 4 GiB and 4 devices, and a pod on it.
     fn mk_cluster(there: &str) -> Cluster {
         let mut cluster = Cluster::new();
         cluster.apply_node(mk_node("n", "cpu=4 memory=4Gi v/nic=4"));
@@ -161,7 +162,7 @@ mod tests {
     #[case::devices(json!({"type": "LeastAllocated", "resources": [{"name": "cpu"}, {"name": "v/nic"}]}), "cpu=1 v/nic=3", 50)]
     #[case::no_devices_wanted(json!({"type": "LeastAllocated", "resources": [{"name": "cpu"}, {"name": "v/nic"}]}), "cpu=1", 75)]
     #[case::unknown(json!({"type": "LeastAllocated", "resources": [{"name": "v/other"}]}), "cpu=1 v/other=1", 0)]
-    // 25 percent lie halfway to 50, where the score is 10: 50; memory, 50 percent full, gets 100
+    // 25 percent is halfway to 50, where the score is 10, so cpu scores 50; memory is 50 percent full and scores 100
     #[case::line(json!({"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}, {"utilization": 50, "score": 10}, {"utilization": 100, "score": 0}]}}), "cpu=1 memory=2Gi", 75)]
     fn the_formula_is_that_of_the_profile(
         #[case] strategy: Value,
@@ -185,7 +186,7 @@ mod tests {
         let judge = |pod| balanced(&mk_pod("p", pod), node, state, &args.resources);
         // 25, 50 and 75 percent: a deviation of 0.204
         assert_eq!(judge("cpu=1 memory=2Gi v/nic=3"), 79);
-        // the devices do not count where none is wanted
+        // devices do not count if the pod requests none
         assert_eq!(judge("cpu=1 memory=2Gi"), 87);
         assert_eq!(judge(""), 0);
     }

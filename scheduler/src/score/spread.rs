@@ -1,4 +1,4 @@
-//! PodTopologySpread, soft constraints: domains with few pods of the same kind (scheduler.md 7.5).
+//! PodTopologySpread, soft constraints: prefers domains with few pods of the same kind (scheduler.md 7.5).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::spread::{constraints, counts, has_all_keys, there};
 use crate::pod::Pod;
 
-/// Every node is a domain of its own by this label, which makes counting simple.
+/// Label that makes every node a domain of its own, which simplifies counting.
 const HOST: &str = "kubernetes.io/hostname";
 
 /// Spread constraints of pods that have none.
@@ -17,11 +17,11 @@ const HOST: &str = "kubernetes.io/hostname";
 pub struct Defaults {
     /// The constraints.
     pub constraints: Vec<TopologySpreadConstraint>,
-    /// They are Kubernetes' own, which do not leave out nodes without their labels.
+    /// Whether they are the built-in ones of Kubernetes, which do not leave out nodes without their labels.
     pub are_system: bool,
 }
 
-/// What each of `nodes` gets; nothing if the pod has no soft constraints.
+/// Returns the scores of `nodes`, in order; `None` if the pod has no soft constraints.
 pub fn scores<'a>(
     cluster: &Cluster,
     pod: &Pod,
@@ -73,7 +73,7 @@ pub fn scores<'a>(
 
 struct Rule<'a> {
     constraint: &'a TopologySpreadConstraint,
-    /// Makes up for pods being thinner on many domains.
+    /// Compensates for fewer pods in each domain when there are many domains.
     weight: f64,
     /// Pods of the same kind by domain.
     domains: BTreeMap<&'a str, i64>,
@@ -91,13 +91,13 @@ impl Rule<'_> {
     }
 }
 
-/// The domain of a node; nodes without the label are one together.
+/// Returns the domain of a node. All nodes without the label share one domain.
 fn domain<'a>(node: &'a Node, constraint: &TopologySpreadConstraint) -> &'a str {
     let value = node.labels.get(&constraint.topology_key);
     value.map(String::as_str).unwrap_or_default()
 }
 
-/// The least becomes the best; nodes that are left out get nothing.
+/// Turns counts into scores: the lowest count gets the best score, nodes that are left out get 0.
 fn reverse(raw: &[Option<i64>]) -> Vec<i64> {
     let known = raw.iter().flatten().copied();
     let (least, most) = (known.clone().min().unwrap_or(0), known.max().unwrap_or(0));
@@ -122,7 +122,7 @@ mod tests {
 
     const ZONE: &str = "topology.kubernetes.io/zone";
 
-    /// Nodes `a` and `b` in zone x, `c` in zone y, `d` in none; so many pods of the kind on each.
+    /// Builds nodes `a` and `b` in zone x, `c` in zone y, `d` in none, with this many pods of the kind on each.
     fn mk_cluster(there: [usize; 4]) -> Cluster {
         let mut cluster = Cluster::new();
         for ((name, zone), count) in [("a", "x"), ("b", "x"), ("c", "y"), ("d", "")]
@@ -235,7 +235,7 @@ mod tests {
         );
         cluster.apply_group(GroupKind::ReplicaSet, key("rs"), selector("web"));
         pod.wishes.controller = Some((GroupKind::ReplicaSet, "rs".to_owned()));
-        // host: 2 + ln(6) * {2, 1, 1, 0}; zone, of three with that of d: 4 + ln(5) * {3, 3, 1}, nothing for d
+        // host: 2 + ln(6) * {2, 1, 1, 0}; zone, where d is the third domain: 4 + ln(5) * {3, 3, 1}, 0 for d
         // raw 14.4, 12.6, 9.4, 2 = 14, 13, 9, 2
         assert_eq!(
             judge(&cluster, &pod, &system()),

@@ -1,7 +1,7 @@
 //! Scores of a node's zones: least, most and balanced allocation (scheduler.md 4.1 and 4.2).
 //!
-//! Whole units, fractions of a core rounded up; all divisions drop the rest. That is coarse, but the order of nodes that others see
-//! must be theirs.
+//! Amounts are whole units, with fractions of a core rounded up, and all divisions drop the remainder. That is coarse, but the resulting
+//! order of nodes has to match the original.
 
 use scheduler_config::args::{ScoringStrategy, ScoringStrategyType};
 use topology::fit::FreeZone;
@@ -13,7 +13,7 @@ use super::{MAX, least_numa};
 use crate::cache::{Fresh, View};
 use crate::pod::Pod;
 
-/// The score of a node, from the topology that is known of it.
+/// Returns the score of a node from its known topology.
 pub fn score(pod: &Pod, view: &View, strategy: &ScoringStrategy) -> i64 {
     if pod.request.qos() != Qos::Guaranteed {
         return MAX;
@@ -38,7 +38,7 @@ pub fn score(pod: &Pod, view: &View, strategy: &ScoringStrategy) -> i64 {
     }
 }
 
-/// The lowest score of any zone that is possible at all.
+/// Returns the lowest non-zero score of any zone; 0 if there is none.
 fn over_zones(request: &Resources, fresh: &Fresh, strategy: &ScoringStrategy) -> i64 {
     let zone = |zone: &FreeZone| match strategy.kind {
         ScoringStrategyType::BalancedAllocation => balanced(request, zone),
@@ -58,7 +58,7 @@ fn over_zones(request: &Resources, fresh: &Fresh, strategy: &ScoringStrategy) ->
         .unwrap_or(0)
 }
 
-/// Whole cores; everything else is in whole units already.
+/// Returns whole cores, rounded up; everything else already is in whole units.
 fn units(name: &ResourceName, amount: i64) -> i64 {
     if name.is_cpu() {
         (amount + 999) / 1000

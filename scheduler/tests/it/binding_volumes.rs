@@ -1,5 +1,4 @@
-//! Pods with claims, from the API server's point of view. Nobody but the tests themselves makes volumes or binds claims there, unless a real
-//! controller can.
+//! Pods with claims, tested through the API server. Unless a real controller runs, the tests themselves create volumes and bind claims.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -21,7 +20,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// Two nodes with zones, and a claim that waits for its pod, of a class with this provisioner.
+/// Starts a cluster with two nodes with zones, and a claim that waits for its pod, of a class with this provisioner.
 async fn with_claim(provisioner: &str) -> Cluster {
     let cluster = Cluster::start().await;
     for node in ["worker-0", "worker-1"] {
@@ -54,7 +53,7 @@ fn volumes(cluster: &Cluster) -> Api<PersistentVolume> {
     Api::all(cluster.client.clone())
 }
 
-/// A disk of a node.
+/// Creates a local volume of a node.
 async fn with_volume(cluster: &Cluster, name: &str, node: &str) {
     let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]});
     let volume = json!({
@@ -75,7 +74,7 @@ async fn with_volume(cluster: &Cluster, name: &str, node: &str) {
         .unwrap();
 }
 
-/// What an administrator has to add to what the operator gives the scheduler.
+/// Grants the scheduler the rights that an administrator has to add to those from the operator.
 async fn grant(cluster: &Cluster) {
     let name = "volume-binder";
     let kinds = ["persistentvolumes", "persistentvolumeclaims"];
@@ -101,7 +100,7 @@ async fn pod_with_claim(cluster: &Cluster, name: &str) {
         .await;
 }
 
-/// Waits until the pod's condition has this reason and says this.
+/// Waits until the pod's condition has this reason and a message that contains this text.
 async fn waits(cluster: &Cluster, name: &str, reason: &str, text: &str) {
     let said = async || {
         let pod = cluster.pods().get(name).await;
@@ -122,7 +121,7 @@ async fn waits(cluster: &Cluster, name: &str, reason: &str, text: &str) {
     cluster.eventually(said).await;
 }
 
-/// As the controller of volumes does once a volume names its claim.
+/// Binds the claim, as the volume controller does once a volume names its claim.
 async fn bind_claim(cluster: &Cluster, volume: &str) {
     let bound = json!({
         "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
@@ -151,7 +150,7 @@ async fn a_claim_that_waits_gets_the_disk_of_a_node_and_its_pod_goes_there_once_
     let claim = claims(&cluster).get("data").await.unwrap();
     assert_eq!(given.name.as_deref(), Some("data"));
     assert_eq!(given.uid, claim.metadata.uid);
-    // others need not wait
+    // other pods do not wait
     cluster.pod("other", PROFILE, None, "1").await;
     cluster.placed("other").await;
     let pod = cluster.pods().get("p").await.unwrap();
@@ -183,7 +182,7 @@ async fn a_claim_whose_volume_is_to_be_made_is_told_its_node_and_given_up_when_n
     let claim = claims(&cluster).get("data").await.unwrap();
     let annotations = claim.metadata.annotations.unwrap_or_default();
     let node = annotations["volume.kubernetes.io/selected-node"].clone();
-    // made at last, there and nowhere else
+    // the volume is created at last, on the selected node
     with_volume(&cluster, "disk", &node).await;
     bind_claim(&cluster, "disk").await;
     assert_eq!(cluster.placed("p").await, node);
@@ -196,7 +195,7 @@ async fn where_volumes_may_not_be_written_the_pod_says_what_is_missing() {
     pod_with_claim(&cluster, "p").await;
     let text = "2 node(s) didn't find available persistent volumes to bind";
     waits(&cluster, "p", "Unschedulable", text).await;
-    // a volume that appears wakes it
+    // a new volume wakes the pod
     with_volume(&cluster, "disk", "worker-0").await;
     let text = "needs the verb patch on persistentvolumes";
     waits(&cluster, "p", "SchedulerError", text).await;

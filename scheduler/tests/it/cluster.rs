@@ -1,4 +1,4 @@
-//! An API server with nodes that nobody runs, and the scheduler as a process.
+//! An API server with nodes without kubelets, and the scheduler as a process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,10 +34,10 @@ use wait_timeout::ChildExt as _;
 pub(crate) const PROFILE: &str = "topo-aware-scheduler";
 pub(crate) const NAMESPACE: &str = "numaresources";
 const WITHIN: Duration = Duration::from_mins(1);
-/// Where a scheduler serves what it tells of itself.
+/// Port of the scheduler's HTTPS endpoint.
 const PORT: u16 = 10259;
 
-/// The outcome of something that has to end in time.
+/// Returns the outcome of work that has to end in time.
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(WITHIN, work).await.expect(what)
 }
@@ -45,14 +45,14 @@ pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
 /// A scheduler process; killed when dropped.
 pub(crate) struct Scheduler {
     process: Child,
-    /// An address that no other process has, so that its port is free for certain.
+    /// A block of addresses that no other process uses, so the port is certainly free.
     addresses: Block,
     log: PathBuf,
 }
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        // both fail only when it is gone already
+        // both fail only if the process has already ended
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {
@@ -68,7 +68,7 @@ impl Drop for Scheduler {
 }
 
 impl Scheduler {
-    /// Asks it to stop and returns its exit code.
+    /// Asks the process to stop and returns its exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
         kill(
             Pid::from_raw(self.process.id().cast_signed()),
@@ -78,14 +78,14 @@ impl Scheduler {
         self.ended()
     }
 
-    /// Waits until it has ended; the exit code.
+    /// Waits until the process has ended and returns its exit code.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let status = self.process.wait_timeout(WITHIN).unwrap();
         assert!(status.is_some(), "it goes on: {}", self.log());
         status.and_then(|status| status.code())
     }
 
-    /// A client of what it serves, with this token or as nobody.
+    /// Creates a client of its endpoint, with this token or anonymous.
     pub(crate) fn endpoint(&self, token: Option<&str>) -> Client {
         let address = format!("https://{}:{PORT}", self.addresses.control_plane());
         let mut config = kube::Config::new(address.parse().unwrap());
@@ -94,18 +94,18 @@ impl Scheduler {
         Client::try_from(config).unwrap()
     }
 
-    /// What it wrote so far.
+    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
 
-/// A real kube-controller-manager that does nothing but bind volumes and claims; killed when dropped.
+/// A real kube-controller-manager that only binds volumes and claims; killed when dropped.
 pub(crate) struct VolumeController(Child);
 
 impl Drop for VolumeController {
     fn drop(&mut self) {
-        // both fail only when it is gone already
+        // both fail only if the process has already ended
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -120,7 +120,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// On the API server of this run's lane.
+    /// Starts a cluster on the API server of this run's lane.
     pub(crate) async fn start() -> Self {
         Self::start_on(Lane::from_environment().unwrap()).await
     }
@@ -137,7 +137,7 @@ impl Cluster {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for name in [NAMESPACE, "default"] {
             let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-            // the API server makes `default` by itself, sooner or later
+            // the API server also creates `default` by itself at some point
             let _ = namespaces.create(&PostParams::default(), &namespace).await;
         }
         let objects = Set::new(&options()).unwrap().objects();
@@ -188,7 +188,8 @@ impl Cluster {
         }
     }
 
-    /// A token of a new account that may read `/metrics` and `/configz` of whoever asks the API server about that, or may not.
+    /// Creates an account and returns its token. `may_read` allows it to read `/metrics` and `/configz` of servers that ask the API server
+    /// for authorization.
     pub(crate) async fn token(&self, account: &str, may_read: bool) -> String {
         let applier = Applier::new(self.client.clone());
         let metadata = json!({"name": account, "namespace": "default"});
@@ -219,7 +220,7 @@ impl Cluster {
         token.as_str().unwrap().to_owned()
     }
 
-    /// Starts the controller of volumes where there is a real one; nothing on the embedded lane.
+    /// Starts the volume controller of a real Kubernetes; `None` on the embedded lane.
     pub(crate) fn volume_controller(&self) -> Option<VolumeController> {
         let Lane::Local = Lane::from_environment().unwrap() else {
             return None;
@@ -241,7 +242,7 @@ impl Cluster {
         Some(VolumeController(process.unwrap()))
     }
 
-    /// Takes from the scheduler the rules on a kind of objects.
+    /// Removes a kind of objects from the scheduler's rules.
     pub(crate) async fn forbid(&self, group: &str, plural: &str) {
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
         let objects = Set::new(&options()).unwrap().objects();
@@ -262,7 +263,7 @@ impl Cluster {
         }
     }
 
-    /// What can be done to the API server.
+    /// Returns the faults that can be injected into the API server.
     pub(crate) async fn faults(&self) -> Faults {
         self.server.faults().await.unwrap()
     }
@@ -271,7 +272,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// A node with two zones' worth of resources, and no taints.
+    /// Creates a node with these resources and without taints.
     pub(crate) async fn node(&self, name: &str, cpu: &str, memory: &str) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let node = serde_json::from_value(
@@ -287,7 +288,7 @@ impl Cluster {
             .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
             .await
             .unwrap();
-        // without a controller manager nobody takes off what admission puts there
+        // there is no controller manager that removes the taint from admission
         let open = json!({"spec": {"taints": null}});
         nodes
             .patch(name, &PatchParams::default(), &Patch::Merge(open))
@@ -295,12 +296,12 @@ impl Cluster {
             .unwrap();
     }
 
-    /// The NRT of a node: what is left in each zone as (cores, GiB), for pods of these names in `default`.
+    /// Writes the NRT of a node: what is left in each zone as (cores, GiB), for pods of these names in `default`.
     pub(crate) async fn topology(&self, node: &str, left: &[(u32, u32)], pods: &[&str]) {
         self.topology_with(node, left, pods, &BTreeMap::new()).await;
     }
 
-    /// The same, telling in which zone each container `main` of pods in `default` is.
+    /// Like [`topology`](Self::topology); also publishes the zone of each container `main` of pods in `default`.
     pub(crate) async fn topology_with(
         &self,
         node: &str,
@@ -356,7 +357,7 @@ impl Cluster {
             .unwrap();
     }
 
-    /// Creates a Guaranteed pod of that size for a scheduler, bound at once if a node is named.
+    /// Creates a Guaranteed pod of that size for a scheduler, already bound if a node is named.
     pub(crate) async fn pod(&self, name: &str, scheduler: &str, node: Option<&str>, cpu: &str) {
         self.pod_with(name, cpu, |pod| {
             pod["spec"]["schedulerName"] = json!(scheduler);
@@ -392,7 +393,7 @@ impl Cluster {
             .unwrap();
     }
 
-    /// Waits until the pod has a node.
+    /// Waits until the pod has a node and returns it.
     pub(crate) async fn placed(&self, name: &str) -> String {
         self.eventually(async || {
             let pod = self
@@ -406,7 +407,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the pod was rejected with that message, in its condition and in an event, at least so many times.
+    /// Waits until the pod was rejected with that message, in its condition and in an event, at least `times` times.
     pub(crate) async fn rejected(&self, name: &str, message: &str, times: i32) {
         self.eventually(async || {
             let pod = self
@@ -446,7 +447,7 @@ impl Cluster {
         .await;
     }
 
-    /// Waits until a scheduler says that it bound a pod: it does so after the API server's answer.
+    /// Waits until a scheduler logs that it bound a pod, which it does after the API server's answer.
     pub(crate) async fn has_bound(&self, scheduler: &Scheduler) {
         let log = async || {
             let log = scheduler.log();
@@ -456,7 +457,7 @@ impl Cluster {
         self.eventually(log).await;
     }
 
-    /// Waits until a scheduler says that it took over the NRT of a node.
+    /// Waits until a scheduler logs that it adopted the NRT of a node.
     pub(crate) async fn has_flushed(&self, scheduler: &Scheduler, node: &str) {
         let log = async || {
             let log = scheduler.log();
@@ -467,7 +468,7 @@ impl Cluster {
         self.eventually(log).await;
     }
 
-    /// Events about a pod.
+    /// Returns the events about a pod with this reason.
     pub(crate) async fn events(&self, pod: &str, reason: &str) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let all = events.list(&ListParams::default()).await.unwrap();
@@ -484,7 +485,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Waits until `check` gives a value; its error says what was seen last.
+    /// Waits until `check` returns a value. Its error describes the last observation.
     pub(crate) async fn eventually<T>(&self, check: impl AsyncFn() -> Result<T, String>) -> T {
         let deadline = Instant::now() + WITHIN;
         let mut tick = tokio::time::interval(Duration::from_millis(50));
@@ -498,7 +499,7 @@ impl Cluster {
     }
 }
 
-/// What the operator would ask for, with a resync period so that placed pods are accounted for.
+/// Returns the options that the operator would use, with a resync period so that placed pods are accounted for.
 fn options() -> Options {
     Options {
         namespace: NAMESPACE.to_owned(),
@@ -524,7 +525,7 @@ fn options() -> Options {
     }
 }
 
-/// Whether a text is this message, with or without why nobody gives way and what each node lacked.
+/// Returns whether a text is this message, optionally followed by the result of preemption and by what each node lacked.
 fn says(text: &str, message: &str) -> bool {
     let follows = |rest: &str| {
         [" preemption: ", " Nodes: "]

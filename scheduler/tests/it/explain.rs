@@ -15,7 +15,7 @@ fn node(name: &str, taints: &Value) -> Value {
     })
 }
 
-/// An NRT with so many CPUs left in each zone.
+/// Builds an NRT with this number of CPUs left in each zone.
 fn topology(name: &str, scope: &str, cpus: &[u32]) -> Value {
     let zones: Vec<Value> = cpus
         .iter()
@@ -54,7 +54,7 @@ fn pod(name: &str, cpu: &str) -> Value {
     })
 }
 
-/// Two workers, of which only `worker-1` has a zone with 3 CPUs left, and a tainted node without NRT.
+/// Saves two workers, of which only `worker-1` has a zone with 3 CPUs left, and a tainted node without NRT.
 fn dump() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let taint = json!([{"key": "k", "effect": "NoSchedule"}]);
@@ -162,7 +162,8 @@ fn the_json_form_is_stable() {
     assert!(chosen["total"].is_i64());
 }
 
-/// A small pod of lower priority on `worker-0`, and a large one on `worker-1`; both nodes are full, and only the first is covered by a budget.
+/// Saves a small pod of lower priority on `worker-0`, and a large one on `worker-1`. Both nodes are full, and only the first pod is covered
+/// by a budget.
 fn full() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let guest = |name: &str, node: &str, cpu: &str, app: &str| {

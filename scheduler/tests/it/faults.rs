@@ -1,5 +1,5 @@
-//! What the scheduler makes of an API server that has bad days: every pod gets its node, and no zone is given away twice. On the embedded
-//! server, which can be told to have them.
+//! The scheduler on a faulty API server: every pod gets its node, and no zone is given away twice. These tests use the embedded server,
+//! which can inject faults.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use testbed::lane::Lane;
 
 use crate::cluster::{Cluster, NAMESPACE, PROFILE, within};
 
-/// Requests of the scheduler.
+/// Selects requests of the scheduler.
 fn its(verbs: &[&str]) -> Selector {
     let user = format!(
         "system:serviceaccount:{NAMESPACE}:{}",
@@ -50,7 +50,7 @@ async fn pods_are_placed_and_no_zone_is_given_away_twice_whatever_is_answered() 
     for pod in ["a", "b"] {
         cluster.pod(pod, PROFILE, None, "5").await;
     }
-    // a pod is charged to each zone that it can have taken, until an exporter tells which it was
+    // a pod is charged to every zone that it may have taken, until an exporter publishes which one it is
     let mut on = [cluster.placed("a").await, cluster.placed("b").await];
     on.sort();
     assert_eq!(on, nodes);
@@ -90,7 +90,7 @@ async fn a_binding_whose_answer_was_lost_counts_once() {
     cluster.pod("first", PROFILE, None, "5").await;
     assert_eq!(cluster.placed("first").await, "worker-0");
     assert_eq!(faults.remove(lost).unwrap().hits, 1);
-    // it is told, once, however long that takes
+    // the event is written once, however long that takes
     within("the event is written", faults.struck(unanswered, 1)).await;
     let scheduled = cluster
         .eventually(async || match cluster.events("first", "Scheduled").await {
@@ -105,11 +105,11 @@ async fn a_binding_whose_answer_was_lost_counts_once() {
         Vec::new(),
         "nothing failed"
     );
-    // its zone is taken, although nobody said that it was bound
+    // the pod's zone is taken, although no answer confirmed the binding
     cluster.pod("second", PROFILE, None, "5").await;
     let none = "0/1 nodes are available: 1 cannot align container.";
     cluster.rejected("second", none, 1).await;
-    // and is free again with the end of the pod
+    // and the zone is free again when the pod is gone
     cluster.delete("first").await;
     assert_eq!(cluster.placed("second").await, "worker-0");
 }
@@ -140,7 +140,7 @@ async fn lost_watches_forgotten_history_and_an_outage_hide_no_pod() {
         cluster.pod(name, PROFILE, None, "1").await;
         cluster.placed(name).await;
     }
-    // what happens while nobody can watch, and is forgotten before anybody can again
+    // an event that happens while no watch works, and that is compacted away before one does
     let api = faults.api().unwrap();
     let deaf = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
     api.end_watches(&its(&[]), WatchEnd::Broken);
@@ -165,7 +165,7 @@ async fn a_scheduler_that_loses_its_lease_ends_and_the_other_goes_on() {
     let elect = |config: &mut Value| {
         let election = &mut config["leaderElection"];
         election["leaderElect"] = json!(true);
-        // the thief's lease runs out when the leader's would have; a leader that gets no processor for seconds keeps its own
+        // the stolen lease expires when the leader's would have; a leader without CPU time for seconds keeps its lease
         election["leaseDuration"] = json!("6s");
         election["renewDeadline"] = json!("5s");
         election["retryPeriod"] = json!("200ms");

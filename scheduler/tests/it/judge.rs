@@ -1,7 +1,7 @@
-//! The kubelet model as the judge of the filters, on random states of nodes: what they pass it must admit.
+//! Checks the filters against the kubelet model on random states of nodes: the kubelet must admit what they accept.
 //!
-//! Every state is told to the scheduler the usual way: by the Node, by its pods, and by the NRT that the exporter makes of what the kubelet
-//! answers. So the whole chain is judged, not only the filter.
+//! The scheduler gets every state the usual way: from the Node, from its pods, and from the NRT that the exporter makes of the kubelet's
+//! answers. So the whole chain is checked, not only the filter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,15 +32,15 @@ use testbed::local::kubelet::{MemoryPolicy, TopologyPolicy, TopologyScope};
 const NODE: &str = "node";
 const NAMESPACE: &str = "default";
 const SCHEDULER: &str = "topo-aware-scheduler";
-/// How many decisions are judged.
+/// Number of decisions to check.
 const DECISIONS: usize = 10_000;
 
-/// The exporter publishes once for so many of them: in between pods have to be charged that no NRT shows.
+/// The exporter publishes once per this many decisions. In between, pods that no NRT shows have to be charged.
 const LAG: usize = 3;
 
-/// Why a pod may be rejected that its kubelet would admit: room that a kubelet makes for a critical pod by ending others
-/// (kubelet-node.md 4), parts of CPUs that are looked for in one zone (scheduler.md 9, 11), pods that no NRT shows yet and whose zone is not
-/// certain, and what init containers may hold or tie the rest of their pod to.
+/// Reasons for which a pod may be rejected although its kubelet would admit it: room that a kubelet makes for a critical pod by ending
+/// others (kubelet-node.md 4), fractional CPUs that are looked for in one zone (scheduler.md 9, 11), pods that no NRT shows yet and whose
+/// zone is not certain, and what init containers may hold or tie the rest of their pod to.
 const CAREFUL: [&str; 7] = [
     "Insufficient cpu",
     "Insufficient memory",
@@ -51,7 +51,7 @@ const CAREFUL: [&str; 7] = [
     "cannot align sidecar container",
 ];
 
-/// As the operator ships it.
+/// The configuration as the operator ships it.
 const CONFIGURATION: &str = "
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -67,14 +67,14 @@ profiles:
     args: {cacheResyncPeriodSeconds: 5}
 ";
 
-/// One node with its kubelet, and what the API server knows of its pods.
+/// A node with its kubelet, and what the API server knows of its pods.
 struct Place {
     name: String,
     machine: Machine,
     settings: KubeletSettings,
     kubelet: Kubelet,
     pods: BTreeMap<String, WirePod>,
-    /// What the exporter published last; it lags behind.
+    /// What the exporter published last, which may be outdated.
     published: NodeResourceTopology,
     asked: usize,
 }
@@ -110,7 +110,7 @@ impl Place {
         Node::read(wire).unwrap()
     }
 
-    /// The exporter's object.
+    /// Returns the exporter's object.
     fn topology(&mut self) -> NodeResourceTopology {
         let machine = sysfs(&self.machine);
         let scope = match self.settings.topology_manager_scope {
@@ -147,7 +147,7 @@ impl Place {
         topology
     }
 
-    /// What the scheduler says of a pod for this node.
+    /// Returns the scheduler's decision on a pod for this node.
     fn ask(&mut self, profile: &Profile, settings: &Settings, pod: &WirePod) -> Outcome {
         if self.asked.is_multiple_of(LAG) {
             self.published = self.topology();
@@ -175,7 +175,7 @@ impl Place {
         .outcome
     }
 
-    /// The kubelet gets the pod.
+    /// Lets the kubelet admit or refuse the pod.
     fn admit(&mut self, name: &str, recipe: &PodRecipe, pod: &WirePod) -> Result<(), Refusal> {
         let verdict = self.kubelet.admit(pod).unwrap();
         for gone in self.kubelet.take_preempted() {
@@ -196,7 +196,7 @@ impl Place {
         verdict
     }
 
-    /// The pod ends; the API server has it until the exporter publishes again, as it has that of a job.
+    /// Ends the pod. As with a job, the API server keeps it until the exporter publishes again.
     fn stop(&mut self, name: &str) {
         self.kubelet.stopped(name);
         if let Some(pod) = self.pods.get_mut(name) {
@@ -204,7 +204,7 @@ impl Place {
         }
     }
 
-    /// The kubelet starts again and may refuse what it finds; a pod without wishes comes and goes.
+    /// Restarts the kubelet, which may refuse pods that it finds. Afterwards a pod without requests is admitted and ends.
     fn restart(&mut self, probe: &str) {
         for gone in self.kubelet.restart().unwrap().keys() {
             self.pods.remove(gone);
@@ -228,7 +228,7 @@ fn is_over(pod: &WirePod) -> bool {
     phase == Some("Succeeded")
 }
 
-/// What the exporter reads from the sysfs of such a machine.
+/// Returns what the exporter reads from the sysfs of such a machine.
 fn sysfs(machine: &Machine) -> sysinfo::Machine {
     let count = machine.zones().len();
     let node = |zone: usize| {
@@ -252,7 +252,7 @@ fn sysfs(machine: &Machine) -> sysinfo::Machine {
     }
 }
 
-/// The pod as the API server would have it; its name is its UID too.
+/// Returns the pod as the API server would have it; its UID equals its name.
 fn object(name: &str, recipe: &PodRecipe) -> WirePod {
     let mut pod = recipe.pod(NAMESPACE, name, "");
     pod.metadata.uid = Some(name.to_owned());
@@ -262,7 +262,7 @@ fn object(name: &str, recipe: &PodRecipe) -> WirePod {
     pod
 }
 
-/// Every node that gives its pods one NUMA node or refuses them, of the machines and settings that the model is proven on.
+/// Returns every node with policy single-numa-node among the machines and settings with which the model is verified.
 fn places() -> Vec<Place> {
     let machines = configurations::all().unwrap().into_iter();
     machines
@@ -277,14 +277,14 @@ fn places() -> Vec<Place> {
         .collect()
 }
 
-/// What was decided, and how the kubelet saw it.
+/// Counts of the decisions and of the kubelet's answers.
 #[derive(Default)]
 struct Tally {
     judged: usize,
     passed: usize,
     /// Rejected although the kubelet would have admitted the pod, by reason.
     missed: BTreeMap<String, usize>,
-    /// Passed although the kubelet refuses the pod.
+    /// Accepted although the kubelet refuses the pod.
     refused: Vec<String>,
 }
 
@@ -352,7 +352,7 @@ fn what_the_filters_pass_the_kubelet_admits() {
         tally.judged, tally.passed, tally.missed
     );
     assert!(tally.refused.is_empty(), "{:#?}", tally.refused);
-    // a filter that passes nothing would never be refused
+    // a filter that accepts nothing would never be contradicted
     assert!(tally.passed > tally.judged / 3);
     let missed: usize = tally.missed.values().sum();
     assert!(

@@ -1,5 +1,5 @@
-//! The scheduler as a process: its command line, and what it does on an API server with no more rights than it is given: the
-//! embedded one, with `NUMARESOURCES_LANE=local` a real one.
+//! The scheduler as a process: its command line, and its behaviour with only its own rights on an API server. That is the embedded
+//! one, or a real one with `NUMARESOURCES_LANE=local`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

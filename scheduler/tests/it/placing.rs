@@ -1,4 +1,4 @@
-//! Placing pods, from the API server's point of view.
+//! Placing pods, tested through the API server.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ async fn pods_go_where_a_zone_fits_and_wait_where_none_does() {
     assert_eq!(scheduled.reporting_controller.as_deref(), Some(PROFILE));
     assert_eq!(scheduled.action.as_deref(), Some("Binding"));
 
-    // The same again: the zone is charged until the NRT shows the first.
+    // A pod of the same size: the zone is charged until the NRT shows the first pod.
     cluster.pod("waits", PROFILE, None, "5").await;
     cluster.rejected("waits", NO_ZONE, 2).await;
     let notes = cluster.events("waits", "FailedScheduling").await;
@@ -43,16 +43,16 @@ async fn pods_go_where_a_zone_fits_and_wait_where_none_does() {
         note.contains(" Nodes: worker-0: cannot align container main: cpu wanted 5000m, zone 0 has 4000m, zone 1 has 4000m; worker-1: "),
         "{note}"
     );
-    // Shown by the NRT, but still no room.
+    // The NRT shows the first pod, but there still is no room.
     cluster
         .topology("worker-1", &[(2, 8), (1, 7)], &["fits-one"])
         .await;
     cluster.rejected("waits", NO_ZONE, 3).await;
-    // An exporter that frees a zone is enough to wake it.
+    // An NRT with a free zone is enough to wake the pod.
     cluster.topology("worker-0", &[(8, 8), (4, 8)], &[]).await;
     assert_eq!(cluster.placed("waits").await, "worker-0");
 
-    // Pods of others are left alone.
+    // Pods of other schedulers are left alone.
     cluster.pod("other", "default-scheduler", None, "1").await;
     cluster.pod("last", PROFILE, None, "1").await;
     cluster.placed("last").await;
@@ -90,7 +90,7 @@ async fn foreign_pods_close_a_node_until_accounted_for_also_after_a_restart() {
         .await;
     assert_eq!(cluster.placed("ours").await, "worker-0");
 
-    // What was placed is charged to both zones, and no longer once it is gone.
+    // The placed pod is charged to both zones until it is gone.
     cluster.pod("large", PROFILE, None, "5").await;
     cluster
         .rejected(
@@ -119,7 +119,7 @@ async fn nodes_without_topology_take_everything_and_new_ones_are_followed() {
     cluster
         .topology("late", &[(2, 8), (2, 8)], &["second"])
         .await;
-    // pods and topologies come on watches of their own: a pod of now might be the first to be heard of
+    // pods and topologies come on separate watches, so a pod created now might arrive before the topology
     cluster.has_flushed(&scheduler, "late").await;
     cluster.pod("third", PROFILE, None, "3").await;
     cluster

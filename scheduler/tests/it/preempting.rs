@@ -1,4 +1,4 @@
-//! Pods that give way to others, from the API server's point of view.
+//! Preemption, tested through the API server.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ async fn with_classes(cluster: &Cluster) {
     }
 }
 
-/// A pod of a class, on a node if one is named, that takes so many seconds to go.
+/// Creates a pod of a class that takes this many seconds to terminate, bound if a node is named.
 async fn pod(
     cluster: &Cluster,
     name: &str,
@@ -46,7 +46,7 @@ async fn pod(
         .await;
 }
 
-/// Waits until a pod was told to go, and why.
+/// Waits until a pod is gone or being deleted, and checks the condition that gives the reason.
 async fn gives_way(cluster: &Cluster, name: &str) {
     cluster
         .eventually(async || {
@@ -115,7 +115,7 @@ async fn a_pod_of_lower_priority_gives_way_and_nobody_else_takes_its_place() {
             1,
         )
         .await;
-    // the CPU that is left over is not lost to a pod that is waited for, and the room that is made is not given to another one
+    // a pod of equal priority gets neither the CPU that is left nor the room that preemption makes
     pod(&cluster, "equal", "high", None, "2", 0).await;
     cluster
         .rejected("equal", "0/1 nodes are available: 1 Insufficient cpu.", 1)
@@ -139,7 +139,7 @@ async fn a_disruption_budget_is_respected_where_another_pod_can_go() {
         cluster.node(node, "4", "8Gi").await;
         pod(&cluster, guest, class, Some(node), "3", 0).await;
     }
-    // without a controller its status allows nothing
+    // without a controller the budget's status allows no disruption
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.client.clone(), "default");
     let budget = json!({
         "metadata": {"name": "budget"},
@@ -154,7 +154,7 @@ async fn a_disruption_budget_is_respected_where_another_pod_can_go() {
     pod(&cluster, "urgent", "high", None, "3", 0).await;
     assert_eq!(cluster.placed("urgent").await, "b");
     assert!(cluster.pods().get_opt("free").await.unwrap().is_none());
-    // where nothing else helps, the budget does not keep it
+    // if nothing else helps, the budget does not protect the pod
     pod(&cluster, "next", "high", None, "3", 0).await;
     assert_eq!(cluster.placed("next").await, "a");
 }
@@ -167,7 +167,7 @@ async fn only_the_pod_whose_zone_suffices_gives_way_and_the_zone_must_be_seen_fr
     for (name, cpu) in [("small", "4"), ("large", "6")] {
         pod(&cluster, name, "low", Some("worker-0"), cpu, 0).await;
     }
-    // before the scheduler starts: on watches of their own the pod might come before it
+    // before the scheduler starts, because pod and topology come on separate watches and the pod might arrive first
     let both = BTreeMap::from([("small", 0), ("large", 1)]);
     let pods = ["small", "large"];
     cluster

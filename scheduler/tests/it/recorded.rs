@@ -1,5 +1,5 @@
-//! Our filters and scores against a real kube-scheduler's: the same snapshot, the same verdict for the same reasons, the same scores. The corpus comes from `cargo xtask
-//! record scheduler`.
+//! Compares our filters and scores with those of a real kube-scheduler: on the same snapshot they must give the same verdict for the same
+//! reasons, and the same scores. The corpus comes from `cargo xtask record scheduler`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,10 +22,10 @@ use scheduler_config::args::NodeResourceTopologyMatchArgs;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Fewest cases that are worth a claim.
+/// Minimum number of cases that the corpus must have.
 const CASES: usize = 200;
 
-/// A line of the corpus.
+/// A line of the corpus of verdicts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recorded {
@@ -42,7 +42,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Why our filters rule out the node.
+    /// Returns why our filters rule out the node.
     fn judge(&self, plugin: &str) -> Vec<String> {
         let mut cluster = cluster(&self.namespaces, &self.nodes, &self.pods);
         for object in &self.storage {
@@ -111,7 +111,7 @@ impl Scored {
         cluster
     }
 
-    /// What our plugin gives the nodes that kube-scheduler scored.
+    /// Returns the scores of our plugin for the nodes that kube-scheduler scored.
     fn judge(&self) -> BTreeMap<String, i64> {
         let config = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1",

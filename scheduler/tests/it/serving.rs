@@ -1,8 +1,8 @@
-//! What the scheduler serves, and to whom.
+//! What the scheduler serves, and who may read it.
 
 use crate::cluster::{Cluster, PROFILE, Scheduler};
 
-/// What it answers to somebody with this token, or to nobody; the status where that is no success.
+/// Returns the scheduler's answer to a request with this token, or without one; the status code if the request fails.
 async fn ask(scheduler: &Scheduler, path: &str, token: Option<&str>) -> Result<String, String> {
     let request = http::Request::get(path).body(Vec::new()).unwrap();
     let answer = scheduler.endpoint(token).request_text(request).await;

@@ -1,28 +1,28 @@
 //! LEB89: integers as printable ASCII that needs no escaping in JSON, YAML or HTML (rte.md 7.2).
 //!
-//! 89 symbols in code order: the first 64 end a number, the last 25 announce that more follows. A number below 64 is one
-//! symbol; a larger one is `64 + q * 64 + t`, written as `q` in base 25 (most significant digit first, at least one digit, with
-//! the announcing symbols) followed by the ending symbol for `t`.
+//! The alphabet has 89 symbols in code order: the first 64 end a number, the last 25 continue it. A number below 64 is one
+//! symbol. A larger one is `64 + q * 64 + t`, written as `q` in base 25 (most significant digit first, at least one digit, with
+//! continuation symbols), followed by the terminal symbol for `t`.
 
-/// Symbols that end a number; their index is the digit.
+/// Symbols that end a number; a symbol's index is the digit.
 const TERMINALS: &[u8; 64] = b"!#$%'()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcde";
-/// Symbols that announce more; their index is the digit.
+/// Symbols that continue a number; a symbol's index is the digit.
 const CONTINUATIONS: &[u8; 25] = b"fghijklmnopqrstuvwxyz{|}~";
-/// Numbers that one ending symbol can tell apart.
+/// How many numbers one terminal symbol can represent.
 const BASE: u64 = 64;
-/// Base of the announcing digits.
+/// Base of the continuation digits.
 const HIGH_BASE: u64 = 25;
 
 /// Why a text is not a sequence of LEB89 numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DecodeError {
-    /// A byte outside of the alphabet.
+    /// A byte outside the alphabet.
     #[error("byte {0:#04x} is not a LEB89 symbol")]
     UnknownSymbol(u8),
     /// The text ends within a number.
     #[error("the last number is incomplete")]
     Incomplete,
-    /// A number above 64 bits.
+    /// A number that exceeds 64 bits.
     #[error("a number is too large")]
     Overflow,
 }
@@ -46,10 +46,10 @@ pub fn push(text: &mut String, value: u64) {
     text.push(char::from(TERMINALS[(above % BASE) as usize]));
 }
 
-/// All numbers of `text`.
+/// Parses all numbers of `text`.
 ///
 /// # Errors
-/// When a byte is not of the alphabet, the text ends within a number, or a number is above 64 bits.
+/// When a byte is not in the alphabet, the text ends within a number, or a number exceeds 64 bits.
 pub fn decode(text: &str) -> Result<Vec<u64>, DecodeError> {
     let mut values = Vec::new();
     let mut high: Option<u64> = None;

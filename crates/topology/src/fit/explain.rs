@@ -1,4 +1,4 @@
-//! The same decision as [`fit`](super::fit), told in full: for people and for comparisons, not for the hot path.
+//! The same decision as [`fit`](super::fit) with every step recorded. For people and for comparisons, not for the hot path.
 
 use super::state::{Room, State};
 use super::{FreeZone, Misfit, Obstacle, Search, Subject, subject};
@@ -12,9 +12,9 @@ use crate::resource::{ResourceName, Resources};
 pub struct Lacking {
     /// The resource.
     pub resource: ResourceName,
-    /// How much is asked for.
+    /// Requested amount.
     pub wanted: i64,
-    /// What the zone has left; none where the zone does not hold it.
+    /// What the zone has left; `None` if the zone does not hold the resource.
     pub available: Option<i64>,
 }
 
@@ -23,30 +23,31 @@ pub struct Lacking {
 pub struct ZoneTrial {
     /// The zone.
     pub id: ZoneId,
-    /// What it had left then.
+    /// What it had left at that time.
     pub available: Resources,
-    /// What it has too little of, by name; empty if the subject fits.
+    /// Resources that it has too little of, by name; empty if the subject fits.
     pub lacking: Vec<Lacking>,
 }
 
-/// What was tried for one subject: the pod, or one container.
+/// The attempt to place one subject: the pod, or one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// Who.
+    /// The pod or container.
     pub subject: Subject,
-    /// What has to come from one zone.
+    /// Amounts that one zone has to provide.
     pub wanted: Resources,
     /// Resources that the node does not list at all.
     pub unknown: Vec<ResourceName>,
-    /// Every zone.
+    /// All zones.
     pub zones: Vec<ZoneTrial>,
-    /// The zone that is taken; none if there is none.
+    /// The chosen zone; `None` if no zone fits.
     pub chosen: Option<ZoneId>,
-    /// What is in the way beside the amounts, if no zone is taken.
+    /// An obstacle other than the amounts, if no zone is chosen.
     pub obstacle: Option<Obstacle>,
 }
 
-/// Every trial up to the first that fails, in order. The pod [fits](super::fit) if the last has a chosen zone, or there is none.
+/// Returns every trial in order, up to the first that fails. The pod [fits](super::fit) if the last trial has a chosen zone, or if
+/// there is no trial.
 pub fn explain(
     pod: &Pod,
     config: &ManagerConfig,
@@ -72,7 +73,7 @@ pub fn explain(
     }
 }
 
-/// Follows the way on which the pod fails, if there is one.
+/// Tries the containers in order. Follows a branch on which the pod fails, if one exists.
 fn containers<F: Fn(&str) -> bool>(search: &Search<'_, F>, mut state: State<'_>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (index, container) in search.pod.containers().iter().enumerate() {

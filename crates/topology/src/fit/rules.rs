@@ -1,4 +1,4 @@
-//! What is compared by amount: as the original filter does, or as the kubelet's managers do where they are known.
+//! Which resources are compared by amount: the rules of the original filter, or those of the kubelet's managers where they are known.
 
 use super::state::State;
 use super::{Lack, Obstacle};
@@ -6,7 +6,7 @@ use crate::policy::{CpuManager, ManagerConfig, Managers};
 use crate::request::{Container, ContainerKind, Pod, Qos};
 use crate::resource::{CPU, ResourceName, Resources};
 
-/// What is compared for one pod on one node.
+/// The comparison rules for one pod on one node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     qos: Qos,
@@ -23,12 +23,12 @@ impl Rules {
         }
     }
 
-    /// Whether the managers of the kubelet are known.
+    /// Returns whether the managers of the kubelet are known.
     pub(super) fn are_exact(self) -> bool {
         self.managers.is_some()
     }
 
-    /// Whether a zone must have as much of a resource as is wanted. Else it is shared, and only has to be there.
+    /// Returns whether a zone must have the wanted amount of a resource. Otherwise the resource is shared and only has to be listed.
     pub(super) fn compares(self, name: &ResourceName, wanted: i64) -> bool {
         if !name.is_affine() {
             return true;
@@ -47,7 +47,7 @@ impl Rules {
         }
     }
 
-    /// Whether the original filter compares anything of a pod that is not compared here.
+    /// Returns whether the original filter compares an amount of the pod that these rules do not compare.
     pub(super) fn leave_out_any(self, pod: &Pod) -> bool {
         self.are_exact()
             && self.qos == Qos::Guaranteed
@@ -57,14 +57,14 @@ impl Rules {
             })
     }
 
-    /// What a container keeps from others.
+    /// Returns the resources that a container withholds from others.
     pub(super) fn held(self, requests: &Resources) -> impl Iterator<Item = (&ResourceName, i64)> {
         let held = move |(name, amount): &(&ResourceName, i64)| self.compares(name, *amount);
         requests.iter().filter(held)
     }
 
-    /// What the pod as a whole needs of one zone, and what of it gives no hint. Other than with the original filter, only what the managers
-    /// look at counts where they are known.
+    /// Returns what the pod as a whole needs from one zone, in two parts: what produces hints, and what does not. Where the managers are
+    /// known, only resources that they compare count, unlike in the original filter.
     pub(super) fn of_pod(self, pod: &Pod) -> (Resources, Resources) {
         if !self.are_exact() {
             return (pod.aligned_request(), Resources::new());
@@ -88,8 +88,8 @@ impl Rules {
         (part(true), part(false))
     }
 
-    /// What `full-pcpus-only` demands before anything is looked for (kubelet-node.md 6.3): whole cores, and so many CPUs that nobody
-    /// holds, not even an init container of the same pod.
+    /// Checks what `full-pcpus-only` demands before any zone is considered (kubelet-node.md 6.3): whole cores, and enough CPUs that are
+    /// not held by anyone, not even by an init container of the same pod.
     pub(super) fn whole_cores(self, container: &Container, state: &State<'_>) -> Result<(), Lack> {
         let Some(Managers {
             cpus: CpuManager::WholeCores(threads),

@@ -1,4 +1,4 @@
-//! What is left of the zones while the containers of one pod are placed one after another, and what its init containers leave behind.
+//! What is left of the zones while the containers of one pod are placed in order, and what its init containers leave behind.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,21 +12,21 @@ use crate::resource::{CPU, ResourceName, Resources};
 /// Whether a zone has enough of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// It has.
+    /// The zone has enough.
     Enough,
-    /// It has, but whether the kubelet looks there cannot be told.
+    /// The zone has enough, but it is uncertain whether the kubelet considers it.
     Uncertain,
-    /// It has not.
+    /// The zone has too little.
     None,
 }
 
-/// The zones, and who has what to give on.
+/// The zones, and the resources that finished init containers pass on.
 #[derive(Clone, Debug)]
 pub(super) struct State<'a> {
-    /// What is left. CPUs that finished init containers of this pod hold are in there: its other containers may have them.
+    /// What is left, including CPUs that finished init containers of this pod hold, because its other containers may reuse them.
     pub(super) left: Cow<'a, [FreeZone]>,
     cpus: Option<CpuReuse>,
-    /// Memory and devices that finished init containers hold; not in `left`.
+    /// Memory and devices that finished init containers hold. They are not part of `left`.
     others: BTreeMap<(ResourceName, ZoneId), i64>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The zone that a resource has to come from for what init containers hold of it there.
+    /// Returns the zone that a resource has to come from, because init containers hold some of it there.
     pub(super) fn tie(&self, name: &ResourceName) -> Option<ZoneId> {
         if name.is_cpu() {
             let cpus = self.cpus.as_ref().filter(|cpus| cpus.most() > 0);
@@ -54,19 +54,19 @@ impl<'a> State<'a> {
             .map(|(_, zone)| zone)
     }
 
-    /// The zone that any of these resources has to come from.
+    /// Returns the zone that any of these resources has to come from.
     pub(super) fn tie_of(&self, request: &Resources) -> Option<ZoneId> {
         let mut asked = request.iter().filter(|(_, amount)| *amount != 0);
         asked.find_map(|(name, _)| self.tie(name))
     }
 
-    /// CPUs of the whole node that nobody holds for certain, in thousandths.
+    /// Returns the CPUs of the whole node that are certainly free, in thousandths.
     pub(super) fn untouched_cpus(&self) -> i64 {
         let free = self.left.iter().map(|zone| zone.available.amount(CPU));
         free.sum::<i64>() - self.cpus.as_ref().map_or(0, CpuReuse::most)
     }
 
-    /// Whether a zone of [`left`](Self::left) has room.
+    /// Returns whether a zone of [`left`](Self::left) has room.
     pub(super) fn room(&self, zone: &FreeZone, name: &ResourceName, wanted: i64) -> Room {
         let mut reusable = 0;
         let mut is_certain = true;
@@ -94,10 +94,10 @@ impl<'a> State<'a> {
         }
     }
 
-    /// A container is placed.
+    /// Records that a container is placed on a zone.
     pub(super) fn take(&mut self, container: &Container, zone: ZoneId, rules: Rules) {
         let keeps = container.kind != ContainerKind::Init;
-        // the original filter forgets init containers once they are done
+        // the original filter forgets init containers when they have finished
         if !keeps && !rules.are_exact() {
             return;
         }
@@ -155,16 +155,16 @@ impl<'a> State<'a> {
     }
 }
 
-/// CPUs of one zone that finished init containers hold, in thousandths. Which they are the kubelet's selection decides, so only bounds
-/// are known: equal requests to the same pool get the same CPUs, others may or may not overlap.
+/// CPUs of one zone that finished init containers hold, in thousandths. The kubelet selects the CPUs, so only bounds are known: equal
+/// requests to the same pool get the same CPUs, other requests may or may not overlap.
 #[derive(Clone, Debug)]
 pub(super) struct CpuReuse {
     zone: ZoneId,
-    /// What init containers took from the pool as it is now.
+    /// What init containers took from the current pool.
     taken: BTreeSet<i64>,
-    /// Bounds of what they took before the pool last changed, and still hold.
+    /// Bounds of what they took before the pool last changed and still hold.
     before: (i64, i64),
-    /// What the pod's next container could have of the zone.
+    /// CPUs of the zone that are available to the pod's next container.
     pool: i64,
 }
 
@@ -183,20 +183,20 @@ impl CpuReuse {
         largest.max(self.before.0)
     }
 
-    /// The most that they hold.
+    /// Returns the most that they can hold.
     pub(super) fn most(&self) -> i64 {
         let sum = self.taken.iter().sum::<i64>();
         self.before.1.saturating_add(sum).min(self.pool)
     }
 
-    /// A container got so many CPUs, after which the pool is `pool`.
+    /// Records that a container received `amount` CPUs, after which the pool is `pool`.
     pub(super) fn after(mut self, amount: i64, is_init: bool, pool: i64) -> Self {
         self.pool = pool;
         if is_init {
             self.taken.insert(amount);
             return self;
         }
-        // an equal request got the very same CPUs, another one may have got any
+        // an equal request received the same CPUs, any other request may have received any CPUs
         self.taken.remove(&amount);
         self.before = ((self.least() - amount).max(0), self.most());
         self.taken.clear();

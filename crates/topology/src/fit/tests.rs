@@ -6,7 +6,7 @@ const GI: i64 = 1 << 30;
 const MI: i64 = 1 << 20;
 const G: i64 = 1_000_000_000;
 
-/// A container in the short form of the tables: cores, bytes, then anything else by name.
+/// Builds a container from the short form of the tables: cores, bytes, then other resources by name.
 fn mk_container(kind: ContainerKind, cores: i64, memory: i64, others: &[(&str, i64)]) -> Container {
     let mut requests = Resources::from_iter([("cpu", cores * 1000), ("memory", memory)]);
     for (name, amount) in others {
@@ -47,7 +47,7 @@ fn check(pod: &Pod, scope: Scope, zones: &[FreeZone], expected: Option<&str>) {
     );
 }
 
-/// The host of scheduler.md 3.6.
+/// Builds the host of scheduler.md 3.6.
 fn host0() -> Vec<FreeZone> {
     vec![
         mk_zone(
@@ -116,7 +116,7 @@ fn hugepages_and_devices_choose_the_zone() {
     check(&pod, Scope::Container, &host0(), None);
 }
 
-/// The zones of the second table of scheduler.md 3.6.
+/// Builds the zones of the second table of scheduler.md 3.6.
 fn mixed() -> Vec<FreeZone> {
     vec![
         mk_zone(0, &[("cpu", 2000), ("memory", 4 * GI), ("vendor/nic", 5)]),
@@ -263,7 +263,7 @@ mod exact {
         ]
     }
 
-    /// kubelet-node.md 6.7: the CPUs of an init container that nobody took over tie the others to their zone.
+    /// kubelet-node.md 6.7: CPUs of an init container that no later container reused tie the other containers to their zone.
     #[rstest]
     #[case::taken_over(2, "fits")]
     #[case::partly_left(
@@ -296,8 +296,8 @@ mod exact {
         );
     }
 
-    /// kubelet-node.md 6.2: they come from the shared pool, so they are no reason to choose a zone. The original filter looks for them in one
-    /// zone all the same.
+    /// kubelet-node.md 6.2: fractional CPUs come from the shared pool, so they do not influence the choice of a zone. The original filter
+    /// still requires them to be free in one zone.
     #[test]
     fn parts_of_cpus_have_to_be_in_one_zone_and_do_not_choose_it() {
         let part = |milli: i64, nics: i64| {
@@ -311,7 +311,7 @@ mod exact {
             assert_eq!(outcome(&config, &[part(7500, 0)], &two_zones()), "fits");
             assert_ne!(outcome(&config, &[part(9500, 0)], &two_zones()), "fits");
         }
-        // by its CPUs the first would go to zone 1 and leave zone 0 to the second; the kubelet puts it on zone 0
+        // by its CPUs the first container would go to zone 1 and leave zone 0 to the second; the kubelet puts it on zone 0
         let zones = [
             mk_zone(
                 0,
@@ -356,7 +356,7 @@ mod exact {
         assert!(held.contains("(init containers hold the rest)"), "{held}");
     }
 
-    /// kubelet-node.md 7.2: hugepages of init containers only are no reason to choose a zone, and have to be in the chosen one.
+    /// kubelet-node.md 7.2: hugepages that only init containers request do not influence the choice of a zone, but the chosen zone needs them.
     #[test]
     fn pod_scope_does_not_look_for_memory_of_init_containers_alone() {
         let config = exact(Scope::Pod, CpuManager::Single);
@@ -378,7 +378,7 @@ mod exact {
         assert_eq!(outcome(&config, &[init, asks], &zones), "fits");
     }
 
-    /// What may be free decides which zone the kubelet takes; what is free for certain, whether it can.
+    /// The amounts that may be free decide which zone the kubelet takes. The amounts that are certainly free decide whether it can.
     #[test]
     fn every_zone_that_the_kubelet_may_take_has_to_do() {
         let config = exact(Scope::Container, CpuManager::Single);
@@ -391,7 +391,7 @@ mod exact {
         assert_eq!(outcome(&config, &containers[..2], &zones), "fits");
         zones[0].at_most = Some(zones[0].available.clone());
         zones[0].available.set("cpu", 3000);
-        // the first in zone 1: room for the others in zone 0 and 1; the first in zone 0: all nics are wanted in zone 1
+        // with the first container in zone 1 the others fit into zones 0 and 1; with the first in zone 0, all nics are needed from zone 1
         let unsure = outcome(&config, &containers, &zones);
         assert!(
             unsure.starts_with("cannot align container app: vendor/nic"),
@@ -400,8 +400,8 @@ mod exact {
         assert_eq!(outcome(&config, &containers[..1], &zones), "fits");
     }
 
-    /// What nobody can know beforehand (docs/placement.md): with more room than there was, the kubelet takes another zone for the first
-    /// container, and the second finds its nic gone.
+    /// A case that cannot be predicted (docs/placement.md): with more room than the scheduler saw, the kubelet takes another zone for the
+    /// first container, and the nic that the second container needs is gone.
     #[test]
     fn room_that_a_pod_leaves_at_the_last_moment_can_be_in_the_way() {
         let config = exact(Scope::Container, CpuManager::Single);

@@ -1,4 +1,4 @@
-//! What a kubelet keeps for finished init containers without telling anybody.
+//! What a kubelet keeps for finished init containers without listing it anywhere.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::policy::ManagerConfig;
 use crate::request::{ContainerKind, Pod};
 use crate::resource::Resources;
 
-/// The most that finished init containers of an admitted pod may hold in any one zone beside what PodResources lists for the pod: CPUs and
-/// devices until the pod ends, memory until a later container has started (kubelet-node.md 6.6, 7.4, 8.3). Nothing where the managers of
-/// the kubelet are not known.
+/// Returns the most that finished init containers of an admitted pod may hold in any one zone beyond what PodResources lists for the
+/// pod: CPUs and devices until the pod ends, memory until a later container has started (kubelet-node.md 6.6, 7.4, 8.3). The result is
+/// empty where the managers of the kubelet are not known.
 pub fn unlisted(pod: &Pod, config: &ManagerConfig, has_started: bool) -> Resources {
     let rules = Rules::new(pod, config);
     let mut held = Resources::new();
@@ -19,7 +19,7 @@ pub fn unlisted(pod: &Pod, config: &ManagerConfig, has_started: bool) -> Resourc
     if !rules.are_exact() || !pod.containers().iter().any(|part| is_init(part.kind)) {
         return held;
     }
-    // which zone does not matter here
+    // any zone will do: only the amount matters
     let mut cpus = ZoneId::new(0).map(CpuReuse::new);
     let mut devices = BTreeMap::new();
     for container in pod.containers() {
@@ -64,7 +64,7 @@ mod tests {
         ..ManagerConfig::unknown()
     };
 
-    /// `init cpu=2 memory=1`
+    /// Parses the form `init cpu=2 memory=1`.
     fn container(text: &str) -> Container {
         let (kind, amounts) = text.split_once(' ').unwrap();
         let requests: Resources = amounts

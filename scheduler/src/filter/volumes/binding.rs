@@ -18,29 +18,29 @@ const VOLUME_GONE: &str =
 const UNBOUND: &str = "pod has unbound immediate PersistentVolumeClaims";
 const MIGRATED: &str =
     "node(s) use a CSI driver for a zonal in-tree PersistentVolume, which this scheduler does not";
-/// The provisioner of classes whose volumes somebody else makes.
+/// The provisioner name of classes whose volumes are not provisioned automatically.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// The volumes that a pod has and those that it needs.
+/// The bound claims of a pod and those that still need a volume.
 #[derive(Debug)]
 pub struct Sought<'a> {
     storage: &'a Storage,
     bound: Vec<&'a Claim>,
-    /// Claims that wait for their pod to have a node.
+    /// Claims that wait until their pod has a node.
     delayed: Vec<&'a Claim>,
     /// Volumes that any of `delayed` may get, by name.
     candidates: Vec<&'a Volume>,
-    /// Volumes that are taken for claims of pods whose binding is under way.
+    /// Volumes that are reserved for claims of pods whose binding is in progress.
     taken: BTreeMap<&'a str, &'a PodKey>,
-    /// Claims whose volume is to be made for a node, for pods whose binding is under way.
+    /// Claims whose volume is to be provisioned for a node, of pods whose binding is in progress.
     selected: BTreeMap<&'a PodKey, &'a str>,
 }
 
 impl<'a> Sought<'a> {
-    /// Looks at the claims; nothing if the pod has none.
+    /// Reads the claims; `None` if the pod has none.
     ///
     /// # Errors
-    /// When no node will do as things are.
+    /// When no node fits in the current state.
     pub(super) fn new(
         storage: &'a Storage,
         pod: &Pod,
@@ -124,10 +124,10 @@ impl<'a> Sought<'a> {
         sought
     }
 
-    /// What would have to be taken for the pod on a node.
+    /// Returns what would have to be reserved for the pod on a node.
     ///
     /// # Errors
-    /// Why the node will not do.
+    /// Why the node does not fit.
     pub(super) fn decide(&self, node: &Node) -> Result<Reservation, Vec<&'static str>> {
         let mut reasons = Vec::new();
         reasons.extend(self.check_bound(node).err());
@@ -136,7 +136,7 @@ impl<'a> Sought<'a> {
             ..Reservation::default()
         };
         if let Err(reason) = self.choose(node, &mut reservation) {
-            // in the order in which kube-scheduler tells them
+            // in kube-scheduler's order
             let first = reasons.first() == Some(&VOLUME_GONE);
             reasons.insert(if first { 0 } else { reasons.len() }, reason);
         }
@@ -173,7 +173,7 @@ impl<'a> Sought<'a> {
                 None => to_match.push(claim),
             }
         }
-        // the smallest first, so that each gets the smallest volume that will do
+        // the smallest first, so that each gets the smallest volume that suffices
         to_match.sort_by_key(|claim| claim.wanted.unwrap_or_default());
         for claim in to_match {
             match self.find(claim, node, &reservation.volumes) {
@@ -200,7 +200,7 @@ impl<'a> Sought<'a> {
         Ok(())
     }
 
-    /// The volume that a claim would get on a node: one that is meant for it, else the smallest that will do.
+    /// Returns the volume that a claim would get on a node: one that is meant for it, otherwise the smallest that suffices.
     fn find(&self, claim: &Claim, node: &Node, chosen: &[(String, PodKey)]) -> Option<&'a Volume> {
         let mut best: Option<&Volume> = None;
         for volume in self.candidates.iter().copied() {
@@ -234,7 +234,7 @@ impl<'a> Sought<'a> {
                 .iter()
                 .all(|mode| volume.access_modes.contains(mode));
             let is_smaller = best.is_none_or(|best| best.capacity > volume.capacity);
-            // what costs most comes last
+            // the most expensive check comes last
             if volume.is_available && is_smaller && is_selected && has_modes && fits(volume, node) {
                 best = Some(volume);
             }
@@ -256,7 +256,7 @@ impl<'a> Sought<'a> {
     }
 }
 
-/// What has to be taken for a pod on the node that was chosen; nothing if all its claims are bound.
+/// Returns what has to be reserved for a pod on the chosen node; `None` if all its claims are bound.
 pub fn reservation(cluster: &Cluster, pod: &Pod, node: &Node) -> Option<Reservation> {
     let volumes = pod.volumes.as_deref()?;
     let sought = Sought::new(cluster.storage(), pod, volumes).ok()??;
@@ -265,19 +265,19 @@ pub fn reservation(cluster: &Cluster, pod: &Pod, node: &Node) -> Option<Reservat
     is_needed.then_some(reservation)
 }
 
-/// Whether a node can use a volume.
+/// Returns whether a node can use a volume.
 pub fn fits(volume: &Volume, node: &Node) -> bool {
     let terms = volume.node_terms.as_deref();
     terms.is_none_or(|terms| selector::any_term_by_labels(terms, &node.labels))
 }
 
-/// Whether a volume can be had in parts of the cluster only.
+/// Returns whether a volume is available only in parts of the cluster.
 fn is_zonal(volume: &Volume) -> bool {
     let mut labels = super::ZONES.iter();
     volume.node_terms.is_some() || labels.any(|(label, _)| volume.labels.contains_key(*label))
 }
 
-/// Whether a class makes volumes for a node. A term without labels is for no node.
+/// Returns whether a class provisions volumes for a node. A term without labels matches no node.
 fn reaches(class: &Class, node: &Node) -> bool {
     let holds = |(label, values): &(String, Vec<String>)| {
         let value = node.labels.get(label);

@@ -10,12 +10,12 @@ use crate::storage::{Claim, NodeDrivers, Source, Storage, driver_of, is_counted}
 
 const TOO_MANY: &str = "node(s) exceed max volume count";
 
-/// A volume as it is counted.
+/// A volume as the limits count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Counted<'a> {
-    /// One that exists, by driver and handle.
+    /// An existing volume, by driver and handle.
     Existing(&'a str, &'a str),
-    /// One that is yet to be made, by driver and claim.
+    /// A volume that is yet to be provisioned, by driver and claim.
     Wanted(&'a str, &'a PodKey),
 }
 
@@ -27,7 +27,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// Whether the node takes the pod's volumes beside those of its pods and those that are attached.
+/// Checks whether the node can attach the pod's volumes in addition to those of its pods and those already attached.
 pub(super) fn filter<'a>(
     storage: &'a Storage,
     (pod, volumes): (&'a Pod, &'a pod::Volumes),
@@ -99,7 +99,7 @@ pub(super) fn filter<'a>(
     Ok(())
 }
 
-/// The volume of a claim, if a CSI driver attaches it to the node.
+/// Returns the volume of a claim, if a CSI driver attaches it to the node.
 fn counted<'a>(
     storage: &'a Storage,
     claim: &'a Claim,

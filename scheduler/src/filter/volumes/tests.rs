@@ -10,7 +10,7 @@ use crate::preemption::preempt;
 use crate::storage::{self, Kind, Reservation, Stored};
 use crate::testing::{mk_cache, mk_node};
 
-/// A cluster with the nodes `a` and `b`.
+/// Builds a cluster with the nodes `a` and `b`.
 fn mk_cluster() -> Cluster {
     let mut cluster = Cluster::new();
     for name in ["a", "b"] {
@@ -25,7 +25,7 @@ fn add<K: Stored>(cluster: &mut Cluster, object: Value) {
     cluster.storage_mut().apply(key, object);
 }
 
-/// A volume of this size that only one node can use.
+/// Adds a volume of this size that only one node can use.
 fn add_volume(cluster: &mut Cluster, name: &str, size: &str, node: &str) {
     let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]});
     add::<PersistentVolume>(
@@ -78,7 +78,7 @@ fn mk_pod(name: &str, node: Option<&str>, claims: &[&str]) -> Pod {
     Pod::read(wire).expect("named")
 }
 
-/// Why a node is ruled out by these plugins.
+/// Returns why these plugins rule out a node.
 fn reasons(cluster: &Cluster, plugins: &[Plugin], pod: &Pod, node: &str) -> Vec<String> {
     let filters = Filters::from(plugins);
     let cache = mk_cache(true);
@@ -134,7 +134,7 @@ fn a_volume_that_is_taken_for_one_pod_is_not_there_for_another_until_it_is_given
     cluster.storage_mut().reserve("uid-p", taken);
     let plugins = [Plugin::VolumeBinding];
     assert_eq!(reasons(&cluster, &plugins, &second, "a").len(), 1);
-    // whoever shares the claim shares the volume
+    // a pod that shares the claim shares the volume
     let companion = mk_pod("r", None, &["c"]);
     assert_eq!(reasons(&cluster, &plugins, &companion, "a"), [""; 0]);
     assert!(cluster.storage_mut().release("uid-p"));
@@ -186,7 +186,7 @@ fn what_is_wrong_with_a_claim_is_said_once_for_all_nodes() {
         assert!(rejection.everywhere && rejection.unresolvable);
         assert_eq!(rejection.plugin, plugin);
     }
-    // without a class that waits, somebody else has to bind it
+    // unless its class waits for a consumer, another component has to bind the claim
     add_claim(&mut cluster, "c", "ReadWriteOnce", None);
     assert_eq!(
         reasons(&cluster, &[Plugin::VolumeBinding], &pod, "a"),
@@ -271,7 +271,7 @@ fn volumes_that_pods_share_are_counted_once() {
         reasons(&cluster, &plugins, &another, "a"),
         ["node(s) exceed max volume count"]
     );
-    // a node that tells no limits has none
+    // a node that publishes no limits has none
     assert_eq!(reasons(&cluster, &plugins, &another, "b"), [""; 0]);
 }
 
