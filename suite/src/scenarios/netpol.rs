@@ -244,8 +244,7 @@ async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), S
 }
 
 /// Checks that a policy keeps the two apart, which must select at least one of them. If it selects only the source, a pod without a policy
-/// must get
-/// through to the target.
+/// must get through to the target.
 async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), Stop> {
     let (source, target) = (from.pod(ctx).await?, to.pod(ctx).await?);
     let (host, port) = (address(&target)?.to_string(), port.to_string());
