@@ -1,8 +1,8 @@
-//! Every scenario gives the same verdict on a cluster of real Kubernetes parts and on an embedded one, but for those that need what only
-//! one of them has.
+//! Every scenario gives the same verdict on a cluster of real Kubernetes parts and on an embedded one, except those that need what only one
+//! of them has.
 //!
-//! Both lanes at the same time, because each waits for half of it; the reports of all runs are left in the target directory. A scenario
-//! takes twice as long on real parts: CI leaves tiers 2 and 3 out there, and `long` runs all of them.
+//! Both lanes run at the same time, because each spends half of the time waiting. The reports of all runs stay in the target directory. A
+//! scenario takes twice as long on real parts, so CI leaves out tiers 2 and 3 there, and `long` runs all of them.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use testbed::lane;
 
 use crate::harness::{judge, runtime, word};
 
-/// Passed on the embedded lane, skipped on the local one: nobody can make a real API server answer wrong, or take the place of a real
-/// kubelet's socket.
+/// Passed on the embedded lane, skipped on the local one: a real API server cannot be made to answer wrong, and the socket of a real
+/// kubelet cannot be replaced.
 const EMBEDDED_ONLY: &[&str] = &[
     "fault/binding-fails",
     "fault/binding-unanswered",
@@ -25,7 +25,7 @@ const EMBEDDED_ONLY: &[&str] = &[
     "fault/watches-expire",
 ];
 
-/// Not skipped for want of something on the local lane, and skipped so on the embedded one, where pods have no networks.
+/// Not skipped for a missing prerequisite on the local lane, and skipped for one on the embedded lane, where pods have no networks.
 const LOCAL_ONLY: &str = "netpol/";
 
 #[test]
@@ -49,7 +49,7 @@ mod long {
     }
 }
 
-/// All that has to do with what only `OpenShift` has.
+/// All scenarios that depend on what only `OpenShift` has.
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]
 fn scenarios_of_openshift_give_the_same_verdict_on_both_lanes() {
@@ -61,7 +61,7 @@ fn scenarios_of_openshift_give_the_same_verdict_on_both_lanes() {
     agree("openshift", &flags, &selection, &selection);
 }
 
-/// Runs scenarios on both lanes, on the local one perhaps fewer; those must have the same verdicts, and none of either may fail.
+/// Runs scenarios on both lanes, on the local one possibly fewer. Those must have the same verdicts, and none may fail on either lane.
 fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selection) {
     let on = |lane, selection| verdicts(lane, name, flags, selection);
     let (embedded, local) = std::thread::scope(|scope| {
@@ -99,7 +99,7 @@ fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selecti
     );
 }
 
-/// What became of each selected scenario of the catalogue, in words.
+/// Returns the verdict of each selected scenario of the catalogue, in words.
 fn verdicts(
     lane: lane::Lane,
     name: &str,

@@ -52,8 +52,8 @@ pub(super) fn exporter(spec: &PodSpec) -> Option<&Container> {
     spec.containers.iter().find(is_exporter)
 }
 
-/// Starts an exporter on a node, with additional arguments to those about paths. It runs in the same namespace as the exporters of the
-/// stack.
+/// Starts an exporter on a node, with these arguments in addition to those for its paths. It runs in the namespace of the stack's
+/// exporters.
 pub(super) async fn start(
     ctx: &Context,
     name: &str,

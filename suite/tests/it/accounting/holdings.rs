@@ -139,8 +139,8 @@ impl<'a> Pods<'a> {
         }
     }
 
-    /// Returns the finished plain init containers of Guaranteed pods on this node that have not ended and that requested memory, as
-    /// `pod/container`.
+    /// Returns the finished plain init containers, as `pod/container`, of Guaranteed pods on this node that have not ended. Such containers
+    /// requested memory of their own.
     pub(crate) fn finished_inits_with_memory(&self, node: &str) -> BTreeSet<String> {
         let on_node = |pod: &&&Pod| {
             pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node)
