@@ -15,7 +15,7 @@ use super::outcome::Outcome;
 pub(super) struct Kubelet {
     /// From the choice of the node to running.
     pub(super) start: Duration,
-    /// How long a zone is held beyond the life.
+    /// How long a zone is held beyond the life, including the start.
     pub(super) hold: Duration,
 }
 
