@@ -235,7 +235,7 @@ pub enum SkipClass {
 }
 
 impl SkipClass {
-    /// The name as reports write it.
+    /// Returns the name as reports write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotSelected => "not-selected",
@@ -268,12 +268,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the scenario failed.
+    /// Returns whether the scenario failed.
     pub fn is_failed(&self) -> bool {
         matches!(self, Self::Failed(_))
     }
 
-    /// Whether the scenario passed.
+    /// Returns whether the scenario passed.
     pub fn is_passed(&self) -> bool {
         matches!(self, Self::Passed)
     }

@@ -4,8 +4,8 @@
 //! a text. The reason of a skip is both message and text, because some consumers show only the text (harness.md section 5). A scenario that
 //! is running when the process dies stays in the file as `error type="incomplete"`; an interrupted one is `skipped type="interrupted"`.
 //! Scenarios that were not selected are left out, so that the counts equal those of the summary.
+//!
 //! The `junit-report` crate does not offer the following, so they are left out: the `skipped` count of the suite, counts on the root
-//! element, and properties (labels and facts are in the event log).
 //! element, and properties (labels and facts are in the event log).
 
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ impl Junit {
         self.failed.as_ref()
     }
 
-    /// The report as it is now.
+    /// Returns the report as it is now.
     pub fn render(&self) -> Result<Vec<u8>, Error> {
         let mut suite = TestSuite::new(&self.suite);
         "numaresources".clone_into(&mut suite.package);

@@ -28,7 +28,7 @@ struct Inner {
 }
 
 impl Stream {
-    /// A stream with these readers.
+    /// Creates a stream with these readers.
     pub fn new(readers: Vec<Box<dyn Reader>>) -> Self {
         Self {
             inner: Arc::new(Mutex::new(Inner { next: 0, readers })),

@@ -47,12 +47,12 @@ impl Summary {
             .map(|(id, verdict)| (id.as_str(), verdict))
     }
 
-    /// Verdict of one scenario.
+    /// Returns the verdict of one scenario.
     pub fn verdict(&self, id: &str) -> Option<&Verdict> {
         self.verdicts.get(id)
     }
 
-    /// Whether the run was stopped from outside.
+    /// Returns whether the run was stopped from outside.
     pub fn interrupted(&self) -> bool {
         self.interrupted
     }
@@ -62,7 +62,7 @@ impl Summary {
         self.phase_failed.as_deref()
     }
 
-    /// The counts.
+    /// Returns the counts.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for (_, verdict) in self.verdicts() {

@@ -43,7 +43,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// All nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> &[NodeTopology] {
         &self.nodes
     }
@@ -53,7 +53,7 @@ impl Arena {
         &self.nodes[self.target]
     }
 
-    /// The other nodes.
+    /// Returns the other nodes.
     pub fn others(&self) -> impl Iterator<Item = &NodeTopology> {
         self.nodes
             .iter()
@@ -62,7 +62,7 @@ impl Arena {
             .map(|(_, node)| node)
     }
 
-    /// Names of all nodes.
+    /// Returns the names of all nodes.
     pub fn names(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.node.clone()).collect()
     }
@@ -133,8 +133,7 @@ impl Context {
     /// Makes the target the last choice of a scheduler that ignores NUMA zones, by a soft taint.
     ///
     /// The padding makes every other node unfit in its zones only. A scheduler that considers the zones must choose the target. One that
-    /// does not
-    /// certainly chooses another node, so the scenario detects it.
+    /// does not certainly chooses another node, so the scenario detects it.
     pub async fn make_last_choice(&self, arena: &Arena) -> Result<(), Stop> {
         self.taint_node(&arena.target().node, LAST_CHOICE, "PreferNoSchedule")
             .await

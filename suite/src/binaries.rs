@@ -399,7 +399,7 @@ impl Build {
     }
 }
 
-/// The builds of all programs that are in a directory now, by name.
+/// Returns the builds of all programs that are in a directory now, by name.
 pub fn builds(dir: &Path) -> Result<BTreeMap<String, Build>, Error> {
     let build = |program: &str| Ok((program.to_owned(), Build::of(&dir.join(program))?));
     PROGRAMS.into_iter().map(build).collect()

@@ -280,8 +280,7 @@ impl Context {
     }
 
     /// Waits until the pods *stay pending*: the scheduler under test rejected each of them at least twice since the last change of an NRT,
-    /// for a
-    /// reason that matches. The pods must be created after the cluster was settled.
+    /// for a reason that matches. The pods must be created after the cluster was settled.
     pub async fn stay_pending(&self, names: &[String], reason: &str) -> Result<(), Stop> {
         let expected = Regex::new(reason)
             .map_err(|error| Stop::fail(format!("the reason is no pattern: {error}")))?;

@@ -1,6 +1,5 @@
 //! `numaresources-tests`: runs the scenarios on a cluster. When called by the name of a testbed program it is that program, so that an
-//! image
-//! needs only one file for all of them.
+//! image needs only one file for all of them.
 
 use std::process::ExitCode;
 

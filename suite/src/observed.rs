@@ -132,12 +132,12 @@ impl NodeTopology {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether the policy is `single-numa-node`.
+    /// Returns whether the policy is `single-numa-node`.
     pub fn single_numa_node(&self) -> bool {
         self.attribute(attributes::TOPOLOGY_MANAGER_POLICY) == Some("single-numa-node")
     }
 
-    /// Scope of the topology manager.
+    /// Returns the scope of the topology manager.
     pub fn scope(&self) -> Option<Scope> {
         match self.attribute(attributes::TOPOLOGY_MANAGER_SCOPE)? {
             "container" => Some(Scope::Container),
@@ -158,7 +158,7 @@ impl NodeTopology {
         request.fits_in(&self.available())
     }
 
-    /// Available amounts of all zones together.
+    /// Returns the available amounts of all zones together.
     pub fn available(&self) -> Resources {
         Resources::sum(&self.zones.iter().map(Zone::available).collect::<Vec<_>>())
     }
@@ -175,7 +175,7 @@ impl NodeTopology {
 }
 
 impl Zone {
-    /// Available amounts.
+    /// Returns the available amounts.
     pub fn available(&self) -> Resources {
         self.resources
             .iter()
@@ -183,7 +183,7 @@ impl Zone {
             .collect()
     }
 
-    /// Allocatable amounts.
+    /// Returns the allocatable amounts.
     pub fn allocatable(&self) -> Resources {
         self.resources
             .iter()
@@ -236,7 +236,7 @@ pub fn zones_difference(before: &NodeTopology, after: &NodeTopology) -> Option<S
     })
 }
 
-/// The first difference between two states of several nodes.
+/// Returns the first difference between two states of several nodes.
 pub fn difference(before: &[NodeTopology], after: &[NodeTopology]) -> Option<String> {
     before
         .iter()

@@ -32,7 +32,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Exit code of the program.
+    /// Returns the exit code of the program.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Passed => 0,

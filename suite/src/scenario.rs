@@ -83,7 +83,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Value of the NRT attribute.
+    /// Returns the value of the NRT attribute.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Container => "container",

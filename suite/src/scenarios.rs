@@ -29,7 +29,7 @@ mod unsched;
 use crate::resources::Resources;
 use crate::scenario::Scenario;
 
-/// All scenarios, in the order in which they run.
+/// Returns all scenarios, in the order in which they run.
 pub fn all() -> Vec<Scenario> {
     let mut all = Vec::new();
     all.extend(config::scenarios());

@@ -208,7 +208,7 @@ async fn over_allocatable(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Each pod takes nearly a whole zone, so every node has room for two.
+/// Fills all zones with pods that each take nearly a whole zone: every node has room for two.
 async fn scale_up(ctx: &Context) -> Result<(), Stop> {
     let free = Resources::literal("6c 6Gi");
     let title = format!("two nodes have a zone with {free}");

@@ -200,7 +200,7 @@ async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Two pods that each take a zone are replaced by smaller ones.
+/// Replaces two pods that each take a zone by smaller ones.
 async fn modify_two_replicas(ctx: &Context) -> Result<(), Stop> {
     let ground = Ground::new(ctx).await?;
     let base = ctx.base_load(&ground.before.node).await?.core();

@@ -276,7 +276,7 @@ impl Ground {
     }
 }
 
-/// A pod that is not Guaranteed runs; the zones of its node do not change.
+/// Checks that a pod that is not Guaranteed runs and does not change the zones of its node.
 async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), Stop> {
     let ground = Ground::new(ctx).await?;
     let request = ground.all();
@@ -344,7 +344,7 @@ async fn burstable_daemon_set(ctx: &Context) -> Result<(), Stop> {
     ground.unchanged(ctx, ground.target()).await
 }
 
-/// One container has limits that a zone could hold, the other one only requests: the pod as a whole is Burstable.
+/// Runs a pod that is Burstable as a whole: one container has limits that a zone could hold, the other one only requests.
 async fn burstable_mixed(ctx: &Context) -> Result<(), Stop> {
     let ground = Ground::new(ctx).await?;
     let limits = ground.zone(0).minus(&ground.base);
@@ -360,7 +360,7 @@ async fn burstable_mixed(ctx: &Context) -> Result<(), Stop> {
     ground.unchanged(ctx, ground.target()).await
 }
 
-/// A Burstable pod takes the room of a Guaranteed one although no zone accounts for it.
+/// Checks that a Burstable pod takes the room of a Guaranteed one although no zone accounts for it.
 async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), Stop> {
     let ground = Ground::new(ctx).await?;
     let first = ground.plan(ctx, "testpod-first-bu", [Asks::Requests(ground.all())]);

@@ -374,7 +374,7 @@ async fn two_containers_of_one_pod(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Each zone fits one pod, and the deployment has one pod more than there are zones.
+/// Runs a deployment with one pod more than there are zones; each zone fits one pod.
 async fn deployment_partially_fits(ctx: &Context) -> Result<(), Stop> {
     let [free, fits, too_large] = ["7c 7Gi", "5c 5Gi", "11c 11Gi"].map(Resources::literal);
     let (arena, scope) = arena(ctx, 2).await?;
@@ -463,7 +463,7 @@ enum Kind {
     DaemonSet,
 }
 
-/// One pod requests everything that the zones of a node have allocatable.
+/// Lets one pod request everything that the zones of a node have allocatable.
 async fn allocatable(ctx: &Context, kind: Kind) -> Result<(), Stop> {
     let (arena, _) = arena(ctx, 2).await?;
     let zones = arena.target().zones.iter();

@@ -49,7 +49,7 @@ mod long {
     }
 }
 
-/// All scenarios that depend on what only `OpenShift` has.
+/// Covers all scenarios that depend on what only `OpenShift` has.
 #[test]
 #[ignore = "real: root and the Kubernetes programs"]
 fn scenarios_of_openshift_give_the_same_verdict_on_both_lanes() {

@@ -1,6 +1,6 @@
 //! `Kustomization` files: the installation as a base, with components that only some clusters need.
 //!
-//! The objects are in directories without `.yaml` files of that name, so that `kubectl apply -f DIRECTORY` ignores them.
+//! The files have no extension, so that `kubectl apply -f DIRECTORY` ignores them.
 
 use api::names;
 use manifests::operator;

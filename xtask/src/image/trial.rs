@@ -24,7 +24,7 @@ const CONFINED: [&str; 7] = [
     "65534",
     "--tmpfs=/tmp",
 ];
-/// The part of tier 0 that runs on a cluster inside the container. Left out is what gives the same result outside, and what needs files and
+/// The areas of tier 0 that run on a cluster inside the container: some that work as they do outside, and those that need files and
 /// processes of the host.
 const INSIDE: &str = "^(config|hostlevel|install|tls|tmpol)/";
 /// Scenarios on a cluster outside: the image installs the stack there, places pods in zones, and keeps others pending.

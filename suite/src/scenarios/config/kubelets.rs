@@ -102,8 +102,7 @@ impl<'a> Kubelets<'a> {
     }
 
     /// Sets a field of their configuration and waits until kubelets, ConfigMap and NRTs show this policy and scope. The field is restored
-    /// at the
-    /// end.
+    /// at the end.
     async fn set(&self, field: &str, value: &str, policy: &str, scope: &str) -> Result<(), Stop> {
         let ctx = self.ctx;
         let configs = Api::<KubeletConfig>::all(ctx.client());

@@ -120,7 +120,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Names of the workers.
+    /// Returns the names of the workers.
     pub(super) fn worker_names(&self) -> Vec<String> {
         let names = self.workers().into_iter().map(NodeHandle::name);
         names.map(str::to_owned).collect()

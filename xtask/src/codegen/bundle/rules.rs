@@ -211,7 +211,7 @@ fn rendered_bundle_keeps_the_rules() {
     assert_eq!(Bundle::rendered().violations(), Vec::<String>::new());
 }
 
-/// Each rule finds its violation; a rule that is never broken would prove nothing.
+/// Checks that each rule finds its violation; a rule that is never broken would prove nothing.
 #[rstest]
 #[case::version("/spec/version", json!("latest"), "is not semantic")]
 #[case::name("/metadata/name", json!("operator"), "not package and version")]

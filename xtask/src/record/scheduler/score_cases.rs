@@ -307,7 +307,7 @@ fn spread(random: &mut Random, case: &mut Case) {
     case.pod["spec"]["topologySpreadConstraints"] = json!(constraints);
 }
 
-/// The pod is selected by services, or belongs to a controller, or neither.
+/// Lets services select the pod, or a controller own it, or neither.
 fn spread_by_default(random: &mut Random, case: &mut Case) {
     nodes(random, case, placed);
     let other = neighbourhood(random, case);
