@@ -39,7 +39,7 @@ struct Row {
     /// Whether the scheduler does not learn that it has bound the pod, so that there is no event about the binding.
     unannounced: bool,
     what: fn(&Pod, &str) -> Disturbance,
-    /// A second fault that is injected at once.
+    /// A second fault, injected before the pod is created.
     and: Option<fn() -> Disturbance>,
 }
 

@@ -4,7 +4,7 @@ use assert_cmd::Command;
 use rstest::rstest;
 use tempfile::TempDir;
 
-/// Returns the program in an empty directory, without our variables in the environment.
+/// Returns the program in an empty directory, without a kubeconfig and with its own state directory.
 fn tests(dir: &TempDir) -> Command {
     let mut command = Command::cargo_bin("numaresources-tests").expect("the program is built");
     command

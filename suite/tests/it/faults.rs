@@ -111,7 +111,8 @@ fn hidden_allocations_are_found_out() {
     check(Lane::Embedded, &HIDDEN_ALLOCATIONS);
 }
 
-/// Time limit of each wait for a stopped exporter. With a working one, settling takes less than a second when nothing else runs.
+/// Time limit for settling with a faulty exporter, which each failing wait uses up. Without the fault, settling takes less than a second
+/// when nothing else runs.
 const SETTLED: Duration = Duration::from_secs(3);
 
 fn stop_exporters(session: &Session) -> Result<(), String> {

@@ -336,7 +336,7 @@ fn uncounted(
             }
             continue;
         }
-        // the comparison above showed that the NRT has them available; the kubelet has not
+        // the comparison above showed that the NRT has them available; in the state files they are not
         if one.resource == "cpu"
             && let Some(id) = one.ids.iter().find(|id| {
                 id.parse()
