@@ -6,26 +6,26 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One line of the stream: an event with its place and time.
+/// One line of the stream: an event with its position and time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Position in the stream, from 0 without gaps.
     pub seq: u64,
     /// When the event was recorded.
     pub at: Timestamp,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
 /// The part of a run that steps, changes and artefacts belong to: a scenario's id, or one of the names below.
 pub type Unit = String;
 
-/// Unit of everything that happens before the first scenario.
+/// Unit of everything before the first scenario.
 pub const SETUP: &str = "setup";
-/// Unit of everything that happens after the last scenario.
+/// Unit of everything after the last scenario.
 pub const TEARDOWN: &str = "teardown";
 
-/// What happened.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Event {

@@ -63,11 +63,11 @@ pub enum Expression {
         /// Lower case.
         values: BTreeSet<String>,
     },
-    /// The opposite.
+    /// The expression does not hold.
     Not(Box<Expression>),
-    /// Both.
+    /// Both expressions hold.
     And(Box<Expression>, Box<Expression>),
-    /// At least one.
+    /// At least one of the expressions holds.
     Or(Box<Expression>, Box<Expression>),
 }
 

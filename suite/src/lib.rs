@@ -1,4 +1,4 @@
-//! The conformance suite: scenarios that prove a NUMA-aware scheduling stack, and the engine that runs them one after another.
+//! The conformance suite: scenarios that test a NUMA-aware scheduling stack, and the engine that runs them one after another.
 //!
 //! The suite drives a cluster only through its API and links none of the products, so it can also test another implementation.
 //! The scenarios contain the expected values as literals.

@@ -16,7 +16,7 @@ pub const MEMORY: &str = "memory";
 pub const HUGEPAGES_2MI: &str = "hugepages-2Mi";
 /// Hugepages of 1 GiB, in bytes.
 pub const HUGEPAGES_1GI: &str = "hugepages-1Gi";
-/// Scratch space of a node, in bytes.
+/// Ephemeral storage of a node, in bytes.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 /// One mebibyte in bytes.

@@ -22,7 +22,7 @@ use crate::context::chain;
 use crate::recorder::{Look, Recorder};
 use crate::scenario::Stop;
 
-/// Name of the record in the directory of the cluster.
+/// Name of the record in the cluster's directory.
 const FILE: &str = "stack.json";
 /// Used as the run's identity when a kept stack is installed, because it belongs to no run.
 pub(super) const RUN: &str = "stack";

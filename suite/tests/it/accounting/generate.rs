@@ -80,7 +80,7 @@ enum Role {
     Init,
 }
 
-/// What happens with one set.
+/// One set: the pods to create and to delete.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PodSet {
     /// The pods that are created at once.

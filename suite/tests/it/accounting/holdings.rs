@@ -32,7 +32,7 @@ pub(crate) struct Holding {
     pub(crate) zone: usize,
     /// `pod/container`.
     pub(crate) owner: String,
-    /// Units or bytes.
+    /// Amount in units or bytes.
     pub(crate) amount: i64,
     /// Ids of the CPUs or devices; empty for memory.
     pub(crate) ids: Vec<String>,

@@ -199,7 +199,7 @@ impl Cluster {
         }
     }
 
-    /// Ends it.
+    /// Takes it down.
     pub(super) fn down(self) -> anyhow::Result<()> {
         Ok(self.local.down()?)
     }

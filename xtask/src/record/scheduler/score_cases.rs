@@ -225,7 +225,7 @@ fn amounts(random: &mut Random, case: &mut Case) {
         case.pods.push(guest);
     }
     let mut pod = case.pod.clone();
-    // less than every node has, so that all fit
+    // no more than every node has, so that all fit
     let wanted = |random: &mut Random| {
         let mut wanted = resources(random)["requests"].clone();
         for name in ["ephemeral-storage", "hugepages-2Mi"] {
