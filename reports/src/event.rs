@@ -6,31 +6,31 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// One line of the stream: an event with its place and time.
+/// One line of the stream: an event with its position and time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Position in the stream, from 0 without gaps.
     pub seq: u64,
     /// When the event was recorded.
     pub at: Timestamp,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// The unit that steps, changes and artefacts belong to: a scenario's id, or one of the names below.
+/// The part of a run that steps, changes and artefacts belong to: a scenario's id, or one of the names below.
 pub type Unit = String;
 
-/// Unit of everything that happens before the first scenario. That of a run's second cluster is `setup 2`, and so on.
+/// Unit of everything before the first scenario. The second cluster of a run has `setup 2`, and so on.
 pub const SETUP: &str = "setup";
-/// Unit of everything that happens after the last scenario. That of a run's second cluster is `teardown 2`, and so on.
+/// Unit of everything after the last scenario. The second cluster of a run has `teardown 2`, and so on.
 pub const TEARDOWN: &str = "teardown";
 
-/// Whether a unit is the set-up of a cluster.
+/// Returns whether a unit is the set-up of a cluster.
 pub fn is_setup(unit: &str) -> bool {
     unit.split(' ').next() == Some(SETUP)
 }
 
-/// Whether a unit is the set-up or the tear-down of a cluster, not a scenario.
+/// Returns whether a unit is the set-up or the tear-down of a cluster, not a scenario.
 pub fn is_phase(unit: &str) -> bool {
     is_setup(unit) || unit.split(' ').next() == Some(TEARDOWN)
 }
@@ -39,7 +39,7 @@ fn setup() -> Unit {
     SETUP.to_owned()
 }
 
-/// What happened.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Event {
@@ -51,7 +51,7 @@ pub enum Event {
         version: String,
         /// How many scenarios are selected.
         selected: usize,
-        /// What is known before anything is started (lane, options).
+        /// What is known before anything starts (lane, options).
         facts: BTreeMap<String, String>,
     },
     /// Facts of the cluster, found during the set-up.
@@ -62,7 +62,7 @@ pub enum Event {
         /// Name → value, for people.
         facts: BTreeMap<String, String>,
     },
-    /// The set-up or the tear-down failed; no scenario can tell anything after a failed set-up.
+    /// The set-up or the tear-down failed. After a failed set-up no scenario can give a verdict.
     PhaseFailed {
         /// The set-up or tear-down, which is over with this.
         unit: Unit,
@@ -83,14 +83,14 @@ pub enum Event {
         /// What is done or expected, as a claim.
         title: String,
     },
-    /// Something worth telling while a step runs, such as a line of a build.
+    /// Something worth reporting while a step runs, such as a line of a build.
     Noted {
         /// Where it belongs.
         unit: Unit,
         /// One line.
         text: String,
     },
-    /// A step is waiting for something for a while; repeated when what is missing changes.
+    /// A step has been waiting for a while; repeated when what is missing changes.
     Waiting {
         /// Where it belongs.
         unit: Unit,
@@ -112,7 +112,7 @@ pub enum Event {
         /// How long it took, in milliseconds.
         duration_ms: u64,
     },
-    /// Something is about to be created or changed. Recorded before the call, so that it can be undone whatever happens next.
+    /// Something is about to be created or changed. Recorded before the call, so that it can be undone whatever follows.
     ChangePlanned {
         /// Where it belongs.
         unit: Unit,
@@ -120,7 +120,7 @@ pub enum Event {
         change: u32,
         /// What is changed, for people (`create Pod ns/name`).
         what: String,
-        /// How to undo it, as data of the engine that wrote it.
+        /// How to undo it, as data of the engine that recorded it.
         undo: serde_json::Value,
     },
     /// A change was undone, or could not be.
@@ -139,7 +139,7 @@ pub enum Event {
         /// Path of the file.
         path: String,
     },
-    /// A scenario is over. Also recorded, without a start, for scenarios that never ran.
+    /// A scenario is over. Scenarios that never ran have this event without a start.
     ScenarioFinished {
         /// Which one.
         scenario: ScenarioInfo,
@@ -157,7 +157,7 @@ pub enum Event {
     },
 }
 
-/// What a report says about a scenario besides its verdict.
+/// What a report shows about a scenario besides its verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScenarioInfo {
     /// Stable id, `area/name`.
@@ -171,7 +171,7 @@ pub struct ScenarioInfo {
 }
 
 impl ScenarioInfo {
-    /// Part of the id before the slash.
+    /// Returns the part of the id before the slash.
     pub fn area(&self) -> &str {
         self.id
             .split_once('/')
@@ -183,14 +183,14 @@ impl ScenarioInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepOutcome {
-    /// As expected; with what was seen, where that is worth telling.
+    /// As expected.
     Passed {
-        /// What was seen.
+        /// What was seen, if it is worth reporting.
         seen: Option<String>,
     },
     /// Not as expected.
     Failed(Failure),
-    /// The step found out that the scenario cannot run here.
+    /// The step found that the scenario cannot run here.
     Skipped {
         /// Why.
         reason: String,
@@ -212,12 +212,12 @@ pub struct Failure {
     pub seen: Option<String>,
     /// More lines: events, logs, differences.
     pub details: Vec<String>,
-    /// Directory with everything that was collected.
+    /// Directory with everything that was collected about the failure.
     pub artifacts: Option<String>,
 }
 
 impl fmt::Display for Failure {
-    /// All parts, one a line: the text that every view shows.
+    /// Writes all parts, one per line: the text that every view shows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.message)?;
         if !self.step.is_empty() {
@@ -239,20 +239,20 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why a scenario was not run to its end.
+/// Why a scenario did not run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SkipClass {
-    /// Nobody asked for it.
+    /// It was not selected.
     NotSelected,
-    /// The cluster lacks something that the scenario declares to need.
+    /// The cluster lacks something that the scenario declares as a need.
     PrerequisiteMissing,
-    /// The scenario found out itself that it cannot tell anything here.
+    /// The scenario itself found that it cannot give a verdict here.
     RuntimeSkip,
 }
 
 impl SkipClass {
-    /// The name as reports write it.
+    /// Returns the name as reports write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotSelected => "not-selected",
@@ -266,11 +266,11 @@ impl SkipClass {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Everything as expected.
+    /// Everything was as expected.
     Passed,
-    /// Something not as expected.
+    /// Something was not as expected.
     Failed(Failure),
-    /// Not run, or not run to its end, for a reason that is no failure.
+    /// Did not run, or not to its end, for a reason that is no failure.
     Skipped {
         /// Which kind of reason.
         class: SkipClass,
@@ -279,18 +279,18 @@ pub enum Verdict {
     },
     /// Stopped from outside; says nothing about the cluster.
     Interrupted {
-        /// How far it came.
+        /// How far it got.
         reason: String,
     },
 }
 
 impl Verdict {
-    /// Whether the scenario failed.
+    /// Returns whether the scenario failed.
     pub fn is_failed(&self) -> bool {
         matches!(self, Self::Failed(_))
     }
 
-    /// Whether the scenario passed.
+    /// Returns whether the scenario passed.
     pub fn is_passed(&self) -> bool {
         matches!(self, Self::Passed)
     }

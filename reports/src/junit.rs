@@ -1,11 +1,11 @@
-//! The `JUnit` view: valid on disk after every scenario.
+//! The `JUnit` view: the file is valid after every scenario.
 //!
-//! One flat test suite; class names `numaresources.<area>`, case names the scenario ids; a failure's message and text; a skip's
-//! reason both as message and as text, because some consumers show only the text (harness.md section 5). A scenario that is
-//! running when the process dies stays in the file as `error type="incomplete"`; an interrupted one is
-//! `skipped type="interrupted"`. Scenarios that nobody selected are left out, so that the counts are those of the summary.
+//! The report is one flat test suite. Class names are `numaresources.<area>`, case names are the scenario ids. A failure has a message and
+//! a text. The reason of a skip is both message and text, because some consumers show only the text (harness.md section 5). A scenario that
+//! is running when the process dies stays in the file as `error type="incomplete"`; an interrupted one is `skipped type="interrupted"`.
+//! Scenarios that were not selected are left out, so that the counts equal those of the summary.
 //!
-//! Not to be had from the `junit-report` crate, and left out for that: the `skipped` count of the suite, counts on the root
+//! The `junit-report` crate does not offer the following, so they are left out: the `skipped` count of the suite, counts on the root
 //! element, and properties (labels and facts are in the event log).
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::event::{Event, Failure, Record, ScenarioInfo, SkipClass, Verdict, is_setup};
 use crate::stream::Reader;
 
-/// The report cannot be written.
+/// Why the report cannot be written.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The XML cannot be rendered.
@@ -51,13 +51,13 @@ pub struct Junit {
 struct Case {
     scenario: ScenarioInfo,
     duration_ms: u64,
-    /// None while it runs.
+    /// None while the scenario runs.
     verdict: Option<Verdict>,
     broken: Option<Failure>,
 }
 
 impl Junit {
-    /// A report at this path, of a suite with this name. Nothing is written before the run starts.
+    /// Creates a report at this path, of a suite with this name. Nothing is written before the run starts.
     pub fn new(path: &Path, suite: &str) -> Self {
         Self {
             path: path.to_owned(),
@@ -69,12 +69,12 @@ impl Junit {
         }
     }
 
-    /// The last error in writing the file, if it is not up to date.
+    /// Returns the last error in writing the file, if the file is not up to date.
     pub fn failure(&self) -> Option<&Error> {
         self.failed.as_ref()
     }
 
-    /// The report as it is now.
+    /// Returns the report as it is now.
     pub fn render(&self) -> Result<Vec<u8>, Error> {
         let mut suite = TestSuite::new(&self.suite);
         "numaresources".clone_into(&mut suite.package);
@@ -201,7 +201,7 @@ fn skipped(type_: &str, reason: &str) -> TestResult {
     }
 }
 
-/// Drops what XML 1.0 cannot hold, terminal colours, and the end mark of a CDATA section.
+/// Drops what XML 1.0 cannot hold and terminal colours, and breaks up the end mark of a CDATA section.
 fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -224,7 +224,7 @@ fn clean_line(text: &str) -> String {
     clean(text).replace(['\n', '\t'], " ")
 }
 
-/// Replaces a file in one step: whoever reads it sees the old or the new text, never half of one.
+/// Replaces a file in one step: a reader sees the old or the new text, never a part of one.
 fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let failed = |source| Error::Write {
         path: path.to_owned(),

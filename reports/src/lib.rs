@@ -1,8 +1,8 @@
-//! Result model of a run and its readers.
+//! The result model of a run and its readers.
 //!
-//! A run is one append-only stream of [`event::Record`]s. Everything that somebody looks at (the terminal, the `JUnit` file, the
-//! summary, the event log itself) is a [`stream::Reader`] of that stream, so a view can be made while the run goes on or
-//! later from the log ([`log::read`]), with the same result.
+//! A run is one append-only stream of [`event::Record`]s. Everything that people look at (the terminal, the `JUnit` file, the
+//! summary, the event log itself) is a [`stream::Reader`] of that stream. So a view can be made during the run or later from the
+//! log ([`log::read`]), with the same result.
 //!
 //! This package knows neither Kubernetes nor the scenarios, and no view changes the stream.
 //!

@@ -1,4 +1,4 @@
-//! The event log: one JSON object a line, on disk as soon as it happens.
+//! The event log: one JSON object per line, on disk as soon as the event occurs.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::event::Record;
 use crate::stream::Reader;
 
-/// The log cannot be written or read.
+/// Why the log cannot be written or read.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The file cannot be opened.
@@ -21,7 +21,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// The file cannot be read on.
+    /// Reading the file failed.
     #[error("cannot read the event log {path}")]
     Read {
         /// Which file.
@@ -43,7 +43,7 @@ pub enum Error {
     },
 }
 
-/// Writes every record as it comes. Each line is one write, so what was written survives the end of the process.
+/// Writes every record as it arrives. Each line is one write, so a written line survives the end of the process.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -64,7 +64,7 @@ impl Writer {
         Ok(Self { file, failed: None })
     }
 
-    /// The first error, after which nothing more is written.
+    /// Returns the first error. After it nothing more is written.
     pub fn failure(&self) -> Option<&std::io::Error> {
         self.failed.as_ref()
     }
@@ -113,7 +113,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>, Error> {
     Ok(records)
 }
 
-/// Shows a recorded run to a reader, as if it happened now.
+/// Passes a recorded run to a reader as if it took place now.
 pub fn replay(records: &[Record], reader: &mut dyn Reader) {
     for record in records {
         reader.read(record);

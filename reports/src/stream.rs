@@ -8,13 +8,13 @@ use crate::event::{Event, Record};
 
 /// A view of the stream: sees every record once, in order.
 ///
-/// A reader never fails the run: one that cannot write says so through its own means and goes on.
+/// A reader never fails the run: a reader that cannot write reports that in its own way and continues.
 pub trait Reader: Send {
     /// Takes one record in.
     fn read(&mut self, record: &Record);
 }
 
-/// The stream of one run: numbers and dates the events and hands them to the readers.
+/// The stream of one run: gives each event a number and a time and passes it to the readers.
 ///
 /// Cheap to clone; all clones are the same stream. Readers are called one after another, in the order given.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ struct Inner {
 }
 
 impl Stream {
-    /// A stream with these readers.
+    /// Creates a stream with these readers.
     pub fn new(readers: Vec<Box<dyn Reader>>) -> Self {
         Self {
             inner: Arc::new(Mutex::new(Inner { next: 0, readers })),
@@ -37,7 +37,7 @@ impl Stream {
 
     /// Appends an event.
     pub fn emit(&self, event: Event) {
-        // A reader that panicked has done its harm; the others still get everything.
+        // A reader that panicked must not keep events from the other readers.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let record = Record {
             seq: inner.next,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// A reader whose state somebody else wants to see.
+/// A reader whose state others need to see.
 #[derive(Debug, Default)]
 pub struct Shared<R>(Arc<Mutex<R>>);
 
@@ -73,7 +73,7 @@ impl<R> Shared<R> {
         Self(Arc::new(Mutex::new(reader)))
     }
 
-    /// Looks at the reader.
+    /// Calls `look` with the reader.
     pub fn with<T>(&self, look: impl FnOnce(&R) -> T) -> T {
         look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -15,7 +15,7 @@ pub struct Summary {
     duration_ms: u64,
 }
 
-/// Counts of a summary. Scenarios that nobody selected are in none of them.
+/// Counts of a summary. None of them includes scenarios that were not selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Selected scenarios with a verdict.
@@ -31,7 +31,7 @@ pub struct Counts {
 }
 
 impl Summary {
-    /// Verdicts by scenario id, without those that nobody selected.
+    /// Returns the verdicts by scenario id, without scenarios that were not selected.
     pub fn verdicts(&self) -> impl Iterator<Item = (&str, &Verdict)> {
         self.verdicts
             .iter()
@@ -47,22 +47,22 @@ impl Summary {
             .map(|(id, verdict)| (id.as_str(), verdict))
     }
 
-    /// Verdict of one scenario.
+    /// Returns the verdict of one scenario.
     pub fn verdict(&self, id: &str) -> Option<&Verdict> {
         self.verdicts.get(id)
     }
 
-    /// Whether the run was stopped from outside.
+    /// Returns whether the run was stopped from outside.
     pub fn interrupted(&self) -> bool {
         self.interrupted
     }
 
-    /// Why the set-up or tear-down failed.
+    /// Returns why the set-up or tear-down failed.
     pub fn phase_failure(&self) -> Option<&str> {
         self.phase_failed.as_deref()
     }
 
-    /// The counts.
+    /// Returns the counts.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for (_, verdict) in self.verdicts() {
@@ -77,7 +77,7 @@ impl Summary {
         counts
     }
 
-    /// Whether the run proves something good: something passed, nothing failed, nothing was cut short.
+    /// Returns whether the run proves that the cluster conforms: something passed, nothing failed, nothing was cut short.
     pub fn all_passed(&self) -> bool {
         let counts = self.counts();
         counts.passed > 0
@@ -113,7 +113,7 @@ impl Reader for Summary {
 }
 
 impl fmt::Display for Summary {
-    /// `21 scenarios: 19 passed, 1 failed, 1 skipped in 2 min 3 s`.
+    /// Writes `21 scenarios: 19 passed, 1 failed, 1 skipped in 2 min 3 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.counts();
         write!(
@@ -135,7 +135,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A duration for people: `0.3 s`, `12.5 s`, `2 min 3 s`.
+/// Formats a duration for people: `0.3 s`, `12.5 s`, `2 min 3 s`.
 pub(crate) fn human_duration(ms: u64) -> String {
     if ms < 60_000 {
         return format!("{}.{} s", ms / 1000, ms % 1000 / 100);

@@ -1,4 +1,4 @@
-//! The terminal view: every step as it happens.
+//! The terminal view: shows every step when it occurs.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,20 +9,20 @@ use crate::event::{Event, Record, SkipClass, StepOutcome, Verdict, is_phase};
 use crate::stream::Reader;
 use crate::summary::{Summary, human_duration};
 
-/// Writes the run for people. Colours are always written; give it a writer that strips them where they do not belong.
+/// Writes the run for people. Colours are always written; the given writer must strip them where they are not wanted.
 #[derive(Debug)]
 pub struct Terminal<W> {
     out: W,
     verbose: bool,
     selected: usize,
     started: usize,
-    /// Title of the step that runs in each unit, and its number.
+    /// Number and title of the step that runs in each unit.
     steps: BTreeMap<String, (u32, String)>,
     summary: Summary,
 }
 
 impl<W: Write> Terminal<W> {
-    /// A view that writes to `out`; a verbose one also shows the start of each step, changes and artefacts.
+    /// Creates a view that writes to `out`. A verbose view also shows the start of each step, changes and artefacts.
     pub fn new(out: W, verbose: bool) -> Self {
         Self {
             out,
@@ -73,7 +73,7 @@ impl<W: Write> Terminal<W> {
                 if first && phase {
                     writeln!(out, "\n{}", unit.bold())?;
                 }
-                // steps of the phases may take minutes; those of a scenario are told when they are over
+                // steps of the phases may take minutes; those of a scenario are shown when they are over
                 if phase || self.verbose {
                     writeln!(out, "  {} {title}", "·".dimmed())?;
                 }
@@ -112,7 +112,7 @@ impl<W: Write> Terminal<W> {
                     }
                     StepOutcome::Failed(failure) => {
                         writeln!(out, "  {} {title} {}", "✗".red(), took.dimmed())?;
-                        // a failed phase is told in full right after this
+                        // a failed phase is shown in full right after this
                         if !is_phase(unit) {
                             writeln!(out, "      {}", failure.message.red())?;
                         }
@@ -201,7 +201,7 @@ impl<W: Write> Terminal<W> {
 impl<W: Write + Send> Reader for Terminal<W> {
     fn read(&mut self, record: &Record) {
         self.summary.read(record);
-        // A closed terminal must not stop the run: the log and the JUnit file go on.
+        // A closed terminal must not stop the run: the log and the JUnit file continue.
         let _ = self.show(&record.event);
     }
 }

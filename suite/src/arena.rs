@@ -1,7 +1,7 @@
-//! The nodes that a scenario plays on.
+//! The nodes that a scenario uses.
 //!
-//! A cluster may have nodes of both scopes, and more nodes than a scenario wants to fill. So a scenario asks for its nodes; they get a
-//! label for as long as it runs, and its pods are confined to that label.
+//! A cluster may have nodes of both scopes, and more nodes than a scenario needs to fill. So a scenario requests its nodes: they carry a
+//! label while the scenario runs, and its pods are confined to that label.
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
@@ -18,12 +18,12 @@ use crate::workload::PodPlan;
 pub const ARENA_LABEL: &str = "numaresources-tests/arena";
 /// Label with the number of zones, on every node with an NRT; set by the set-up (scenarios-serial.md 2.1).
 pub const CELL_COUNT_LABEL: &str = "numa.hardware.openshift-kni.io/cell-count";
-/// Soft taint on the target, see [`Context::make_last_choice`].
+/// Key of the soft taint on the target, see [`Context::make_last_choice`].
 const LAST_CHOICE: &str = "numaresources-tests/last-choice";
-/// Variable that names the node to be taken where any would do.
+/// Environment variable that names the target node for scenarios that accept any node.
 const TARGET_VARIABLE: &str = "E2E_NROP_TARGET_NODE";
 
-/// What the nodes must have free.
+/// The resources that the nodes must have free.
 #[derive(Clone, Debug)]
 pub enum Fit {
     /// Nothing in particular.
@@ -43,17 +43,17 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// All nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> &[NodeTopology] {
         &self.nodes
     }
 
-    /// The node on which something is to happen.
+    /// Returns the node that the scenario is about.
     pub fn target(&self) -> &NodeTopology {
         &self.nodes[self.target]
     }
 
-    /// The other nodes.
+    /// Returns the other nodes.
     pub fn others(&self) -> impl Iterator<Item = &NodeTopology> {
         self.nodes
             .iter()
@@ -62,12 +62,12 @@ impl Arena {
             .map(|(_, node)| node)
     }
 
-    /// Names of all nodes.
+    /// Returns the names of all nodes.
     pub fn names(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.node.clone()).collect()
     }
 
-    /// The same pod, confined to these nodes.
+    /// Returns the same pod, confined to these nodes.
     pub fn confine(&self, plan: PodPlan) -> PodPlan {
         plan.on_nodes_with(ARENA_LABEL, &self.label)
             .on_nodes_with(CELL_COUNT_LABEL, "2")
@@ -75,7 +75,7 @@ impl Arena {
 }
 
 impl Context {
-    /// Takes all nodes with two zones, `single-numa-node`, the scope and the free resources; at least so many.
+    /// Takes all nodes with two zones, `single-numa-node`, the scope and the free resources. At least `at_least` nodes must qualify.
     pub async fn arena(
         &self,
         scope: Option<Scope>,
@@ -120,7 +120,8 @@ impl Context {
         })
     }
 
-    /// Any node would do: the one that the user prefers, else one that depends on the scenario, so that all get their turn.
+    /// Picks the target where any node is suitable: the node that the user prefers, else one that depends on the scenario, so that the
+    /// scenarios spread over all nodes.
     fn pick(&self, nodes: &[NodeTopology]) -> usize {
         let preferred = std::env::var(TARGET_VARIABLE).ok();
         let preferred = preferred.and_then(|name| nodes.iter().position(|node| node.node == name));
@@ -129,16 +130,16 @@ impl Context {
         })
     }
 
-    /// Makes the target the last choice of a scheduler that does not look at NUMA zones, by a soft taint.
+    /// Makes the target the last choice of a scheduler that ignores NUMA zones, by a soft taint.
     ///
-    /// The padding makes all other nodes unfit by their zones alone; a scheduler that sees the zones is left with the target, one
-    /// that does not is drawn elsewhere for certain, and found out.
+    /// The padding makes every other node unfit in its zones only. A scheduler that considers the zones must choose the target. One that
+    /// does not certainly chooses another node, so the scenario detects it.
     pub async fn make_last_choice(&self, arena: &Arena) -> Result<(), Stop> {
         self.taint_node(&arena.target().node, LAST_CHOICE, "PreferNoSchedule")
             .await
     }
 
-    /// What the pods of a node ask for, rounded up (scenarios-serial.md 7.2).
+    /// Returns what the pods of a node request, rounded up (scenarios-serial.md 7.2).
     pub async fn base_load(&self, node: &str) -> Result<Resources, Stop> {
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let pods = Api::<Pod>::all(self.client()).list(&params).await?;

@@ -1,8 +1,9 @@
 //! The programs under test: built from the workspace when there is one, and never older than their sources.
 //!
-//! Which sources a program has is in the dep-info file that cargo writes beside it (`<program>.d`): a change of any other file does not matter. In a
-//! source tree cargo is asked only when something of that has changed since it was asked last (`Stamp`): the question alone takes 0.6 s. Programs
-//! that were built before are judged by their own time; one without a dep-info file was installed, and is taken as it is.
+//! The dep-info file that cargo writes beside a program (`<program>.d`) lists the sources of the program; changes of other files do not
+//! matter. In a source tree, cargo is called only when one of the sources has changed since the last call (`Stamp`), because the call alone
+//! takes 0.6 s. Programs that were built elsewhere are judged by their own time. A program without a dep-info file was installed and is
+//! used as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,20 +15,20 @@ use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-/// The operator; it is the exporter, too, when it is called by that name.
+/// The operator. Under the exporter's name the same program is the exporter.
 pub const OPERATOR: &str = "numaresources-operator";
 /// The scheduler.
 pub const SCHEDULER: &str = "numaresources-scheduler";
-/// What clusters of ours are made of.
+/// The program for the inner processes of our clusters.
 pub const TESTBED: &str = "numaresources-testbed";
-/// What a run on a cluster of ours starts, by file name.
+/// File names of the programs that a run on our own cluster starts.
 pub const PROGRAMS: [&str; 3] = [OPERATOR, SCHEDULER, TESTBED];
 /// Packages of [`PROGRAMS`].
 const PACKAGES: [&str; 3] = ["operator", "scheduler", "testbed"];
-/// Names the directory of programs that are built already, for whom nothing was given: `cargo xtask test` builds all of the workspace at
-/// once, and a build of these packages alone would compile what they depend on a second time, with other features.
+/// Environment variable with the directory of programs that are already built, used when no directory is given. `cargo xtask test` builds
+/// the whole workspace at once; a build of these packages alone would compile their dependencies a second time, with other features.
 pub const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
-/// The programs cannot be had.
+/// Why the programs cannot be found or built.
 #[derive(Debug, Error)]
 pub enum Error {
     /// There is no workspace to build from and no directory was given.
@@ -49,20 +50,20 @@ pub enum Error {
         program.display(), source_file.display()
     )]
     Stale {
-        /// The program.
+        /// The program's path.
         program: PathBuf,
-        /// Its source that was changed last.
+        /// The program's most recently changed source.
         source_file: PathBuf,
     },
-    /// A source of a program is gone, others of it are there.
+    /// A source of a program is missing while other sources of it exist.
     #[error(
         "{} was built from {}, which is gone; build it again (cargo build -p operator -p scheduler -p testbed) or leave --bin-dir out",
         program.display(), source_file.display()
     )]
     Gone {
-        /// The program.
+        /// The program's path.
         program: PathBuf,
-        /// Its source that is gone.
+        /// The missing source.
         source_file: PathBuf,
     },
     /// The build failed.
@@ -79,15 +80,16 @@ pub enum Error {
     },
 }
 
-/// Finds the programs: those of `given` if they are fresh, else those of [`BIN_DIR`], else freshly built ones, else those beside this program.
+/// Finds the programs: those of `given` if they are fresh, else those of [`BIN_DIR`], else freshly built ones, else those beside this
+/// program.
 ///
-/// Lines that cargo writes go to `progress`.
+/// Lines that cargo writes are passed to `progress`.
 pub async fn locate(given: Option<&Path>, progress: impl Fn(&str)) -> Result<PathBuf, Error> {
     if let Some(dir) = given {
         return checked(existing(dir)?);
     }
     if let Some(dir) = from_environment() {
-        // cargo has seen to it that they are those of the sources
+        // cargo has ensured that they match the sources
         return complete(existing(&dir)?);
     }
     let own = own()?;
@@ -107,9 +109,10 @@ pub async fn locate(given: Option<&Path>, progress: impl Fn(&str)) -> Result<Pat
     }
 }
 
-/// Brings the programs of a directory up to date where that is the one that [`locate`] builds into; else looks whether they are.
+/// Brings the programs of a directory up to date if it is the directory that [`locate`] builds into. Otherwise checks whether they are up
+/// to date.
 ///
-/// Lines that cargo writes go to `progress`.
+/// Lines that cargo writes are passed to `progress`.
 pub async fn refresh(dir: &Path, progress: impl Fn(&str)) -> Result<(), Error> {
     let dir = existing(dir)?;
     if let Some(of_tests) = from_environment()
@@ -125,7 +128,7 @@ pub async fn refresh(dir: &Path, progress: impl Fn(&str)) -> Result<(), Error> {
     }
 }
 
-/// A directory by its one name.
+/// Returns the canonical path of a directory.
 pub fn existing(dir: &Path) -> Result<PathBuf, Error> {
     dir.canonicalize().map_err(|source| Error::Io {
         what: format!("no directory {}", dir.display()),
@@ -144,18 +147,18 @@ fn own() -> Result<PathBuf, Error> {
     })
 }
 
-/// The workspace that this program was compiled in, if it is still there.
+/// Returns the workspace that this program was compiled in, if it still exists.
 pub fn workspace() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     root.join("Cargo.lock").is_file().then(|| root.to_owned())
 }
 
-/// The workspace of this program and the directory that cargo puts the profile's programs into, when it lies where cargo has put it.
+/// Returns the workspace of this program and the directory of the profile's programs, if this program is where cargo put it.
 fn source_tree(own: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((workspace()?, profile_dir(own)?))
 }
 
-/// The directory with the profile's programs, when this program lies in a target directory: `target/debug/numaresources-tests` or
+/// Returns the directory with the profile's programs, if this program is in a target directory: `target/debug/numaresources-tests` or
 /// `target/debug/deps/suite-0123`.
 fn profile_dir(own: &Path) -> Option<PathBuf> {
     let dir = own.parent()?;
@@ -168,17 +171,18 @@ fn profile_dir(own: &Path) -> Option<PathBuf> {
     dir.join(".fingerprint").is_dir().then(|| dir.to_owned())
 }
 
-/// When cargo was asked last, and what was there then. A build by others shows in the programs, a change of a source in its time.
+/// The programs at the last call of cargo. A build by others changes the programs; a change of a source changes its time.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stamp {
     programs: BTreeMap<String, Build>,
 }
 
 impl Stamp {
-    /// Name of its file beside the programs. The time of the file is that before cargo was asked: a source that is saved while cargo works is newer.
+    /// Name of the stamp's file beside the programs. Its modification time is taken before cargo is called, so a source that is saved while
+    /// cargo works is newer.
     const FILE: &str = ".numaresources-tests.built";
 
-    /// Whether nothing has changed since that cargo would look at: neither sources nor manifests, lock file and settings.
+    /// Returns whether none of cargo's inputs has changed since the last call: sources, manifests, lock file and settings.
     fn holds(root: &Path, dir: &Path) -> bool {
         let path = dir.join(Self::FILE);
         let Ok(asked) = modified(&path) else {
@@ -291,7 +295,7 @@ async fn build(root: &Path, profile_dir: &Path, progress: impl Fn(&str)) -> Resu
     }
 }
 
-/// The directory, if all programs are in it.
+/// Returns the directory if all programs are in it.
 fn complete(dir: PathBuf) -> Result<PathBuf, Error> {
     match PROGRAMS.iter().find(|program| !dir.join(program).is_file()) {
         Some(program) => Err(Error::Missing { program, dir }),
@@ -299,7 +303,7 @@ fn complete(dir: PathBuf) -> Result<PathBuf, Error> {
     }
 }
 
-/// The directory, if all programs are in it and none is older than what it was built from.
+/// Returns the directory if all programs are in it and none is older than its sources.
 fn checked(dir: PathBuf) -> Result<PathBuf, Error> {
     let dir = complete(dir)?;
     for program in PROGRAMS {
@@ -308,7 +312,8 @@ fn checked(dir: PathBuf) -> Result<PathBuf, Error> {
     Ok(dir)
 }
 
-/// Judges a program by its dep-info file. Without one, or when none of the sources is on this machine, it was built elsewhere and is taken as it is.
+/// Checks a program against its dep-info file. Without one, or when none of the sources is on this machine, the program was built elsewhere
+/// and is used as it is.
 fn fresh(program: &Path) -> Result<(), Error> {
     let failed = |source| Error::Io {
         what: format!("cannot read when {} was built", program.display()),
@@ -348,7 +353,8 @@ fn fresh(program: &Path) -> Result<(), Error> {
     }
 }
 
-/// The sources in a dep-info file of cargo: after the program and a colon, between blanks; a blank in a path has a backslash before it.
+/// Parses the sources from a dep-info file of cargo. They follow the program and a colon, separated by blanks; a backslash escapes a blank
+/// in a path.
 fn sources(dep_info: &str) -> Vec<PathBuf> {
     let list = dep_info.split_once(": ").map_or("", |(_, list)| list);
     let list = list.lines().next().unwrap_or_default().trim_end();
@@ -370,7 +376,7 @@ fn modified(path: &Path) -> std::io::Result<SystemTime> {
     std::fs::metadata(path)?.modified()
 }
 
-/// One build of a program, told from another by size and time of its file: programs are too large to be read at every run.
+/// One build of a program, identified by size and time of its file, because programs are too large to read at every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
     /// Size of the file in bytes.
@@ -380,7 +386,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// The build that is in a file now.
+    /// Returns the build that is in a file now.
     pub fn of(program: &Path) -> Result<Self, Error> {
         let read = || {
             let metadata = std::fs::metadata(program)?;
@@ -396,7 +402,7 @@ impl Build {
     }
 }
 
-/// The builds of all programs that are in a directory now, by name.
+/// Returns the builds of all programs that are in a directory now, by name.
 pub fn builds(dir: &Path) -> Result<BTreeMap<String, Build>, Error> {
     let build = |program: &str| Ok((program.to_owned(), Build::of(&dir.join(program))?));
     PROGRAMS.into_iter().map(build).collect()
@@ -417,7 +423,7 @@ mod tests {
             .expect("time is set");
     }
 
-    /// Programs that are 100 s old, each built from a source in a folder of its name and from one that all share.
+    /// Makes programs that are 100 s old, each built from a source in a folder of its name and from one that all share.
     fn tree() -> (tempfile::TempDir, PathBuf) {
         let root = tempfile::tempdir().expect("temporary directory");
         let bin = root.path().join("bin");
@@ -483,7 +489,7 @@ mod tests {
         checked(bin).expect("no source is on this machine");
     }
 
-    /// The same with a stamp of 150 s ago, and a manifest for each program.
+    /// Like [`tree`], with a stamp of 150 s ago and a manifest for each program.
     fn stamped() -> (tempfile::TempDir, PathBuf) {
         let (root, bin) = tree();
         touch(&root.path().join("Cargo.lock"), 300);
@@ -523,7 +529,7 @@ mod tests {
     #[case::program("bin/numaresources-testbed")]
     fn cargo_is_asked_when_something_has_changed(#[case] changed: &str) {
         let (root, bin) = stamped();
-        // also what was saved while cargo worked: before the programs were there
+        // includes what was saved while cargo worked, before the programs were written
         touch(&root.path().join(changed), 120);
         assert!(!Stamp::holds(root.path(), &bin));
     }

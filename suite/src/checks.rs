@@ -1,4 +1,4 @@
-//! Waiting for pods and workloads, and what their events tell (scenarios-serial.md 7.7).
+//! Waiting for pods and workloads, and reading their events (scenarios-serial.md 7.7).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +30,7 @@ impl Context {
             .await
     }
 
-    /// The same with a limit that is part of what is tested.
+    /// Like [`Context::pods_running`], with a limit that is part of what is tested.
     pub async fn pods_running_within(
         &self,
         names: &[String],
@@ -76,12 +76,12 @@ impl Context {
         .await
     }
 
-    /// The pod as it is now.
+    /// Returns the pod as it is now.
     pub async fn pod(&self, name: &str) -> Result<Pod, Stop> {
         Ok(self.api::<Pod>().get(name).await?)
     }
 
-    /// The pods with these labels that are not on their way out.
+    /// Returns the pods with these labels that are not being deleted.
     pub async fn pods_with(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Pod>, Stop> {
         let selector: Vec<_> = labels
             .iter()
@@ -95,14 +95,14 @@ impl Context {
             .collect())
     }
 
-    /// Gives a deployment other pods, and so many of them.
+    /// Replaces the pod template of a deployment and its number of replicas.
     pub async fn update_deployment(&self, plan: &PodPlan, replicas: i32) -> Result<(), Stop> {
         let template = plan.deployment(replicas).spec.map(|spec| spec.template);
         let patch = json!({"spec": {"replicas": replicas, "template": template}});
         self.patch_deployment(plan.name(), &patch).await
     }
 
-    /// Changes how many pods a deployment has.
+    /// Changes the number of pods of a deployment.
     pub async fn scale_deployment(&self, name: &str, replicas: usize) -> Result<(), Stop> {
         self.patch_deployment(name, &json!({"spec": {"replicas": replicas}}))
             .await
@@ -117,7 +117,7 @@ impl Context {
         Ok(())
     }
 
-    /// Waits until a deployment is complete, and gives its pods. A pod that was refused by its kubelet ends the wait.
+    /// Waits until a deployment is complete, and returns its pods. A pod that its kubelet refused ends the wait.
     pub async fn deployment_complete(
         &self,
         name: &str,
@@ -164,7 +164,7 @@ impl Context {
         .await
     }
 
-    /// Waits until a workload has so many pods, whatever they do.
+    /// Waits until a workload has `count` pods, in any phase.
     pub async fn pods_created(
         &self,
         labels: &BTreeMap<String, String>,
@@ -185,7 +185,7 @@ impl Context {
         .await
     }
 
-    /// Waits until a daemon set wants pods on so many nodes.
+    /// Waits until a daemon set desires pods on `count` nodes.
     pub async fn daemon_set_desired(&self, name: &str, count: usize) -> Result<(), Stop> {
         let sets = self.api::<DaemonSet>();
         self.until(
@@ -207,7 +207,7 @@ impl Context {
         .await
     }
 
-    /// The pod must be on this node.
+    /// Checks that the pod is on this node.
     pub fn on_node(&self, pod: &Pod, node: &str) -> Result<(), Stop> {
         let seen = node_of(pod).unwrap_or("no node");
         if seen == node {
@@ -226,8 +226,9 @@ impl Context {
         self.scheduled_by(self.scheduler(), pod).await
     }
 
-    /// Waits for the event that a scheduler bound the pod, and no other one. The event may be missing when the scheduler under test, which
-    /// the pod names, was started again since: what it had not written yet is lost with a process that is killed.
+    /// Waits for the event that the scheduler `expected` bound the pod, and that no other scheduler did. The event may be missing if the
+    /// pod names the scheduler under test and that scheduler has restarted since: a process that is killed loses the events that it has not
+    /// written yet.
     pub async fn scheduled_by(&self, expected: &str, pod: &Pod) -> Result<(), Stop> {
         let name = pod.name_any();
         self.until(
@@ -259,7 +260,7 @@ impl Context {
         .await
     }
 
-    /// Whether the scheduler under test was to bind this pod, which is bound, and was started since.
+    /// Returns whether the scheduler under test had to bind this pod, the pod is bound, and that scheduler has started since.
     async fn report_is_lost(&self, pod: &Pod) -> Result<bool, Stop> {
         let Some(bound) = bound_for(pod, self.scheduler()) else {
             return Ok(false);
@@ -270,7 +271,7 @@ impl Context {
             .any(|scheduler| started(scheduler).is_some_and(|started| started >= bound)))
     }
 
-    /// Events about exactly this pod, not about an older one of the same name.
+    /// Returns the events about exactly this pod, not about an older one of the same name.
     pub async fn events(&self, pod: &Pod) -> Result<Vec<Event>, Stop> {
         let about = format!("regarding.uid={}", pod.uid().unwrap_or_default());
         let events = self.api::<Event>();
@@ -278,8 +279,8 @@ impl Context {
         Ok(list.items)
     }
 
-    /// The pods *stay pending*: the scheduler under test rejected each of them at least twice since the last change of an NRT, for a
-    /// reason that matches. The pods have to be created after the cluster was settled.
+    /// Waits until the pods *stay pending*: the scheduler under test rejected each of them at least twice since the last change of an NRT,
+    /// for a reason that matches. The pods must be created after the cluster was settled.
     pub async fn stay_pending(&self, names: &[String], reason: &str) -> Result<(), Stop> {
         let expected = Regex::new(reason)
             .map_err(|error| Stop::fail(format!("the reason is no pattern: {error}")))?;
@@ -338,7 +339,7 @@ impl Context {
         .await
     }
 
-    /// Events of attempts by the scheduler under test to place a pod.
+    /// Returns the events of failed attempts by the scheduler under test to place a pod.
     async fn rejections(&self, pod: &Pod) -> Result<Vec<Event>, Stop> {
         let by_us = |event: &Event| {
             event.reason.as_deref() == Some("FailedScheduling")
@@ -347,7 +348,7 @@ impl Context {
         Ok(self.events(pod).await?.into_iter().filter(by_us).collect())
     }
 
-    /// The zones of a node are accounted for exactly these resources since `before`; with scope `pod`, or with a single container, in
+    /// Checks that the zones of a node account for exactly these resources since `before`; with scope `pod`, or with a single container, in
     /// one zone.
     pub async fn accounted(
         &self,
@@ -367,7 +368,7 @@ impl Context {
         }
     }
 
-    /// After settling, a node's zones are as they were.
+    /// Waits until a node's zones are as they were before.
     pub async fn restored(&self, before: &NodeTopology) -> Result<(), Stop> {
         self.until(
             &format!("the NRT of {} is as before", before.node),
@@ -384,20 +385,20 @@ impl Context {
     }
 }
 
-/// How far a daemon set has come with its pods.
+/// How far the rollout of a daemon set has progressed.
 #[derive(Clone, Copy, Debug)]
 pub struct Rollout {
-    /// Nodes that are to have a pod of it.
+    /// Nodes that should have a pod of it.
     pub wanted: i32,
     /// Its pods that are ready.
     pub ready: i32,
-    /// Its pods that are made of the present template.
+    /// Its pods that were made from the current template.
     pub updated: i32,
     is_seen: bool,
 }
 
 impl Rollout {
-    /// As the status of the set says.
+    /// Reads the status of the set.
     pub fn of(set: &DaemonSet) -> Self {
         let status = set.status.clone().unwrap_or_default();
         Self {
@@ -408,7 +409,7 @@ impl Rollout {
         }
     }
 
-    /// Whether every pod is one of the present template, and ready.
+    /// Returns whether every pod is made from the current template and ready.
     pub fn is_over(self) -> bool {
         self.is_seen && [self.ready, self.updated] == [self.wanted; 2]
     }
@@ -430,7 +431,7 @@ impl fmt::Display for Rollout {
     }
 }
 
-/// Phase of a pod.
+/// Returns the phase of a pod.
 pub fn phase(pod: &Pod) -> &str {
     pod.status
         .as_ref()
@@ -438,12 +439,12 @@ pub fn phase(pod: &Pod) -> &str {
         .unwrap_or("Unknown")
 }
 
-/// Node of a pod.
+/// Returns the node of a pod.
 pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref())
 }
 
-/// Whether a pod is ready.
+/// Returns whether a pod is ready.
 pub fn is_ready(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());
@@ -453,7 +454,7 @@ pub fn is_ready(pod: &Pod) -> bool {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// A pod's state in a few words, with the reason where it has one.
+/// Describes a pod's state in a few words, with the reason if it has one.
 pub fn describe(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status
@@ -503,7 +504,7 @@ fn reporter(event: &Event) -> &str {
     }
 }
 
-/// When the pod was bound, if it waited for this scheduler.
+/// Returns when the pod was bound, if it names this scheduler.
 fn bound_for(pod: &Pod, scheduler: &str) -> Option<Timestamp> {
     let named = pod.spec.as_ref()?.scheduler_name.as_deref() == Some(scheduler);
     let conditions = pod.status.as_ref()?.conditions.as_deref()?;
@@ -513,7 +514,7 @@ fn bound_for(pod: &Pod, scheduler: &str) -> Option<Timestamp> {
     named.then(|| bound.last_transition_time.as_ref().map(|time| time.0))?
 }
 
-/// When the newest of a pod's containers started.
+/// Returns when the most recently started container of the pod started.
 fn started(pod: &Pod) -> Option<Timestamp> {
     let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
     let running = |status: &ContainerStatus| {
@@ -523,13 +524,13 @@ fn started(pod: &Pod) -> Option<Timestamp> {
     statuses.iter().filter_map(running).max()
 }
 
-/// How often an event happened.
+/// Returns how often an event occurred.
 fn occurrences(event: &Event) -> i64 {
     let series = event.series.as_ref().map(|series| series.count);
     i64::from(series.or(event.deprecated_count).unwrap_or(1).max(1))
 }
 
-/// Events as lines for people, oldest first.
+/// Formats events as lines for people, oldest first.
 pub async fn event_lines(api: &Api<Event>) -> Vec<String> {
     let Ok(list) = api.list(&ListParams::default()).await else {
         return Vec::new();

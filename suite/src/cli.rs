@@ -24,16 +24,16 @@ use crate::select::Selection;
 use crate::setup::kept::{self, Stack};
 use crate::setup::{self, Lane, Options, Partial, allow};
 
-/// Exit code for a command line that makes no sense, as the original's runner has it.
+/// Exit code for an invalid command line, the same as that of the original's runner.
 const USAGE: u8 = 127;
-/// Exit code when something failed before or beside the scenarios.
+/// Exit code when something outside the scenarios failed.
 const FAILED: u8 = 1;
-/// Exit code of a run that was told twice to stop.
+/// Exit code of a run that was asked twice to stop.
 const KILLED: i32 = 130;
 
-/// Most embedded clusters of a run that says nothing of them.
+/// Largest number of embedded clusters of a run without `--clusters`.
 const MOST_CLUSTERS: usize = 4;
-/// How many scenarios are worth a cluster of their own.
+/// Number of scenarios that are worth the set-up of one more cluster.
 const EACH: usize = 8;
 
 const EXAMPLES: &str = "\
@@ -225,9 +225,9 @@ fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads the command line and does what it says.
+/// Parses the command line and runs it.
 pub fn main() -> ExitCode {
-    // kube needs one chosen; a second choice in the same process would be an error that changes nothing
+    // kube needs one installed provider; a second installation in the same process is an error that changes nothing
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -275,8 +275,8 @@ async fn dispatch(cli: Cli) -> ExitCode {
     }
 }
 
-/// `cluster up` also builds the programs of the stack, marks the cluster as usable and installs the stack; `cluster status` tells of it. All else is
-/// the testbed's.
+/// Runs a `cluster` command. `cluster up` also builds the programs of the stack, marks the cluster as usable and installs the stack;
+/// `cluster status` also reports on the stack. Everything else is done by the testbed.
 async fn cluster(command: Cluster) -> anyhow::Result<ExitCode> {
     match command {
         Cluster::Up(args) => up(args).await,
@@ -330,7 +330,7 @@ async fn up(args: ClusterUpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Installs the stack on a cluster that was just brought up, to be kept there.
+/// Installs the stack on a cluster that was just brought up, and keeps it there.
 async fn install(up: &UpArgs, bin_dir: &std::path::Path) -> anyhow::Result<()> {
     let failed = |stop: crate::scenario::Stop| {
         anyhow::anyhow!(
@@ -351,7 +351,7 @@ async fn install(up: &UpArgs, bin_dir: &std::path::Path) -> anyhow::Result<()> {
     installed.map(drop).map_err(failed)
 }
 
-/// What is kept on a cluster, for `cluster status`.
+/// Describes for `cluster status` what is kept on a cluster.
 async fn about_stack(dir: PathBuf) -> String {
     let kubeconfig = dir.join("kubeconfig");
     match Stack::beside(&kubeconfig) {
@@ -507,8 +507,8 @@ fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
     })
 }
 
-/// One embedded cluster for each processor, because scenarios wait for half of their time, but no more than a set-up pays for. A local cluster keeps
-/// all processors busy by itself.
+/// Returns the number of clusters when no option gives it. The embedded lane has one cluster for each processor, because a scenario spends half of
+/// its time waiting, but none that would run fewer than [`EACH`] scenarios. A local cluster keeps all processors busy.
 fn default_clusters(lane: &Lane, chosen: usize) -> usize {
     match lane {
         Lane::Own(lane::Lane::Embedded) => {
@@ -519,7 +519,7 @@ fn default_clusters(lane: &Lane, chosen: usize) -> usize {
     }
 }
 
-/// The kubeconfig of the kept cluster that is asked for.
+/// Returns the kubeconfig of the requested kept cluster.
 fn kept_kubeconfig(args: &RunArgs) -> Result<PathBuf, String> {
     let root = args.state_root.clone().unwrap_or_else(state::default_root);
     let name = args.name.as_deref().unwrap_or("default");
@@ -584,7 +584,7 @@ fn dry_run<'a>(
     ExitCode::SUCCESS
 }
 
-/// The first signal asks for a proper end, the second one gets a quick one.
+/// Ends the run properly at the first signal, and the process at the second one.
 #[expect(
     clippy::exit,
     reason = "the user asked twice; a local cluster ends with this process"

@@ -1,4 +1,4 @@
-//! What is collected when something failed, before it is undone.
+//! Collects the state of the cluster after a failure, before changes are undone.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use crate::checks::{describe, event_lines};
 use crate::context::Context;
 use crate::recorder::Recorder;
 
-/// Lines of each log.
+/// Number of lines that are kept of each log.
 const LOG_LINES: i64 = 400;
-/// Lines of events and pods that go into the failure itself.
+/// Number of lines of events and pods that the failure itself shows.
 const SHOWN: usize = 12;
 
-/// Collects around a failed scenario.
+/// Collects pods, events and logs of a failed scenario.
 pub(crate) async fn scenario(context: &Context, dir: &Path, failure: &mut Failure) {
     let pods = context
         .api::<Pod>()
@@ -115,7 +115,7 @@ fn yaml(objects: &[impl Serialize]) -> String {
     objects.iter().map(one).collect::<Vec<_>>().join("---\n")
 }
 
-/// Writes a file; a failure to do so must not hide the failure that it is about.
+/// Writes a file. A failure to write must not hide the failure that the file describes.
 async fn write(recorder: &Recorder, dir: &Path, name: &str, text: &str) {
     let path = dir.join(name);
     let written = async {

@@ -1,4 +1,4 @@
-//! What a scenario works with: the cluster, its own namespace, the recorder of its steps and changes.
+//! What a scenario works with: the cluster, its own namespace, and the recorder of its steps and changes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::scenario::Stop;
 
 /// Label on every object that a run creates; the value is the run's identity.
 pub const RUN_LABEL: &str = "numaresources-tests/run";
-/// Requests of [`Context::create_all`] that are under way together.
+/// Number of concurrent requests of [`Context::create_all`].
 const CREATED_AT_ONCE: usize = 8;
 
 /// The cluster that a run works on.
@@ -35,11 +35,11 @@ pub struct Cluster {
     pub client: Client,
     /// Identity of the run.
     pub run: String,
-    /// What is known about the cluster.
+    /// The facts of the cluster.
     pub facts: Facts,
-    /// How long things may take.
+    /// Time limits.
     pub deadlines: Deadlines,
-    /// Time between the two looks at a settled cluster, which have to agree.
+    /// Time between the two looks at a settled cluster, which must agree.
     pub between_looks: Duration,
 }
 
@@ -47,16 +47,16 @@ pub struct Cluster {
 pub struct Context {
     /// The cluster.
     pub cluster: Rc<Cluster>,
-    /// Steps and changes.
+    /// Records steps and changes.
     pub recorder: Recorder,
     /// Namespace of the scenario.
     pub namespace: String,
-    /// The NRTs when the cluster was settled last.
+    /// The NRTs when the cluster was last settled.
     settled: RefCell<Option<Vec<NodeTopology>>>,
 }
 
 impl Context {
-    /// A scenario's context. Creates nothing.
+    /// Creates a scenario's context. Nothing is created in the cluster.
     pub fn new(cluster: Rc<Cluster>, recorder: Recorder, namespace: String) -> Self {
         Self {
             cluster,
@@ -66,7 +66,7 @@ impl Context {
         }
     }
 
-    /// The NRTs when the cluster was settled last.
+    /// Returns the NRTs when the cluster was last settled.
     pub fn last_settled(&self) -> Option<Vec<NodeTopology>> {
         self.settled.borrow().clone()
     }
@@ -75,27 +75,27 @@ impl Context {
         self.settled.replace(Some(nodes.to_vec()));
     }
 
-    /// Client of the cluster.
+    /// Returns a client of the cluster.
     pub fn client(&self) -> Client {
         self.cluster.client.clone()
     }
 
-    /// What is known about the cluster.
+    /// Returns the facts of the cluster.
     pub fn facts(&self) -> &Facts {
         &self.cluster.facts
     }
 
-    /// How long things may take.
+    /// Returns the time limits.
     pub fn deadlines(&self) -> Deadlines {
         self.cluster.deadlines
     }
 
-    /// Scheduler that test pods name.
+    /// Returns the name of the scheduler that test pods name.
     pub fn scheduler(&self) -> &str {
         &self.cluster.facts.scheduler
     }
 
-    /// Does one step.
+    /// Runs one step.
     pub fn step<'a, T: 'a>(
         &'a self,
         title: impl Into<String>,
@@ -104,7 +104,7 @@ impl Context {
         self.recorder.step(title, work)
     }
 
-    /// Looks until something is there, see [`Recorder::until`].
+    /// Polls until a condition holds, see [`Recorder::until`].
     pub async fn until<T>(
         &self,
         what: &str,
@@ -114,7 +114,7 @@ impl Context {
         self.recorder.until(what, limit, look).await
     }
 
-    /// A client for a kind in the scenario's namespace.
+    /// Returns a client for a kind in the scenario's namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -154,7 +154,7 @@ impl Context {
         Api::<Namespace>::all(self.client())
             .create(&PostParams::default(), &namespace)
             .await?;
-        // pods are refused until the controller has made this
+        // pods are refused until the controller has created this
         let accounts = self.api::<ServiceAccount>();
         self.until(
             "the default service account is there",
@@ -172,7 +172,7 @@ impl Context {
         .await
     }
 
-    /// Creates an object in the scenario's namespace, which takes it along when it goes.
+    /// Creates an object in the scenario's namespace. The deletion of the namespace deletes it.
     pub async fn create<K>(&self, mut object: K) -> Result<K, Stop>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -198,7 +198,7 @@ impl Context {
             .await?)
     }
 
-    /// Creates objects as [`Context::create`] does, in their order, without waiting for each answer before the next request.
+    /// Creates objects in order as [`Context::create`] does, without waiting for each answer before the next request.
     pub async fn create_all<K>(&self, objects: impl IntoIterator<Item = K>) -> Result<(), Stop>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -214,7 +214,7 @@ impl Context {
             .await
     }
 
-    /// Creates an object that is in no namespace; it goes at the end.
+    /// Creates a cluster-scoped object; it is deleted at the end.
     pub async fn create_global<K>(&self, object: &K) -> Result<K, Stop>
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope>
@@ -255,23 +255,23 @@ impl Context {
         .await
     }
 
-    /// Identity of the run.
+    /// Returns the identity of the run.
     pub fn run(&self) -> &str {
         &self.cluster.run
     }
 
-    /// Sets a label of a node; the old state comes back at the end.
+    /// Sets a label of a node; the old state is restored at the end.
     pub async fn label_node(&self, node: &str, key: &str, value: &str) -> Result<(), Stop> {
         label_node(&self.recorder, &self.client(), node, key, value).await
     }
 
-    /// Takes a label of a node away that [`Context::label_node`] set.
+    /// Removes a label from a node that [`Context::label_node`] set.
     pub async fn unlabel_node(&self, node: &str, key: &str) -> Result<(), Stop> {
         self.patch_node(node, &json!({"metadata": {"labels": {key: null}}}))
             .await
     }
 
-    /// Takes a node out of use; it is back at the end.
+    /// Cordons a node; it is uncordoned at the end.
     pub async fn cordon_node(&self, node: &str) -> Result<(), Stop> {
         self.recorder.plan(
             &format!("cordon Node {node}"),
@@ -283,7 +283,7 @@ impl Context {
         self.patch_node(node, &unschedulable(Some(true))).await
     }
 
-    /// Brings a node back into use before the end.
+    /// Uncordons a node before the end.
     pub async fn uncordon_node(&self, node: &str) -> Result<(), Stop> {
         self.patch_node(node, &unschedulable(None)).await
     }
@@ -295,12 +295,12 @@ impl Context {
         Ok(())
     }
 
-    /// Puts a taint on a node; it goes at the end.
+    /// Puts a taint on a node; it is removed at the end.
     pub async fn taint_node(&self, node: &str, key: &str, effect: &str) -> Result<(), Stop> {
         self.taint_node_with(node, key, None, effect).await
     }
 
-    /// Puts a taint with a value on a node, in place of one of the same key and effect; it goes at the end.
+    /// Puts a taint with a value on a node and replaces one of the same key and effect; it is removed at the end.
     pub async fn taint_node_with(
         &self,
         node: &str,
@@ -332,7 +332,7 @@ impl Context {
                 effect: effect.to_owned(),
                 ..Taint::default()
             });
-            // with the version, so that a change by somebody else is not lost
+            // with the resource version, so that a concurrent change is not lost
             let patch = json!({"metadata": {"resourceVersion": object.resource_version()}, "spec": {"taints": taints}});
             match nodes
                 .patch(node, &PatchParams::default(), &Patch::Merge(&patch))
@@ -347,12 +347,12 @@ impl Context {
         }
     }
 
-    /// All NRTs, in the order of the API server.
+    /// Returns all NRTs, in the order of the API server.
     pub async fn topologies(&self) -> Result<Vec<NodeTopology>, Stop> {
         topologies(&self.client()).await
     }
 
-    /// The NRT of a node.
+    /// Returns the NRT of a node.
     pub async fn topology(&self, node: &str) -> Result<NodeTopology, Stop> {
         let object = Api::<NodeResourceTopology>::all(self.client())
             .get(node)
@@ -365,7 +365,7 @@ fn unschedulable(value: Option<bool>) -> Value {
     json!({"spec": {"unschedulable": value}})
 }
 
-/// Sets a label of a node; the old state comes back at the end of the recorder's unit.
+/// Sets a label of a node; the old state is restored at the end of the recorder's unit.
 pub async fn label_node(
     recorder: &Recorder,
     client: &Client,
@@ -392,7 +392,7 @@ pub async fn label_node(
     Ok(())
 }
 
-/// All NRTs, in the order of the API server.
+/// Returns all NRTs, in the order of the API server.
 pub async fn topologies(client: &Client) -> Result<Vec<NodeTopology>, Stop> {
     let list = Api::<NodeResourceTopology>::all(client.clone())
         .list(&ListParams::default())
@@ -404,12 +404,12 @@ pub async fn topologies(client: &Client) -> Result<Vec<NodeTopology>, Stop> {
         .map_err(|error| Stop::fail(chain(&error)))
 }
 
-/// An error with all its causes, in one line.
+/// Formats an error with all its causes, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        // some libraries put the cause into their own text, too
+        // some libraries already put the cause into their own text
         let cause_text = cause.to_string();
         if !text.contains(&cause_text) {
             text.push_str(": ");

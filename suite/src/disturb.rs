@@ -1,4 +1,4 @@
-//! Things that go wrong while a scenario works, by the faults of a cluster that was brought up for the run.
+//! Faults that occur while a scenario works, on a cluster that was brought up for the run.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl Context {
         faults.ok_or_else(|| Stop::Skip("this cluster cannot be disturbed".to_owned()))
     }
 
-    /// Makes something go wrong that is over at once.
+    /// Injects a fault that is over at once.
     pub async fn inflict(&self, what: &Disturbance) -> Result<(), Stop> {
         let struck = self.faults()?.inflict(what, Duration::ZERO).await;
         struck
@@ -23,7 +23,8 @@ impl Context {
             .map_err(|error| not_inflicted(what, &error))
     }
 
-    /// Works while something is wrong, and puts it right again. It must have struck something meanwhile: else the work proves nothing.
+    /// Does the work while a fault is active, and ends the fault afterwards. The fault must have struck something meanwhile: otherwise the
+    /// work proves nothing.
     pub fn during<'a, T: 'a>(
         &'a self,
         what: &'a Disturbance,
@@ -41,13 +42,13 @@ impl Context {
         let (begin, begun) = oneshot::channel();
         let (end, over) = oneshot::channel::<()>();
         let wrong = faults.inflict_until(what, async {
-            // nobody listens any more when the work was given up, and then it is over as well
+            // the receiver is gone only if the work was abandoned; then the fault is over as well
             if begin.send(()).is_ok() {
                 let _ = over.await;
             }
         });
         let worked = async {
-            // without a beginning it did not go wrong, and there is an error that says why
+            // if the fault did not begin, there is an error that says why
             begun.await.ok()?;
             let result = work.await;
             drop(end);

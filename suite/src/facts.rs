@@ -1,4 +1,4 @@
-//! What is known about the cluster once it is ready: what needs are checked against and reports tell.
+//! Facts of the cluster once it is ready: the needs of scenarios are checked against them, and reports show them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use crate::scenario::Scope;
 pub struct Facts {
     /// Version of the API server.
     pub kubernetes: String,
-    /// Whether the API group of machine configs is served.
+    /// Whether the API server serves the API group of machine configs.
     pub openshift: bool,
-    /// Whether network policies hold; taken for granted on a cluster that somebody else brought up.
+    /// Whether network policies are enforced; assumed on a cluster that the run did not bring up.
     pub network_policies: bool,
     /// Scheduler that test pods name.
     pub scheduler: String,
@@ -27,26 +27,26 @@ pub struct Facts {
     pub cache_resync: Option<Duration>,
     /// Names of the sample devices.
     pub devices: DeviceNames,
-    /// Program of the exporter, where it is one of ours.
+    /// Program of the exporter, if the cluster is one of ours.
     pub exporter: Option<PathBuf>,
-    /// What can be made to go wrong, where the cluster was brought up for the run.
+    /// Faults that can be injected, if the cluster was brought up for the run.
     pub faults: Option<Faults>,
     /// The reference: NRTs of the unloaded cluster.
     pub nodes: Vec<NodeTopology>,
-    /// What pods may use on each node, as the nodes themselves said it then.
+    /// Allocatable resources of each node, as the status of the nodes reported them when the reference was taken.
     pub allocatable: BTreeMap<String, Resources>,
 }
 
 impl Facts {
-    /// Nodes that scenarios can stand on: two zones, `single-numa-node`, the scope if one is asked for.
+    /// Returns the nodes that scenarios can use: two zones, `single-numa-node`, and the scope if one is requested.
     pub fn candidates(&self, scope: Option<Scope>) -> impl Iterator<Item = &NodeTopology> {
         self.nodes
             .iter()
             .filter(move |node| is_candidate(node, scope))
     }
 
-    /// What the nodes do not have now that they had when the reference was taken: a kubelet that has just started knows no devices until
-    /// their plugins have registered again, and says so in the NRT at once and in the node's status seconds later.
+    /// Returns what a node had when the reference was taken and lacks now. A kubelet that has just started knows no devices until their
+    /// plugins have registered again. The NRT shows that at once, the node's status seconds later.
     pub fn incomplete(&self, topologies: &[NodeTopology], nodes: &[Node]) -> Option<String> {
         let zones = self.nodes.iter().find_map(|known| {
             let name = &known.node;
@@ -70,7 +70,7 @@ impl Facts {
         })
     }
 
-    /// For reports.
+    /// Describes the facts for reports.
     pub fn describe(&self) -> BTreeMap<String, String> {
         let nodes = |scope: Scope| {
             let names: Vec<_> = self
@@ -115,14 +115,14 @@ impl Facts {
     }
 }
 
-/// Whether a scenario can stand on a node: two zones, `single-numa-node`, the scope if one is asked for.
+/// Returns whether scenarios can use a node: two zones, `single-numa-node`, and the scope if one is requested.
 pub fn is_candidate(node: &NodeTopology, scope: Option<Scope>) -> bool {
     node.zones.len() == 2
         && node.single_numa_node()
         && scope.is_none_or(|scope| node.scope() == Some(scope))
 }
 
-/// What pods may use on a node by its own status; what is no quantity is not there.
+/// Returns what pods may use on a node by its own status. Values that are not quantities are left out.
 pub fn allocatable(node: &Node) -> Resources {
     let status = node.status.as_ref();
     let list = status.and_then(|status| status.allocatable.as_ref());
@@ -134,7 +134,8 @@ pub fn allocatable(node: &Node) -> Resources {
     amounts.filter_map(milli).collect()
 }
 
-/// A device of an NRT that the status of its node does not have yet: the kubelet tells the API server seconds later than the exporter.
+/// Returns a device of an NRT that the status of its node does not have yet: the kubelet updates the API server seconds later than the
+/// exporter.
 pub fn unannounced(topology: &NodeTopology, node: &Node) -> Option<String> {
     let there = allocatable(node);
     let lists = topology.zones.iter().map(|zone| {
@@ -147,7 +148,7 @@ pub fn unannounced(topology: &NodeTopology, node: &Node) -> Option<String> {
         .find_map(|zone| less(&place, &zone, &there))
 }
 
-/// The first resource that is there to a lesser amount than was known.
+/// Returns the first resource of which there is less than before.
 fn less(place: &str, known: &Resources, now: &Resources) -> Option<String> {
     let (name, milli) = known
         .iter()

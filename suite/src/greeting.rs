@@ -1,6 +1,7 @@
-//! TLS as a stranger sees it: one greeting to a server in a pod, and what it answers.
+//! TLS as a client without credentials sees it: sends one `ClientHello` to a server in a pod and reads the answer.
 //!
-//! No library offers what servers are to refuse, so the greeting is written here (RFC 5246, 7.4.1.2); the connection of who is let in is rustls'.
+//! No library offers the versions and suites that servers must refuse, so the `ClientHello` is built here (RFC 5246, 7.4.1.2). Connections
+//! that should succeed use rustls.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
-/// Bytes of a record's heading.
+/// Length of a record's header in bytes.
 const HEADING: usize = 5;
 
 /// What a server answered to a greeting.
@@ -35,23 +36,23 @@ const HEADING: usize = 5;
 pub enum Answer {
     /// An alert, by its number (RFC 5246, 7.2).
     Alert(u8),
-    /// The connection was closed without a word.
+    /// The connection was closed without an answer.
     Closed,
-    /// It goes on.
+    /// The server continues the handshake.
     Accepted,
     /// Something that is not TLS.
     Nonsense(u8),
 }
 
 impl Answer {
-    /// Whether the server refused.
+    /// Returns whether the server refused.
     pub fn is_rejection(self) -> bool {
         matches!(self, Self::Alert(_) | Self::Closed)
     }
 }
 
 impl Context {
-    /// A connection to a port of a pod, by way of the API server.
+    /// Opens a connection to a port of a pod, through the API server.
     async fn connect(
         &self,
         pod: &Pod,
@@ -60,7 +61,7 @@ impl Context {
         let pods: Api<Pod> = Api::namespaced(self.client(), &pod.namespace().unwrap_or_default());
         let forwarder = pods.portforward(&pod.name_any(), &[port]).await;
         let mut forwarder = forwarder.map_err(|error| {
-            // the code of gRPC by which a container runtime says so
+            // the gRPC code that a container runtime returns in this case
             if error.to_string().contains("Unimplemented") {
                 return Stop::Skip("the nodes' container runtime forwards no ports".to_owned());
             }
@@ -74,7 +75,7 @@ impl Context {
         })
     }
 
-    /// Greets a server with one version and one cipher suite, both as on the wire.
+    /// Sends a `ClientHello` with one version and one cipher suite, both as on the wire, and returns the answer.
     pub async fn greet(
         &self,
         pod: &Pod,
@@ -104,7 +105,7 @@ impl Context {
         Ok(understood(&answer))
     }
 
-    /// A connection as far as the server agrees to one, whoever it says that it is.
+    /// Opens a TLS connection with rustls' default versions and suites. Any server certificate is accepted.
     pub async fn shake_hands(
         &self,
         pod: &Pod,
@@ -129,7 +130,7 @@ impl Context {
     }
 }
 
-/// A `ClientHello` in its record.
+/// Builds a `ClientHello` in its record.
 fn hello(version: u16, suite: u16) -> Vec<u8> {
     let numbers = |list: &[u16]| -> Vec<u8> {
         list.iter()
@@ -142,7 +143,7 @@ fn hello(version: u16, suite: u16) -> Vec<u8> {
     };
     let extension =
         |kind: u16, bytes: Vec<u8>| [kind.to_be_bytes().to_vec(), with_length(bytes)].concat();
-    // x25519, P-256 and P-384, points as they are, and the signatures that everybody knows
+    // x25519, P-256 and P-384, uncompressed points, and common signature algorithms
     let groups = extension(10, with_length(numbers(&[0x001d, 0x0017, 0x0018])));
     let points = extension(11, vec![1, 0]);
     let signatures = extension(
@@ -151,7 +152,7 @@ fn hello(version: u16, suite: u16) -> Vec<u8> {
     );
     let body = [
         version.to_be_bytes().to_vec(),
-        // what others choose by chance: nothing is kept secret here
+        // real clients use random bytes here; nothing is kept secret in this connection
         vec![7; 32],
         vec![0],
         with_length(numbers(&[suite])),
@@ -172,7 +173,7 @@ fn understood(answer: &[u8]) -> Answer {
     }
 }
 
-/// Takes any certificate: who a server is, is not what is asked.
+/// Accepts any certificate: the identity of the server is not under test.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

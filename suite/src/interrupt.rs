@@ -1,8 +1,8 @@
-//! Being stopped from outside: once is a wish to come to a proper end, twice is a wish to end now.
+//! Stopping a run from outside: the first request asks for an orderly end, the second one for an immediate end.
 
 use tokio::sync::watch;
 
-/// Whether the run was asked to stop; clones are the same wish.
+/// Whether the run was asked to stop; clones share the request.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     asked: watch::Receiver<bool>,
@@ -22,15 +22,15 @@ impl Interrupt {
         self.ask.send_replace(true);
     }
 
-    /// Whether it was asked.
+    /// Returns whether the run was asked to stop.
     pub fn asked(&self) -> bool {
         *self.asked.borrow()
     }
 
-    /// Returns once it is asked.
+    /// Waits until the run is asked to stop.
     pub async fn wait(&self) {
         let mut asked = self.asked.clone();
-        // the sender lives in self, so this ends only with the wish
+        // the sender lives in self, so this ends only with the request
         let _ = asked.wait_for(|asked| *asked).await;
     }
 }

@@ -1,7 +1,7 @@
-//! The label language: Ginkgo's filter grammar, as the original's users know it (scenarios-serial.md section 5).
+//! The label language: Ginkgo's filter grammar, as users of the original know it (scenarios-serial.md section 5).
 //!
-//! `&&`, `||`, `!`, parentheses, a comma as a second spelling of `||`, `/regular expression/`, and sets on `key:value` labels: `key: containsAny
-//! {a, b}`, `containsAll`, `consistsOf`, `isSubsetOf`, `isEmpty`. Labels compare without regard to case.
+//! It has `&&`, `||`, `!`, parentheses, a comma as a second spelling of `||`, `/regular expression/`, and sets on `key:value` labels: `key:
+//! containsAny {a, b}`, `containsAll`, `consistsOf`, `isSubsetOf`, `isEmpty`. Labels are compared without regard to case.
 
 mod known;
 mod parse;
@@ -13,26 +13,26 @@ use thiserror::Error;
 
 pub use known::KNOWN;
 
-/// A label expression is not understood.
+/// Why a label expression is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseError {
     /// Nothing where a label or a parenthesis should be.
     #[error("{expected} expected at column {column} of the label expression")]
     Expected {
-        /// What should be there.
+        /// What is expected.
         expected: &'static str,
         /// Where, from 1.
         column: usize,
     },
-    /// Something that cannot follow what is before it.
+    /// A token that cannot follow what is before it.
     #[error("unexpected {found:?} at column {column} of the label expression")]
     Unexpected {
-        /// What is there.
+        /// The unexpected text.
         found: String,
         /// Where, from 1.
         column: usize,
     },
-    /// A regular expression is not one.
+    /// A regular expression is invalid.
     #[error("invalid regular expression /{pattern}/ in the label expression: {reason}")]
     Regex {
         /// The text between the slashes.
@@ -63,24 +63,24 @@ pub enum Expression {
         /// Lower case.
         values: BTreeSet<String>,
     },
-    /// The opposite.
+    /// The expression does not hold.
     Not(Box<Expression>),
-    /// Both.
+    /// Both expressions hold.
     And(Box<Expression>, Box<Expression>),
-    /// At least one.
+    /// At least one of the expressions holds.
     Or(Box<Expression>, Box<Expression>),
 }
 
 /// What must hold between the values of a key and the given ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetOperation {
-    /// At least one of the given is there.
+    /// At least one of the given values is present.
     ContainsAny,
-    /// All given are there.
+    /// All given values are present.
     ContainsAll,
-    /// Exactly the given are there.
+    /// Exactly the given values are present.
     ConsistsOf,
-    /// Nothing but the given is there.
+    /// No other than the given values are present.
     IsSubsetOf,
     /// There is no value.
     IsEmpty,
@@ -92,7 +92,7 @@ impl Expression {
         parse::expression(text)
     }
 
-    /// Whether a scenario with these labels is meant.
+    /// Returns whether the expression selects a scenario with these labels.
     pub fn selects(&self, labels: &[&str]) -> bool {
         match self {
             Self::Label(wanted) => labels.iter().any(|label| label.to_lowercase() == *wanted),
@@ -122,7 +122,7 @@ impl Expression {
         }
     }
 
-    /// Labels that are written out in the expression but that nobody has ever heard of: most likely typing errors.
+    /// Returns labels that are written out in the expression but are not known: most likely typing errors.
     pub fn unknown_labels(&self) -> Vec<String> {
         let mut unknown = Vec::new();
         self.visit(&mut |expression| match expression {
@@ -154,7 +154,7 @@ impl Expression {
     }
 }
 
-/// The candidates that look most like a mistyped word, best first.
+/// Returns the candidates that are most similar to a mistyped word, best first.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let word = word.to_lowercase();
     let mut near: Vec<(usize, &str)> = candidates
@@ -176,7 +176,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .collect()
 }
 
-/// Least number of inserted, deleted or replaced characters.
+/// Returns the least number of inserted, deleted or replaced characters that turns one word into the other.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

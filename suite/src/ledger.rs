@@ -1,4 +1,4 @@
-//! What was created or changed, with its undo: recorded before the call, undone in reverse.
+//! The ledger of created and changed objects. Each entry is recorded before its call, with its undo; changes are undone in reverse order.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::pace::Pace;
 
 /// How long one undo may take.
 pub const UNDO_DEADLINE: Duration = Duration::from_mins(1);
-/// How long the pods of a namespace may take to be gone.
+/// How long the deletion of a namespace's pods may take.
 const NAMESPACE_DEADLINE: Duration = Duration::from_mins(2);
 
 /// An object of the cluster.
@@ -34,7 +34,7 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// The object of a known kind.
+    /// Returns the reference to an object of a known kind.
     pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
         Self {
             api_version: K::api_version(&()).into_owned(),
@@ -45,7 +45,7 @@ impl ObjectRef {
         }
     }
 
-    /// A node.
+    /// Returns the reference to a node.
     pub fn node(name: &str) -> Self {
         Self {
             api_version: "v1".to_owned(),
@@ -56,7 +56,7 @@ impl ObjectRef {
         }
     }
 
-    /// A client for the kind, in the object's namespace.
+    /// Returns a client for the kind, in the object's namespace.
     pub fn api(&self, client: &Client) -> Api<DynamicObject> {
         let (group, version) = self
             .api_version
@@ -85,7 +85,7 @@ impl std::fmt::Display for ObjectRef {
     }
 }
 
-/// How to take a change back. All of them may be done twice, and when the change never came to be.
+/// How to undo a change. Each may run twice, and may run when the change never took place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "undo", rename_all = "kebab-case")]
 pub enum Undo {
@@ -94,31 +94,31 @@ pub enum Undo {
         /// Which one.
         object: ObjectRef,
     },
-    /// Delete a namespace and wait until its pods are gone; the rest goes in the background.
+    /// Delete a namespace and wait until its pods are gone; its other objects are deleted in the background.
     DeleteNamespace {
         /// Its name.
         name: String,
     },
-    /// Nothing: the object goes with its namespace, whose deletion was recorded before.
+    /// Nothing: the deletion of the namespace, which was recorded before, deletes the object.
     WithNamespace {
         /// The object.
         object: ObjectRef,
     },
-    /// Merge a patch that puts the old values back.
+    /// Merge a patch that restores the old values.
     Patch {
         /// Into which object.
         object: ObjectRef,
         /// JSON merge patch.
         patch: Value,
     },
-    /// Create an object anew that was deleted, as it was, or make it so again. Other objects that went with it are left to their owners.
+    /// Create a deleted object again as it was, or restore a changed one. Objects that were deleted with it are left to their owners.
     Create {
         /// Which one.
         object: ObjectRef,
-        /// How it was.
+        /// Its old state.
         manifest: Value,
     },
-    /// Remove a taint from a node, leaving the others alone.
+    /// Remove a taint from a node, keeping the others.
     RemoveTaint {
         /// Name of the node.
         node: String,
@@ -129,7 +129,7 @@ pub enum Undo {
     },
 }
 
-/// A change could not be taken back.
+/// Why a change could not be undone.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The API server refused.
@@ -138,9 +138,9 @@ pub enum Error {
     /// It took too long.
     #[error("{what} is still there after {after:?}")]
     Deadline {
-        /// What was to go.
+        /// What should have been deleted.
         what: String,
-        /// How long it was given.
+        /// How long the deletion could take.
         after: Duration,
     },
 }
@@ -150,13 +150,13 @@ pub enum Error {
 pub struct Entry {
     /// Number within the unit, from 1.
     pub change: u32,
-    /// For people.
+    /// The change, for people.
     pub what: String,
-    /// How to take it back.
+    /// How to undo it.
     pub undo: Undo,
 }
 
-/// The changes of one unit that were not taken back yet.
+/// The changes of one unit that are not undone yet.
 #[derive(Debug, Default)]
 pub struct Ledger {
     entries: Vec<Entry>,
@@ -164,7 +164,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Records a change, to be called before it is made. Returns its number.
+    /// Records a change and returns its number. Must be called before the change is made.
     pub fn record(&mut self, what: &str, undo: Undo) -> u32 {
         self.next += 1;
         self.entries.push(Entry {
@@ -175,19 +175,19 @@ impl Ledger {
         self.next
     }
 
-    /// The change to undo next: the latest.
+    /// Removes and returns the change to undo next: the latest.
     pub fn pop(&mut self) -> Option<Entry> {
         self.entries.pop()
     }
 
-    /// Whether everything was undone.
+    /// Returns whether everything was undone.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
 impl Undo {
-    /// Takes the change back.
+    /// Undoes the change.
     pub async fn run(&self, client: &Client) -> Result<(), Error> {
         match self {
             Self::Delete { object } => delete(client, object).await,
@@ -217,7 +217,8 @@ async fn delete(client: &Client, object: &ObjectRef) -> Result<(), Error> {
     .await
 }
 
-/// Creates an object unless it is there as it was; one that is going is waited for, one that was made otherwise meanwhile is changed.
+/// Creates an object unless it exists as it was. Waits for one that is being deleted, and restores one that was created with other fields
+/// meanwhile.
 async fn create(client: &Client, object: &ObjectRef, manifest: &Value) -> Result<(), Error> {
     let api = object.api(client);
     let wanted = again(manifest)?;
@@ -240,13 +241,14 @@ async fn create(client: &Client, object: &ObjectRef, manifest: &Value) -> Result
     .await
 }
 
-/// The object that is there with the fields that it had, but for those that a server gives when it is made; nothing if it has them.
+/// Returns the existing object with the fields that it had before, except those that the server sets at creation, or `None` if nothing
+/// differs.
 fn as_before(present: &DynamicObject, wanted: &DynamicObject) -> Option<DynamicObject> {
     let mut changed = present.clone();
     for (field, value) in wanted.data.as_object().into_iter().flatten() {
         changed.data[field] = value.clone();
     }
-    // a Service that was made again has another address
+    // a Service that was created again has another address
     for given in ["clusterIP", "clusterIPs"] {
         if let Some(value) = present.data["spec"].get(given) {
             changed.data["spec"][given] = value.clone();
@@ -255,7 +257,7 @@ fn as_before(present: &DynamicObject, wanted: &DynamicObject) -> Option<DynamicO
     (changed != *present).then_some(changed)
 }
 
-/// An object as it was, without what the server has to say itself.
+/// Returns an object as it was, without the fields that the server sets.
 fn again(manifest: &Value) -> Result<DynamicObject, Error> {
     let mut object: DynamicObject =
         serde_json::from_value(manifest.clone()).map_err(kube::Error::SerdeError)?;
@@ -274,7 +276,7 @@ fn again(manifest: &Value) -> Result<DynamicObject, Error> {
 
 async fn delete_namespace(client: &Client, name: &str) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    // first the namespace, so that no controller creates anything anew
+    // the namespace first, so that no controller creates new objects
     absent_is_fine(namespaces.delete(name, &DeleteParams::background()).await)?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), name);
     let now = DeleteParams {
@@ -316,7 +318,7 @@ async fn remove_taint(client: &Client, node: &str, key: &str, effect: &str) -> R
         if left.len() == old.len() {
             return Ok(());
         }
-        // with the version, so that a change by somebody else is not lost
+        // with the resource version, so that a concurrent change is not lost
         let patch = json!({"metadata": {"resourceVersion": object.resource_version()}, "spec": {"taints": left}});
         match nodes
             .patch(node, &PatchParams::default(), &Patch::Merge(&patch))
@@ -332,7 +334,7 @@ fn absent_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), Error> {
     match result {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        // already on its way
+        // already being deleted
         Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "Conflict" => {
             Ok(())
         }

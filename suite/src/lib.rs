@@ -1,11 +1,11 @@
-//! The conformance suite: scenarios that prove a NUMA-aware scheduling stack, and the engine that runs them one after another.
+//! The conformance suite: scenarios that test a NUMA-aware scheduling stack, and the engine that runs them one after another.
 //!
-//! The suite drives a cluster through its API only and links none of the products, so it can judge another implementation as
-//! well. What it expects is written down in the scenarios as literals.
+//! The suite drives a cluster only through its API and links none of the products, so it can also test another implementation.
+//! The scenarios contain the expected values as literals.
 //!
 //! Reading order: [`scenario`] (what one is), [`context`] (what it works with; [`arena`], [`padding`], [`settle`], [`checks`], `stack` and
-//! `disturb` add to it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and [`labels`] (which
-//! scenarios run), [`cli`] (the command line).
+//! `disturb` extend it), [`scenarios`] (all of them), [`session`] (one run), [`setup`] (how a cluster becomes ready), [`select`] and
+//! [`labels`] (which scenarios run), [`cli`] (the command line).
 
 pub mod arena;
 pub mod binaries;

@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::recorder::{Look, Recorder};
 use crate::scenario::Stop;
 
-/// Name of the configuration that all machines of a pool had last.
+/// Returns the name of the last configuration that all machines of a pool had.
 pub async fn configuration(client: &Client, pool: &str) -> Result<String, Stop> {
     let pools = Api::<MachineConfigPool>::all(client.clone());
     let status = pools.get(pool).await?.status.unwrap_or_default();
     Ok(status.configuration.name)
 }
 
-/// Waits until all machines of a pool have another configuration than before, and are ready.
+/// Waits until all machines of a pool have another configuration than `before` and are ready.
 pub async fn rolled_out(
     recorder: &Recorder,
     client: &Client,
@@ -45,7 +45,7 @@ pub async fn rolled_out(
         .await
 }
 
-/// The `KubeletConfig` objects, oldest first: of several for one pool the newest counts.
+/// Returns the `KubeletConfig` objects, oldest first. If several select one pool, the newest takes effect.
 pub async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig>, Stop> {
     let configs = Api::<KubeletConfig>::all(client.clone());
     let mut items = configs.list(&ListParams::default()).await?.items;
@@ -53,7 +53,7 @@ pub async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig>, Stop
     Ok(items)
 }
 
-/// What a running kubelet says that it was configured with.
+/// Returns the configuration that a running kubelet reports.
 pub async fn kubelet(client: &Client, node: &str) -> Result<Value, Stop> {
     let url = format!("/api/v1/nodes/{node}/proxy/configz");
     let request = http::Request::get(&url)

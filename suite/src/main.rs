@@ -1,5 +1,5 @@
-//! `numaresources-tests`: runs the scenarios on a cluster. Under the names of the testbed's programs it is those, so that an image needs
-//! one file for all of them.
+//! `numaresources-tests`: runs the scenarios on a cluster. When called by the name of a testbed program it is that program, so that an
+//! image needs only one file for all of them.
 
 use std::process::ExitCode;
 

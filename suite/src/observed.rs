@@ -1,4 +1,4 @@
-//! `NodeResourceTopology` objects as the scenarios look at them, and the comparisons of the catalogue (scenarios-serial.md 7.3 and 7.4).
+//! `NodeResourceTopology` objects as the scenarios read them, and the comparisons of the catalogue (scenarios-serial.md 7.3 and 7.4).
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use thiserror::Error;
 use crate::resources::{Resources, is_native};
 use crate::scenario::Scope;
 
-/// An NRT cannot be understood.
+/// Why an NRT cannot be read.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A quantity is not one.
+    /// The amount of a resource is not a quantity.
     #[error("resource {resource} in {zone} of the NRT of {node}")]
     Quantity {
         /// Name of the NRT.
@@ -36,12 +36,12 @@ pub enum Error {
     },
 }
 
-/// What one NRT says. Zones keep the order of the object: `z0` and `z1` of the catalogue.
+/// The content of one NRT. Zones keep the order of the object: `z0` and `z1` of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTopology {
     /// Name of the node.
     pub node: String,
-    /// Version of the object.
+    /// Resource version of the object.
     pub resource_version: String,
     /// Attributes of the object, in its order.
     pub attributes: Vec<(String, String)>,
@@ -63,11 +63,11 @@ pub struct Zone {
 /// Amounts of one resource in one zone, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amounts {
-    /// What is there.
+    /// The whole amount.
     pub capacity: i64,
-    /// What pods may use.
+    /// The amount that pods may use.
     pub allocatable: i64,
-    /// What is not used.
+    /// The amount that is not used.
     pub available: i64,
 }
 
@@ -124,7 +124,7 @@ impl NodeTopology {
         })
     }
 
-    /// Value of an attribute; the first of that name counts.
+    /// Returns the value of an attribute. The first attribute of that name counts.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes
             .iter()
@@ -132,12 +132,12 @@ impl NodeTopology {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether the policy is `single-numa-node`.
+    /// Returns whether the policy is `single-numa-node`.
     pub fn single_numa_node(&self) -> bool {
         self.attribute(attributes::TOPOLOGY_MANAGER_POLICY) == Some("single-numa-node")
     }
 
-    /// Scope of the topology manager.
+    /// Returns the scope of the topology manager.
     pub fn scope(&self) -> Option<Scope> {
         match self.attribute(attributes::TOPOLOGY_MANAGER_SCOPE)? {
             "container" => Some(Scope::Container),
@@ -146,24 +146,24 @@ impl NodeTopology {
         }
     }
 
-    /// Whether some zone has the request available (7.3, "any zone").
+    /// Returns whether some zone has the request available (7.3, "any zone").
     pub fn any_zone_fits(&self, request: &Resources) -> bool {
         self.zones
             .iter()
             .any(|zone| request.fits_in(&zone.available()))
     }
 
-    /// Whether all zones together have the request available (7.3, "any node").
+    /// Returns whether all zones together have the request available (7.3, "any node").
     pub fn node_fits(&self, request: &Resources) -> bool {
         request.fits_in(&self.available())
     }
 
-    /// Available amounts of all zones together.
+    /// Returns the available amounts of all zones together.
     pub fn available(&self) -> Resources {
         Resources::sum(&self.zones.iter().map(Zone::available).collect::<Vec<_>>())
     }
 
-    /// Zones with their available amounts, for people.
+    /// Describes the zones with their available amounts, for people.
     pub fn describe(&self) -> String {
         let zone = |zone: &Zone| format!("{}: {}", zone.name, zone.available());
         format!(
@@ -175,7 +175,7 @@ impl NodeTopology {
 }
 
 impl Zone {
-    /// Available amounts.
+    /// Returns the available amounts.
     pub fn available(&self) -> Resources {
         self.resources
             .iter()
@@ -183,7 +183,7 @@ impl Zone {
             .collect()
     }
 
-    /// Allocatable amounts.
+    /// Returns the allocatable amounts.
     pub fn allocatable(&self) -> Resources {
         self.resources
             .iter()
@@ -192,7 +192,8 @@ impl Zone {
     }
 }
 
-/// The first difference between the zones of two states of a node (7.4, `EqualZones` without tolerance). Order does not matter.
+/// Returns the first difference between the zones of two states of a node (7.4, `EqualZones` without tolerance). The order of zones does
+/// not matter.
 pub fn zones_difference(before: &NodeTopology, after: &NodeTopology) -> Option<String> {
     let by_name = |node: &NodeTopology| -> BTreeMap<String, Zone> {
         node.zones
@@ -235,7 +236,7 @@ pub fn zones_difference(before: &NodeTopology, after: &NodeTopology) -> Option<S
     })
 }
 
-/// The first difference between two states of several nodes.
+/// Returns the first difference between two states of several nodes.
 pub fn difference(before: &[NodeTopology], after: &[NodeTopology]) -> Option<String> {
     before
         .iter()
@@ -245,10 +246,10 @@ pub fn difference(before: &[NodeTopology], after: &[NodeTopology]) -> Option<Str
         })
 }
 
-/// Whether the pod's resources are accounted on its node: exactly these, nothing more (stricter than 7.4, which lets
-/// over-accounting pass), and with scope `pod` all of them in one zone.
+/// Checks that the pod's resources are accounted on its node: exactly these, nothing more (stricter than 7.4, which accepts
+/// over-accounting), and with scope `pod` all of them in one zone. Returns the difference, if there is one.
 ///
-/// CPU, memory and hugepages count only for Guaranteed pods. `ignored` names resources that may change too.
+/// CPU, memory and hugepages count only for Guaranteed pods.
 pub fn accounting_difference(
     before: &NodeTopology,
     after: &NodeTopology,

@@ -1,36 +1,36 @@
-//! How often a state of the cluster is looked at while waiting for it.
+//! How often a wait polls the cluster.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Shortest pause between two looks, right after a wait began.
+/// Shortest pause between two polls, at the beginning of a wait.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// Longest pause between two looks.
+/// Longest pause between two polls.
 const LONGEST: Duration = Duration::from_millis(200);
-/// A pause is this part of the time waited so far, so that a wait never lasts much longer than what it waits for.
+/// A pause is this fraction of the time waited so far, so that a wait takes only slightly longer than what it waits for.
 const PART: u32 = 8;
 
-/// The pauses of one wait: short ones first, because most things happen within a moment, longer ones the longer it takes.
+/// The pauses of one wait. They are short at first, because most conditions hold soon, and become longer with time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     began: Instant,
 }
 
 impl Pace {
-    /// Begins a wait.
+    /// Starts a wait.
     pub(crate) fn begin() -> Self {
         Self {
             began: Instant::now(),
         }
     }
 
-    /// Time since the wait began.
+    /// Returns the time since the wait began.
     pub(crate) fn waited(self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Returns when it is time for the next look.
+    /// Waits until it is time for the next poll.
     pub(crate) async fn pause(self) {
         tokio::time::sleep(pause_after(self.waited())).await;
     }

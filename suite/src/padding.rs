@@ -1,4 +1,4 @@
-//! Padding: Guaranteed pods that leave exactly the wanted amounts in a zone (scenarios-serial.md 7.5 and 7.6).
+//! Padding: Guaranteed pods that leave exactly the required amounts in a zone (scenarios-serial.md 7.5 and 7.6).
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use crate::workload::{Asks, PodPlan};
 
 /// Prefix of the resources of the numacell device plugin; the zone's number follows, with two digits.
 pub const NUMACELL: &str = "kni.node/numacell";
-/// Scheduler of the padding: it is told the node, so nobody's choice is tested.
+/// Scheduler of the padding pods. Each of them names its node, so no scheduler's choice is tested.
 const SCHEDULER: &str = "default-scheduler";
-/// How often a padding pod that its kubelet refused is made again.
+/// How often a padding pod that its kubelet refused is created again.
 const MADE_AGAIN: usize = 3;
 
-/// A zone cannot be padded so.
+/// Why a zone cannot be padded.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// The zone does not have the resource.
@@ -35,14 +35,14 @@ pub enum Error {
         /// Name of the zone.
         zone: String,
     },
-    /// The zone has less than what is to be left.
+    /// The zone has less than the padding should leave.
     #[error("zone {zone} has {available} available, less than the {free} to be left")]
     TooSmall {
         /// Name of the zone.
         zone: String,
-        /// What it has.
+        /// What the zone has.
         available: String,
-        /// What is to be left.
+        /// What the padding should leave.
         free: String,
     },
 }
@@ -53,13 +53,13 @@ pub struct Pad {
     plan: PodPlan,
     node: String,
     zone: String,
-    /// What the zone has available afterwards.
+    /// What the zone has available when the pod runs.
     left: Resources,
-    /// Whether the pod holds CPUs and memory exclusively; without both it is not Guaranteed and the zone does not change.
+    /// Whether the pod holds CPUs and memory exclusively. Without both it is not Guaranteed and the zone does not change.
     exclusive: bool,
 }
 
-/// What a pod must take for the zone to have exactly `free` left; resources that `free` does not name are left alone.
+/// Returns what a pod must take so that the zone has exactly `free` left. Resources that `free` does not name do not change.
 pub fn to_take(zone: &Zone, free: &Resources) -> Result<Resources, Error> {
     let available = zone.available();
     let mut take = Resources::new();
@@ -86,7 +86,8 @@ pub fn to_take(zone: &Zone, free: &Resources) -> Result<Resources, Error> {
     Ok(take)
 }
 
-/// What is to be left in each zone, the base load added to the first, as the scheduler counts it although no zone does (7.2).
+/// Returns what should be left in each zone. The base load is added to the first zone, because the scheduler counts it although no zone
+/// does (7.2).
 pub fn with_base_load(free: &[Resources], base: &Resources) -> Vec<Resources> {
     let mut free = free.to_vec();
     if let Some(first) = free.first_mut() {
@@ -97,8 +98,8 @@ pub fn with_base_load(free: &[Resources], base: &Resources) -> Vec<Resources> {
 }
 
 impl Context {
-    /// Pads the zones of a node to leave `free[i]` in zone `i` (plus the node's base load in zone 0); zones beyond the list are
-    /// left alone.
+    /// Pads the zones of a node to leave `free[i]` in zone `i` (plus the node's base load in zone 0). Zones beyond the list do not
+    /// change.
     pub async fn pad(
         &self,
         node: &NodeTopology,
@@ -138,9 +139,9 @@ impl Context {
         Ok(pads)
     }
 
-    /// Waits until all padding runs, the cluster is settled, and each zone has exactly what is to be left.
+    /// Waits until all padding runs, the cluster is settled, and each zone has exactly what should be left.
     ///
-    /// Settled alone is not enough: a kubelet lists a pod a moment before it has given it anything, so that an NRT can have the
+    /// A settled cluster is not enough: a kubelet lists a pod shortly before it assigns resources to the pod, so an NRT can have the
     /// fingerprint of the padding and still the amounts from before.
     pub async fn padded(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, Stop> {
         self.padding_runs(pads).await?;
@@ -176,7 +177,7 @@ impl Context {
         .await
     }
 
-    /// Takes padding away again, and waits until the cluster is settled.
+    /// Deletes padding pods and waits until the cluster is settled.
     pub async fn unpad(&self, pads: &[Pad]) -> Result<Vec<NodeTopology>, Stop> {
         for pad in pads {
             self.delete::<Pod>(pad.plan.name()).await?;
@@ -186,8 +187,8 @@ impl Context {
 
     /// Waits until all padding runs.
     ///
-    /// A kubelet that has just started refuses what asks for devices until their plugins have registered again (kubelet-node.md, Device
-    /// Manager). Nobody makes a bare pod again, so this does: padding is the ground that a scenario stands on, not what it tests.
+    /// A kubelet that has just started refuses pods that request devices until their plugins have registered again (kubelet-node.md, Device
+    /// Manager). No controller creates a bare pod again, so this function does: padding is a precondition of a scenario, not what it tests.
     async fn padding_runs(&self, pads: &[Pad]) -> Result<(), Stop> {
         let pods = self.api::<Pod>();
         let limit = self.deadlines().running;
@@ -213,7 +214,7 @@ impl Context {
                         self.create(pad.plan.pod()).await?;
                         seen
                     }
-                    // made again, but the answer was lost, or the request
+                    // it was created again, but the request or the answer was lost
                     None => {
                         self.create(pad.plan.pod()).await?;
                         format!("{name} is missing")
@@ -227,7 +228,7 @@ impl Context {
         .await
     }
 
-    /// Pads every node but the target to leave the same in each zone, and waits.
+    /// Pads every node but the target to leave the same amounts in each zone, and waits.
     pub async fn pad_others(
         &self,
         arena: &Arena,

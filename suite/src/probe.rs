@@ -1,4 +1,4 @@
-//! Looking into pods: commands run in their containers, and what they serve.
+//! Looking into pods: running commands in their containers, and reading their metrics.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::recorder::Look;
 use crate::scenario::Stop;
 
-/// What a command in a container did.
+/// The result of a command in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Its standard output.
@@ -47,7 +47,7 @@ impl Context {
         Ok(output)
     }
 
-    /// Waits until what a pod serves below `/metrics` has all of these in it; it is asked for by way of the API server.
+    /// Waits until the metrics of a pod contain all of these fragments. They are read through the API server.
     pub async fn metrics_have(
         &self,
         pod: &Pod,

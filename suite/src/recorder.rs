@@ -1,4 +1,4 @@
-//! Steps, waits and changes of one unit (a scenario, the set-up), told to the event stream.
+//! Records steps, waits and changes of one unit (a scenario, the set-up) in the event stream.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use crate::ledger::{Ledger, Undo};
 use crate::pace::Pace;
 use crate::scenario::Stop;
 
-/// When a wait is first told, and how often again while nothing changes.
+/// When a wait is first reported, and how often again while nothing changes.
 const TELL_FIRST: Duration = Duration::from_secs(3);
 const TELL_AGAIN: Duration = Duration::from_secs(15);
 
-/// How long things may take; all of them together can be stretched or shortened.
+/// Time limits; all of them together can be scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deadlines {
-    /// A pod to run, a workload to be complete.
+    /// Until a pod runs or a workload is complete.
     pub running: Duration,
-    /// The NRTs to tell what the API tells.
+    /// Until the NRTs agree with the API.
     pub settled: Duration,
-    /// A pod to be rejected twice.
+    /// Until a pod was rejected twice.
     pub rejected: Duration,
-    /// An object to be gone.
+    /// Until an object is gone.
     pub gone: Duration,
-    /// The stack to be installed and available.
+    /// Until the stack is installed and available.
     pub installed: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// All of them times a factor.
+    /// Returns the limits, each times a factor.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self {
@@ -59,16 +59,16 @@ impl Deadlines {
     }
 }
 
-/// What a look at the cluster showed.
+/// The result of one look at the cluster.
 #[derive(Debug)]
 pub enum Look<T> {
-    /// What was waited for.
+    /// The condition holds.
     Ready(T),
-    /// Not there yet; says what is missing.
+    /// The condition does not hold yet; the text says what is missing.
     NotYet(String),
 }
 
-/// Records what happens in one unit.
+/// Records the events of one unit.
 #[derive(Debug)]
 pub struct Recorder {
     stream: Stream,
@@ -79,15 +79,15 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 struct State {
     step: u32,
-    /// Title and start of the step that runs.
+    /// Title and start of the running step.
     open: Option<(String, Instant)>,
-    /// What the step that runs saw, worth telling.
+    /// What the running step saw, if it is worth reporting.
     seen: Option<String>,
     ledger: Ledger,
 }
 
 impl Recorder {
-    /// A recorder of this unit.
+    /// Creates a recorder of this unit.
     pub fn new(stream: &Stream, unit: &str) -> Self {
         Self {
             stream: stream.clone(),
@@ -96,22 +96,22 @@ impl Recorder {
         }
     }
 
-    /// Name of the unit.
+    /// Returns the name of the unit.
     pub fn unit(&self) -> &str {
         &self.unit
     }
 
-    /// The stream behind it.
+    /// Returns the stream behind it.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Tells a line while a step runs.
+    /// Records a line of text while a step runs.
     pub fn tell(&self, text: &str) {
         self.teller().tell(text);
     }
 
-    /// The same for code that runs on other threads.
+    /// Returns a [`Teller`] for code that runs on other threads.
     pub fn teller(&self) -> Teller {
         Teller {
             stream: self.stream.clone(),
@@ -119,7 +119,7 @@ impl Recorder {
         }
     }
 
-    /// Does one step. Its failure carries the title from here on.
+    /// Runs one step. A failure from it carries the step's title.
     pub fn step<'a, T: 'a>(
         &'a self,
         title: impl Into<String>,
@@ -168,12 +168,12 @@ impl Recorder {
         result
     }
 
-    /// Says what the step that runs saw, where that is worth telling.
+    /// Records what the running step saw.
     pub fn saw(&self, seen: impl Into<String>) {
         self.state.borrow_mut().seen = Some(seen.into());
     }
 
-    /// Closes the step that runs, if there is one: it was interrupted.
+    /// Closes the running step, if there is one, as interrupted.
     pub fn interrupt(&self) {
         self.close(StepOutcome::Interrupted);
     }
@@ -194,10 +194,9 @@ impl Recorder {
         }
     }
 
-    /// Looks again and again until something is there.
+    /// Polls until a condition holds.
     ///
-    /// An answer of the API server that is an error counts as "not yet". The failure at the deadline has `what` as expected
-    /// and the last look as seen.
+    /// An error from the API server counts as "not yet". The failure at the deadline has `what` as expected and the last look as seen.
     pub async fn until<T>(
         &self,
         what: &str,
@@ -238,7 +237,7 @@ impl Recorder {
         }
     }
 
-    /// Records a change with its undo; to be called before the change is made.
+    /// Records a change with its undo. Must be called before the change is made.
     pub fn plan(&self, what: &str, undo: Undo) {
         let value = serde_json::to_value(&undo).unwrap_or_default();
         let change = self.state.borrow_mut().ledger.record(what, undo);
@@ -250,17 +249,17 @@ impl Recorder {
         });
     }
 
-    /// Whether nothing is left to undo.
+    /// Returns whether nothing is left to undo.
     pub fn is_clean(&self) -> bool {
         self.state.borrow().ledger.is_empty()
     }
 
-    /// Lets all changes of so far stay.
+    /// Keeps all changes made so far.
     pub fn keep_all(&self) {
         self.state.borrow_mut().ledger = Ledger::default();
     }
 
-    /// Takes all changes back, latest first, going on after errors. Returns what could not be undone.
+    /// Undoes all changes, latest first, and continues after errors. Returns what could not be undone.
     pub async fn undo_all(&self, client: &Client) -> Vec<String> {
         let mut failed = Vec::new();
         loop {
@@ -284,7 +283,7 @@ impl Recorder {
     }
 }
 
-/// Tells lines of a unit, from any thread.
+/// Records lines of text for a unit, from any thread.
 #[derive(Clone, Debug)]
 pub struct Teller {
     stream: Stream,
@@ -292,7 +291,7 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// Tells a line.
+    /// Records a line.
     pub fn tell(&self, text: &str) {
         self.stream.emit(Event::Noted {
             unit: self.unit.clone(),
@@ -301,7 +300,7 @@ impl Teller {
     }
 }
 
-/// Milliseconds of a duration.
+/// Returns the milliseconds of a duration.
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Lists of resources with amounts, and the notation of the catalogue for them (scenarios-serial.md, "Notation", and 7.1).
+//! Lists of resources with amounts, and the catalogue's notation for them (scenarios-serial.md, "Notation", and 7.1).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ pub const MEMORY: &str = "memory";
 pub const HUGEPAGES_2MI: &str = "hugepages-2Mi";
 /// Hugepages of 1 GiB, in bytes.
 pub const HUGEPAGES_1GI: &str = "hugepages-1Gi";
-/// Scratch space of a node, in bytes.
+/// Ephemeral storage of a node, in bytes.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 /// One mebibyte in bytes.
@@ -28,22 +28,22 @@ pub const GI: i64 = 1 << 30;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources(BTreeMap<String, i64>);
 
-/// Something in the catalogue's notation is not understood.
+/// A word is not in the catalogue's notation.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is no amount of a resource: write 4c, 1500m, 4Gi, h2=256, h1=1, d1=3 or eph=32Mi")]
 pub struct NotationError(String);
 
-/// Names of the sample devices that rows call `d1`, `d2` and `d3`.
+/// Names of the sample devices that table rows call `d1`, `d2` and `d3`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceNames(pub BTreeMap<String, String>);
 
 impl Resources {
-    /// An empty list.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the catalogue's notation: `4c`, `1500m`, `4Gi`, `h2=256` (MiB of 2 MiB pages), `h1=1` (GiB of 1 GiB pages),
+    /// Parses the catalogue's notation: `4c`, `1500m`, `4Gi`, `h2=256` (MiB of 2 MiB pages), `h1=1` (GiB of 1 GiB pages),
     /// `d1=3` (kept under that name, see [`Resources::with_devices`]), `eph=32Mi`; separated by blanks.
     pub fn parse(text: &str) -> Result<Self, NotationError> {
         let mut list = Self::new();
@@ -72,15 +72,15 @@ impl Resources {
         Ok(list)
     }
 
-    /// The literal of a table row.
+    /// Parses the literal of a table row.
     ///
     /// # Panics
-    /// When it is not in the notation; the tests of the registry read every row, so a wrong one never gets this far.
+    /// Panics if it is not in the notation. The tests of the registry read every row, so a wrong one never gets this far.
     pub fn literal(text: &str) -> Self {
         Self::parse(text).expect("rows of the tables are in the catalogue's notation")
     }
 
-    /// The same list with `d1` to `d3` replaced by the devices' real names.
+    /// Returns the same list with `d1` to `d3` replaced by the devices' real names.
     #[must_use]
     pub fn with_devices(&self, names: &DeviceNames) -> Self {
         let rename = |name: &String| names.0.get(name).unwrap_or(name).clone();
@@ -92,12 +92,12 @@ impl Resources {
         )
     }
 
-    /// Amount in thousandths; 0 when not listed.
+    /// Returns an amount in thousandths; 0 when not listed.
     pub fn milli(&self, name: &str) -> i64 {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Whole units, rounded up; 0 when not listed.
+    /// Returns an amount in whole units, rounded up; 0 when not listed.
     pub fn units(&self, name: &str) -> i64 {
         let milli = self.milli(name);
         milli.div_euclid(1000) + i64::from(milli.rem_euclid(1000) > 0)
@@ -108,17 +108,17 @@ impl Resources {
         self.0.insert(name.to_owned(), milli);
     }
 
-    /// Whether the resource is listed.
+    /// Returns whether the resource is listed.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Whether nothing is listed.
+    /// Returns whether nothing is listed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Names and amounts in thousandths.
+    /// Returns names and amounts in thousandths.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(name, milli)| (name.as_str(), *milli))
     }
@@ -130,7 +130,7 @@ impl Resources {
         }
     }
 
-    /// The sum of both lists.
+    /// Returns the sum of both lists.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let mut sum = self.clone();
@@ -138,26 +138,26 @@ impl Resources {
         sum
     }
 
-    /// The sum of several lists.
+    /// Returns the sum of several lists.
     pub fn sum<'a>(lists: impl IntoIterator<Item = &'a Self>) -> Self {
         lists
             .into_iter()
             .fold(Self::new(), |sum, list| sum.plus(list))
     }
 
-    /// The amounts of the other list taken off what is listed here; what is not listed here is left out.
+    /// Returns this list with the amounts of the other list subtracted. Resources that are not listed here are left out.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         self.with(|name, milli| milli - other.milli(name))
     }
 
-    /// The larger amount of each resource that is listed here (7.1).
+    /// Returns the larger amount of each resource that is listed here (7.1).
     #[must_use]
     pub fn highest(&self, other: &Self) -> Self {
         self.with(|name, milli| milli.max(other.milli(name)))
     }
 
-    /// The smaller amount of each resource that is listed here.
+    /// Returns the smaller amount of each resource that is listed here.
     #[must_use]
     pub fn lowest(&self, other: &Self) -> Self {
         self.with(|name, milli| milli.min(other.milli(name)))
@@ -172,7 +172,7 @@ impl Resources {
         )
     }
 
-    /// Only the resources for which `keep` holds.
+    /// Returns only the resources for which `keep` holds.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(&str, i64) -> bool) -> Self {
         Self(
@@ -184,26 +184,26 @@ impl Resources {
         )
     }
 
-    /// Without what no NUMA zone has: scratch space and management cores (7.3).
+    /// Returns the list without resources that no NUMA zone has: ephemeral storage and management cores (7.3).
     #[must_use]
     pub fn zone_level(&self) -> Self {
         self.filtered(|name, _| !is_host_level(name))
     }
 
-    /// CPU and memory only.
+    /// Returns CPU and memory only.
     #[must_use]
     pub fn core(&self) -> Self {
         self.filtered(|name, _| matches!(name, CPU | MEMORY))
     }
 
-    /// What a container of a Guaranteed pod holds exclusively: no scratch space, and CPUs only when whole (7.1).
+    /// Returns what a container of a Guaranteed pod holds exclusively: no ephemeral storage, and CPUs only if they are whole (7.1).
     #[must_use]
     pub fn exclusive(&self) -> Self {
         self.zone_level()
             .filtered(|name, milli| name != CPU || milli % 1000 == 0)
     }
 
-    /// CPUs rounded up to whole cores and then to an even number, memory up to a multiple of 10^9 bytes (7.1).
+    /// Rounds CPUs up to whole cores and then to an even number, and memory up to a multiple of 10^9 bytes (7.1).
     #[must_use]
     pub fn rounded_up(&self) -> Self {
         let up = |value: i64, step: i64| {
@@ -221,14 +221,14 @@ impl Resources {
         )
     }
 
-    /// Whether every resource listed here is there in at least this amount.
+    /// Returns whether `there` has every resource listed here in at least this amount.
     pub fn fits_in(&self, there: &Self) -> bool {
         self.0
             .iter()
             .all(|(name, milli)| there.0.get(name).is_some_and(|have| have >= milli))
     }
 
-    /// As a pod spec or status has it.
+    /// Converts to the form of a pod spec or status.
     pub fn to_quantities(&self) -> BTreeMap<String, Quantity> {
         self.0
             .iter()
@@ -236,7 +236,7 @@ impl Resources {
             .collect()
     }
 
-    /// From a pod spec or status.
+    /// Converts from the form of a pod spec or status.
     pub fn from_quantities(
         list: &BTreeMap<String, Quantity>,
     ) -> Result<Self, quantity::ParseError> {
@@ -247,13 +247,13 @@ impl Resources {
     }
 }
 
-/// Whether no NUMA zone ever has this resource.
+/// Returns whether no NUMA zone ever has this resource.
 pub fn is_host_level(name: &str) -> bool {
     matches!(name, EPHEMERAL_STORAGE | "storage")
         || name.starts_with("management.workload.openshift.io/")
 }
 
-/// Whether the resource counts for alignment only in Guaranteed pods.
+/// Returns whether the resource counts for alignment only in Guaranteed pods.
 pub fn is_native(name: &str) -> bool {
     name == CPU || name == MEMORY || name.starts_with("hugepages-")
 }
@@ -278,7 +278,7 @@ impl FromIterator<(String, i64)> for Resources {
 }
 
 impl fmt::Display for Resources {
-    /// `cpu=4 memory=4Gi`; `nothing` when empty.
+    /// Writes `cpu=4 memory=4Gi`, or `nothing` when empty.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("nothing");

@@ -1,4 +1,4 @@
-//! A whole run, from options to an outcome; what the command line and the tests share.
+//! A whole run, from options to an outcome: the part that the command line and the tests share.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,7 @@ use crate::scenario::Scenario;
 use crate::session::{Session, StartError};
 use crate::setup::{Lane, Options};
 
-/// Name of the `JUnit` suite and stem of its file, as the original's runner has them.
+/// Name of the `JUnit` suite and stem of its file, the same as in the original's runner.
 pub const SUITE: &str = "e2e-serial-run";
 
 /// How a run ended; each has its exit code (README.tests.md).
@@ -34,7 +34,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Exit code of the program.
+    /// Returns the exit code of the program.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Passed => 0,
@@ -45,17 +45,17 @@ impl Outcome {
     }
 }
 
-/// Where reports go.
+/// Where reports are written.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// Directory of everything.
+    /// Directory of all reports.
     pub artifacts: PathBuf,
     /// The `JUnit` file.
     pub report: PathBuf,
 }
 
 impl Places {
-    /// Below an artefacts directory, where the original's runner has them; another report file if one is named.
+    /// Places everything below an artefacts directory, as the original's runner does. `report` names another report file.
     pub fn new(artifacts: &Path, report: Option<PathBuf>) -> Self {
         let dir = artifacts.join("nrop");
         Self {
@@ -64,13 +64,13 @@ impl Places {
         }
     }
 
-    /// The event log.
+    /// Returns the path of the event log.
     pub fn events(&self) -> PathBuf {
         self.artifacts.join("events.jsonl")
     }
 }
 
-/// The stream of a run with its standard readers, and the summary to ask afterwards.
+/// Creates the stream of a run with its standard readers. The summary can be read afterwards.
 pub fn stream(
     places: &Places,
     more: Vec<Box<dyn Reader>>,
@@ -85,7 +85,7 @@ pub fn stream(
     Ok((Stream::new(readers), summary))
 }
 
-/// What is known before anything starts.
+/// Builds the event with what is known before anything starts.
 pub fn started(options: &Options, selected: usize, places: &Places) -> Event {
     let lane = match &options.lane {
         Lane::Own(lane) if options.clusters > 1 => {
@@ -106,7 +106,8 @@ pub fn started(options: &Options, selected: usize, places: &Places) -> Event {
     }
 }
 
-/// Runs the selected scenarios, on all clusters of the options at once. `prepare` may break each cluster on purpose before its first scenario.
+/// Runs the selected scenarios on all clusters of the options at the same time. `prepare` may break each cluster on purpose before its first
+/// scenario.
 pub async fn run(
     options: &Options,
     scenarios: &[Scenario],
@@ -217,7 +218,7 @@ fn outcome(interrupt: &Interrupt, in_order: bool, verdicts: &[Verdict]) -> Outco
     }
 }
 
-/// A short identity that no other run has.
+/// Makes a short identity that no other run has.
 pub fn new_run_id() -> String {
     let id = uuid::Uuid::new_v4().simple().to_string();
     id[..8].to_owned()

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::facts::Facts;
 use crate::resources::Resources;
 
-/// What a scenario does, step by step.
+/// The steps of a scenario.
 pub type Body =
     Box<dyn for<'a> Fn(&'a Context) -> LocalBoxFuture<'a, Result<(), Stop>> + Send + Sync>;
 
@@ -26,17 +26,17 @@ pub struct Scenario {
     pub labels: Vec<&'static str>,
     /// What the cluster must have.
     pub needs: Vec<Need>,
-    /// What is done.
+    /// The steps.
     pub body: Body,
 }
 
 impl Scenario {
-    /// Part of the id before the slash.
+    /// Returns the part of the id before the slash.
     pub fn area(&self) -> &'static str {
         self.id.split_once('/').map_or(self.id, |(area, _)| area)
     }
 
-    /// What reports say about it.
+    /// Returns what reports show about it.
     pub fn info(&self) -> ScenarioInfo {
         ScenarioInfo {
             id: self.id.to_owned(),
@@ -50,7 +50,7 @@ impl Scenario {
         }
     }
 
-    /// The first need that the cluster does not meet: what is wanted and what is there instead.
+    /// Returns the first need that the cluster does not meet: what is needed and what the cluster has instead.
     pub fn missing(&self, facts: &Facts) -> Option<String> {
         self.needs.iter().find_map(|need| need.missing(facts))
     }
@@ -65,7 +65,7 @@ impl fmt::Debug for Scenario {
     }
 }
 
-/// Makes a [`Body`] of a function.
+/// Makes a [`Body`] from a function.
 pub fn body<F>(run: F) -> Body
 where
     F: for<'a> Fn(&'a Context) -> LocalBoxFuture<'a, Result<(), Stop>> + Send + Sync + 'static,
@@ -83,7 +83,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Value of the NRT attribute.
+    /// Returns the value of the NRT attribute.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Container => "container",
@@ -91,7 +91,7 @@ impl Scope {
         }
     }
 
-    /// Text of the scheduler when no zone fits (scheduler.md 3.5).
+    /// Returns the message of the scheduler when no zone fits (scheduler.md 3.5).
     pub fn alignment_failure(self) -> &'static str {
         match self {
             Self::Container => "cannot align container",
@@ -100,19 +100,19 @@ impl Scope {
     }
 }
 
-/// Something that the cluster must have for a scenario to tell anything.
+/// Something that the cluster must have so that a scenario can give a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Nodes with two zones and policy `single-numa-node`.
     Nodes {
-        /// At least so many.
+        /// At least this many.
         count: usize,
         /// All with this scope.
         scope: Option<Scope>,
     },
     /// Zones of such nodes that can hold a request.
     Zone {
-        /// Nodes that have one.
+        /// Number of nodes that must have one.
         count: usize,
         /// Only nodes with this scope count.
         scope: Option<Scope>,
@@ -121,20 +121,20 @@ pub enum Need {
     },
     /// Sample device `d1`, `d2` or `d3` in both zones.
     Device(&'static str),
-    /// A scheduler that resynchronises its cache and says how often.
+    /// A scheduler that resynchronises its cache and reports how often.
     CacheResync,
-    /// The exporter's program, to be started here.
+    /// The exporter's program, so that the scenario can start it.
     Exporter,
-    /// A part that can be made to go wrong on demand.
+    /// A part in which faults can be injected.
     Faults(Part),
     /// `OpenShift`, with the machine config pools that feed the operator.
     OpenShift,
-    /// A network in which policies hold.
+    /// A network that enforces policies.
     NetworkPolicies,
 }
 
 impl Need {
-    /// What is wanted and what is there instead, if it is not met.
+    /// Returns what is needed and what the cluster has instead, if the need is not met.
     pub fn missing(&self, facts: &Facts) -> Option<String> {
         match self {
             Self::Nodes { count, scope } => {
@@ -181,19 +181,19 @@ impl Need {
     }
 }
 
-/// Why a scenario, or the set-up, does not go on.
+/// Why a scenario or the set-up stops.
 #[derive(Debug)]
 pub enum Stop {
     /// Something is not as expected.
     Failed(Box<Failure>),
-    /// The API server refused or did not answer; while waiting for something this is only "not yet".
+    /// The API server refused or did not answer; during a wait this only counts as "not yet".
     Api(Box<kube::Error>),
-    /// The scenario cannot tell anything here.
+    /// The scenario cannot give a verdict here.
     Skip(String),
 }
 
 impl Stop {
-    /// A failure in one line.
+    /// Returns a failure with a message of one line.
     pub fn fail(message: impl Into<String>) -> Self {
         Self::Failed(Box::new(Failure {
             message: message.into(),
@@ -201,7 +201,7 @@ impl Stop {
         }))
     }
 
-    /// A failure with what was expected and what was seen.
+    /// Returns a failure with what was expected and what was seen.
     pub fn mismatch(
         message: impl Into<String>,
         expected: impl fmt::Display,
@@ -215,7 +215,7 @@ impl Stop {
         }))
     }
 
-    /// As a failure of the given step.
+    /// Converts to a failure of the given step.
     pub fn into_failure(self, step: &str) -> Failure {
         match self {
             Self::Failed(mut failure) => {

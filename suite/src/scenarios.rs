@@ -1,4 +1,4 @@
-//! The scenarios of the catalogue, one module an area, ids and labels as there (scenarios-serial.md 8 and 9).
+//! The scenarios of the catalogue, one module per area, with its ids and labels (scenarios-serial.md 8 and 9).
 
 mod byres;
 mod cache;
@@ -29,7 +29,7 @@ mod unsched;
 use crate::resources::Resources;
 use crate::scenario::Scenario;
 
-/// All scenarios, in the order in which they run.
+/// Returns all scenarios, in the order in which they run.
 pub fn all() -> Vec<Scenario> {
     let mut all = Vec::new();
     all.extend(config::scenarios());
@@ -60,7 +60,7 @@ pub fn all() -> Vec<Scenario> {
     all
 }
 
-/// Labels of a scenario: those of the suite, of its file and table, and its own.
+/// Returns the labels of a scenario: those of the suite, of its file and table, and its own.
 fn labels(common: &[&'static str], own: &str) -> Vec<&'static str> {
     let mut labels = vec!["e2e:serial"];
     labels.extend(common);
@@ -75,7 +75,7 @@ fn labels(common: &[&'static str], own: &str) -> Vec<&'static str> {
     labels
 }
 
-/// Title as in the catalogue: containers, table, tags, text.
+/// Builds the title as in the catalogue: containers, table, tags, text.
 fn title(context: &str, test_id: Option<u32>, tags: &str, text: &str) -> String {
     let id = test_id.map_or(String::new(), |id| format!("[test_id:{id}]"));
     let tags = format!("{id}{tags}");
@@ -87,7 +87,7 @@ fn title(context: &str, test_id: Option<u32>, tags: &str, text: &str) -> String 
         .join(" ")
 }
 
-/// Several lists in the catalogue's notation, separated by semicolons.
+/// Parses several lists in the catalogue's notation, separated by semicolons.
 fn lists(text: &str) -> Vec<Resources> {
     text.split(';').map(Resources::literal).collect()
 }

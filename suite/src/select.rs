@@ -1,4 +1,4 @@
-//! Which scenarios run.
+//! Selects the scenarios that run.
 
 use regex::Regex;
 use thiserror::Error;
@@ -6,10 +6,10 @@ use thiserror::Error;
 use crate::labels::{self, Expression, KNOWN, nearest};
 use crate::scenario::Scenario;
 
-/// What the user asked for; everything given must hold.
+/// What the user asked for. All given conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Exact ids; none means any.
+    /// Exact ids; an empty list selects any.
     pub ids: Vec<String>,
     /// Label expression.
     pub labels: Option<String>,
@@ -21,39 +21,39 @@ pub struct Selection {
     pub skip: Option<String>,
 }
 
-/// The selection makes no sense.
+/// Why a selection is invalid.
 #[derive(Debug, Error)]
 pub enum Error {
     /// An id that no scenario has.
     #[error("no scenario has the id {id:?}{}", hint(.near))]
     UnknownId {
-        /// What was given.
+        /// The given id.
         id: String,
-        /// What may have been meant.
+        /// Similar ids.
         near: Vec<String>,
     },
     /// A label that no scenario can have.
     #[error("unknown label {label:?}{}", hint(.near))]
     UnknownLabel {
-        /// What was given.
+        /// The given label.
         label: String,
-        /// What may have been meant.
+        /// Similar labels.
         near: Vec<String>,
     },
-    /// The label expression is not one.
+    /// The label expression is invalid.
     #[error(transparent)]
     Labels(#[from] labels::ParseError),
-    /// A pattern is not one.
+    /// A pattern is no regular expression.
     #[error("{option} {pattern:?} is no regular expression: {reason}")]
     Pattern {
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// The given pattern.
         pattern: String,
-        /// Why not.
+        /// Why it is invalid.
         reason: String,
     },
-    /// Nothing is left to run.
+    /// No scenario is selected.
     #[error("no scenario matches the selection; --list shows all")]
     Nothing,
 }
@@ -71,7 +71,7 @@ fn owned(near: Vec<&str>) -> Vec<String> {
 }
 
 impl Selection {
-    /// Whether each of the scenarios is selected. Nothing selected is an error.
+    /// Returns for each of the scenarios whether it is selected. An empty selection is an error.
     pub fn apply(&self, scenarios: &[Scenario]) -> Result<Vec<bool>, Error> {
         if let Some(id) = self
             .ids

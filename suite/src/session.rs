@@ -1,4 +1,4 @@
-//! One run: a cluster, and scenarios on it one after another.
+//! One run: a cluster, and the scenarios that run on it one after another.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -20,16 +20,16 @@ use crate::recorder::{Look, Recorder, millis};
 use crate::scenario::{Scenario, Stop};
 use crate::setup::{self, Options, Partial};
 
-/// The set-up did not get to its end.
+/// Why the set-up did not complete.
 #[derive(Debug)]
 pub enum StartError {
-    /// Something is not as it has to be.
+    /// Something is not as required.
     Failed(Box<Failure>),
     /// It was stopped from outside.
     Interrupted,
 }
 
-/// A cluster that is ready, until [`Session::finish`].
+/// A cluster that is ready until [`Session::finish`].
 pub struct Session {
     cluster: Rc<Cluster>,
     own: Option<lane::Cluster>,
@@ -43,7 +43,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Sets everything up. When that fails, or is interrupted, what was changed is undone before this returns.
+    /// Sets everything up. If that fails or is interrupted, all changes are undone before this returns.
     pub async fn start(
         options: &Options,
         stream: &Stream,
@@ -92,7 +92,7 @@ impl Session {
                 StartError::Failed(Box::new(failure))
             }
         };
-        // a cluster of ours takes everything along
+        // the end of our own cluster undoes everything
         if let (None, Some(client)) = (&partial.own, &partial.client)
             && !setup.is_clean()
             && let Err(stop) = tear_down(&setup, client, &options.run, options.deadlines.gone).await
@@ -107,17 +107,17 @@ impl Session {
         Err(error)
     }
 
-    /// What is known about the cluster.
+    /// Returns the cluster and its facts.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// The cluster that was brought up for this run, to break things in it.
+    /// Returns the cluster that was brought up for this run, so that faults can be injected.
     pub fn own(&self) -> Option<&lane::Cluster> {
         self.own.as_ref()
     }
 
-    /// Runs one scenario to its verdict, and undoes what it changed.
+    /// Runs one scenario to its verdict and undoes its changes.
     pub async fn run(&self, scenario: &Scenario) -> Verdict {
         let started = Instant::now();
         let info = scenario.info();
@@ -207,10 +207,10 @@ impl Session {
         verdict
     }
 
-    /// Ends the run: undoes what the set-up changed. Whether that worked.
+    /// Ends the run by undoing the changes of the set-up. Returns whether that worked.
     pub async fn finish(self) -> bool {
         let mut ok = true;
-        // a cluster of ours takes everything along
+        // the end of our own cluster undoes everything
         if self.own.is_none()
             && let Err(stop) = tear_down(
                 &self.setup,
@@ -231,7 +231,7 @@ impl Session {
     }
 }
 
-/// Undoes what the set-up changed and waits until nothing of the run is left.
+/// Undoes the changes of the set-up and waits until nothing of the run is left.
 async fn tear_down(
     setup: &Recorder,
     client: &Client,
@@ -244,7 +244,7 @@ async fn tear_down(
             .step("what the set-up changed is undone", undone(setup, client))
             .await?;
     }
-    // scenarios do not wait for the last of their namespaces' objects
+    // scenarios do not wait for the last objects of their namespaces
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let ours = ListParams::default().labels(&format!("{RUN_LABEL}={run}"));
     teardown
@@ -294,7 +294,7 @@ async fn body(
     (scenario.body)(context).await
 }
 
-/// The stack must run as it is asked to again, and the NRTs come back to what they were before the scenario (scenarios-serial.md 4.2).
+/// Waits until the stack runs as its resources specify and the NRTs are as they were before the scenario (scenarios-serial.md 4.2).
 async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), Stop> {
     context
         .step(

@@ -1,9 +1,9 @@
-//! *Settled*: on every node the published fingerprint is the one that the API's pods have, and nothing is missing that the node had when
-//! the set-up ended.
+//! *Settled*: on every node the published fingerprint equals the one computed from the API's pods, and nothing is missing that the node had
+//! at the end of the set-up.
 //!
-//! The exporter publishes fingerprint and zones from one look at the node, so equal fingerprints mean that the zones tell about exactly
-//! these pods. Pods without exclusive resources do not show in the fingerprint (scheduler.md 5.4): where one of them is what
-//! matters, [`Context::barrier`] proves that the exporter has looked since.
+//! The exporter takes fingerprint and zones from one look at the node, so equal fingerprints mean that the zones account for exactly these
+//! pods. Pods without exclusive resources are not in the fingerprint (scheduler.md 5.4). Where such a pod matters, [`Context::barrier`]
+//! proves that the exporter has looked since.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +22,8 @@ use crate::scenario::Stop;
 use crate::workload::{Asks, PodPlan};
 
 impl Context {
-    /// Waits until no node lacks anything that it had when the set-up ended, and gives the NRTs as they are then: what a scenario measures
-    /// its changes against.
+    /// Waits until no node lacks anything that it had at the end of the set-up, and returns the NRTs at that time. A scenario measures its
+    /// changes against them.
     pub async fn baseline(&self) -> Result<Vec<NodeTopology>, Stop> {
         self.until(
             "every node has what it had at the end of the set-up",
@@ -39,28 +39,28 @@ impl Context {
         .await
     }
 
-    /// The same for one node.
+    /// Like [`Context::baseline`], for one node.
     pub async fn baseline_of(&self, node: &str) -> Result<NodeTopology, Stop> {
         let nodes = self.baseline().await?;
         let found = nodes.into_iter().find(|topology| topology.node == node);
         found.ok_or_else(|| Stop::fail(format!("node {node} has no NRT")))
     }
 
-    /// What the nodes do not have now that they had when the set-up ended.
+    /// Returns what the nodes lack now and had at the end of the set-up.
     async fn incomplete(&self, topologies: &[NodeTopology]) -> Result<Option<String>, Stop> {
         let nodes = Api::<Node>::all(self.client());
         let nodes = nodes.list(&ListParams::default()).await?.items;
         Ok(self.facts().incomplete(topologies, &nodes))
     }
 
-    /// Waits until the cluster is settled and gives the NRT of one node as it is then.
+    /// Waits until the cluster is settled and returns the NRT of one node at that time.
     pub async fn settled_on(&self, node: &str) -> Result<NodeTopology, Stop> {
         let nodes = self.settle().await?;
         let found = nodes.into_iter().find(|topology| topology.node == node);
         found.ok_or_else(|| Stop::fail(format!("the NRT of {node} is gone")))
     }
 
-    /// Waits until the cluster is settled and gives the NRTs as they are then.
+    /// Waits until the cluster is settled and returns the NRTs at that time.
     pub async fn settle(&self) -> Result<Vec<NodeTopology>, Stop> {
         self.until(
             "every node is complete and every published fingerprint is that of the API's pods",
@@ -70,7 +70,7 @@ impl Context {
                     Look::Ready(nodes) => nodes,
                     unsettled @ Look::NotYet(_) => return Ok(unsettled),
                 };
-                // it must stay so: the same NRTs at the next look, too
+                // the NRTs must be the same at the next look
                 tokio::time::sleep(self.cluster.between_looks).await;
                 let second = match self.settled_look().await? {
                     Look::Ready(nodes) => nodes,
@@ -87,7 +87,7 @@ impl Context {
         .await
     }
 
-    /// One look: the NRTs, if every node is complete and every fingerprint is that of the API's pods.
+    /// Looks once: returns the NRTs if every node is complete and every fingerprint equals that of the API's pods.
     async fn settled_look(&self) -> Result<Look<Vec<NodeTopology>>, Stop> {
         let nodes = self.topologies().await?;
         if let Some(missing) = self.incomplete(&nodes).await? {
@@ -99,8 +99,8 @@ impl Context {
         Ok(unsettled.map_or(Look::Ready(nodes), Look::NotYet))
     }
 
-    /// Proves that the exporter of a node has looked since now: a pod that holds a numacell device, and nothing else, is put there,
-    /// seen in the fingerprint, and taken away again. Works on full nodes, too. Returns the settled NRTs.
+    /// Proves that the exporter of a node looks again after the call: creates a pod there that holds only a numacell device, waits until it
+    /// is in the fingerprint, and deletes it. Works on full nodes, too. Returns the settled NRTs.
     pub async fn barrier(&self, node: &NodeTopology) -> Result<Vec<NodeTopology>, Stop> {
         let name = format!("barrier-{}", node.node);
         let devices = node.zones.iter().flat_map(|zone| zone.resources.keys());
@@ -117,7 +117,7 @@ impl Context {
     }
 }
 
-/// What is not settled on a node, if anything.
+/// Returns what is not settled on a node, if anything.
 pub(crate) fn unsettled(node: &NodeTopology, pods: &[Pod]) -> Option<String> {
     let Some(published) = node.attribute(attributes::POD_FINGERPRINT) else {
         return Some(format!("the NRT of {} has no fingerprint", node.node));
@@ -141,7 +141,7 @@ pub(crate) fn unsettled(node: &NodeTopology, pods: &[Pod]) -> Option<String> {
     })
 }
 
-/// Namespaces and names of the pods that the fingerprint of a node is about.
+/// Returns namespaces and names of the pods that the fingerprint of a node covers.
 pub(crate) fn counted(node: &NodeTopology, pods: &[Pod]) -> Vec<(String, String)> {
     let all =
         node.attribute(attributes::POD_FINGERPRINT_METHOD) == Some(attributes::FINGERPRINT_ALL);
@@ -157,7 +157,7 @@ pub(crate) fn counted(node: &NodeTopology, pods: &[Pod]) -> Vec<(String, String)
         .collect()
 }
 
-/// The fingerprint of pods, by namespace and name.
+/// Computes the fingerprint of pods from namespaces and names.
 pub(crate) fn fingerprint(pods: &[(String, String)]) -> String {
     let names = pods.iter().map(|(ns, name)| (ns.as_str(), name.as_str()));
     nrt::fingerprint::compute(names).to_string()
@@ -172,7 +172,7 @@ fn is_on(pod: &Pod, node: &str) -> bool {
     bound && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Whether some container that lives as long as its pod holds something exclusively (scheduler.md 5.4).
+/// Returns whether a container that lives as long as its pod holds something exclusively (scheduler.md 5.4).
 fn is_exclusive(pod: &Pod, listed: &BTreeSet<&str>) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let guaranteed = pod

@@ -1,4 +1,4 @@
-//! From nothing, or from a kubeconfig, to a cluster that scenarios can run on (scenarios-serial.md 1.1 and 2).
+//! Prepares a cluster for the scenarios, from nothing or from a kubeconfig (scenarios-serial.md 1.1 and 2).
 
 mod connect;
 mod infra;
@@ -30,42 +30,43 @@ pub use connect::{ALLOW_COMMAND, ALLOW_LABEL, allow};
 /// Where the cluster comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Brought up for the run, and gone with it.
+    /// A cluster that is brought up for the run and ends with it.
     Own(lane::Lane),
-    /// Given by a kubeconfig file.
+    /// The cluster of a kubeconfig file.
     Kubeconfig(PathBuf),
 }
 
-/// How to get to a cluster that scenarios can run on.
+/// How to prepare a cluster for the scenarios.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the cluster comes from.
     pub lane: Lane,
-    /// What a cluster of our own is made of.
+    /// Composition of our own cluster.
     pub plan: PlanArgs,
     /// How many clusters of our own share the scenarios; each runs one scenario at a time.
     pub clusters: usize,
     /// Which of them this is, from 1.
     pub number: usize,
-    /// Directory of our own clusters, if not the usual one.
+    /// Directory of our own clusters, if not the default.
     pub state_root: Option<PathBuf>,
-    /// Whether the stack may be installed into a cluster that does not have it.
+    /// Whether the stack may be installed on a cluster that does not have it.
     pub install: bool,
     /// Directory of the stack's manifests, if not the built-in ones.
     pub manifests: Option<PathBuf>,
-    /// Scheduler that test pods name; none means that of the scheduler resource.
+    /// Scheduler that test pods name; `None` for that of the scheduler resource.
     pub scheduler: Option<String>,
-    /// How long things may take.
+    /// Time limits.
     pub deadlines: Deadlines,
     /// Identity of the run.
     pub run: String,
 }
 
 impl Options {
-    /// The stack as it comes, on a new cluster of ours that is made as the flags of `cluster up` say; without any, the default one.
+    /// Returns options for the built-in stack on a new cluster of ours. The flags are those of `cluster up`; without flags it is the
+    /// default cluster.
     ///
     /// # Errors
-    /// When there is no such flag, or its value is none.
+    /// Returns an error if a flag is unknown or its value is invalid.
     pub fn own(lane: lane::Lane, flags: &[&str]) -> Result<Self, clap::Error> {
         #[derive(Parser)]
         #[command(no_binary_name = true)]
@@ -96,7 +97,7 @@ impl Options {
     }
 }
 
-/// What exists so far, also when the set-up fails or is interrupted half-way.
+/// What exists so far, even if the set-up fails or is interrupted.
 #[derive(Default)]
 pub struct Partial {
     /// The cluster that was brought up for this run.
@@ -105,7 +106,7 @@ pub struct Partial {
     pub client: Option<Client>,
 }
 
-/// Prepares everything, step by step. What exists so far is kept in `partial`.
+/// Prepares everything, step by step. `partial` records what exists so far.
 pub async fn run(
     options: &Options,
     recorder: &Recorder,
@@ -156,7 +157,7 @@ pub async fn run(
     };
     partial.client = Some(client.clone());
     let run = options.run.clone();
-    // what is missing of a kept stack does not belong to the run that puts it there again
+    // missing parts of a kept stack do not belong to the run that restores them
     let installer = Options {
         run: kept::RUN.to_owned(),
         ..options.clone()
@@ -229,8 +230,8 @@ pub async fn run(
     })
 }
 
-/// Time between the two looks that have to agree. It is many times what a kubelet and an exporter need to tell what they have begun: in an
-/// embedded cluster that takes a few milliseconds.
+/// Returns the time between the two looks that must agree. It is many times what a kubelet and an exporter need to publish a change that
+/// has begun; in an embedded cluster that takes a few milliseconds.
 fn between_looks(lane: &Lane) -> Duration {
     Duration::from_millis(match lane {
         Lane::Own(lane::Lane::Embedded) => 50,

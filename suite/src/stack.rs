@@ -1,4 +1,4 @@
-//! The stack's own resources, changed for the time of a scenario (scenarios-serial.md 7.7 and 7.8).
+//! The stack's own resources, changed while a scenario runs (scenarios-serial.md 7.7 and 7.8).
 
 use std::fmt::Debug;
 
@@ -20,7 +20,7 @@ use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::Look;
 use crate::scenario::Stop;
 
-/// Selects the pods of exporters.
+/// Selector of the exporters' pods.
 const RTE_PODS: &str = "name=resource-topology";
 
 impl Context {
@@ -28,7 +28,7 @@ impl Context {
         Api::all(self.client())
     }
 
-    /// The resource that asks for exporters.
+    /// Returns the resource of the operator, which configures the exporters.
     pub async fn operator_resource(&self) -> Result<NumaResourcesOperator, Stop> {
         let found = self.operators().get_opt(names::OPERATOR_CR).await?;
         found.ok_or_else(|| {
@@ -37,12 +37,12 @@ impl Context {
         })
     }
 
-    /// Sets its node groups; those of before come back at the end.
+    /// Sets its node groups; the old ones are restored at the end.
     pub async fn set_node_groups(&self, groups: &[NodeGroup]) -> Result<(), Stop> {
         self.set_operator_field("nodeGroups", json!(groups)).await
     }
 
-    /// Sets one field of it; the old value comes back at the end.
+    /// Sets one field of it; the old value is restored at the end.
     pub async fn set_operator_field(&self, field: &str, value: Value) -> Result<(), Stop> {
         let before = self.operator_resource().await?;
         let old = spec_field(&json!(before), field);
@@ -50,7 +50,7 @@ impl Context {
             .await
     }
 
-    /// Patches one field of a resource's `spec` from the old to the new value; the old one comes back at the end.
+    /// Patches one field of a resource's `spec` from the old to the new value; the old one is restored at the end.
     async fn patch_field<K>(
         &self,
         api: &Api<K>,
@@ -75,8 +75,8 @@ impl Context {
         Ok(())
     }
 
-    /// Deletes it, and waits until neither a DaemonSet of exporters nor a pod of theirs is left. It comes back at the end in any case. The answer
-    /// is what it was.
+    /// Deletes it, and waits until neither a DaemonSet of exporters nor a pod of theirs is left. It is restored at the end in any case.
+    /// Returns its old state.
     pub async fn remove_operator_resource(&self) -> Result<NumaResourcesOperator, Stop> {
         let object = self.operator_resource().await?;
         let reference = ObjectRef::of(&object);
@@ -114,7 +114,7 @@ impl Context {
         Ok(object)
     }
 
-    /// Makes it anew, as given.
+    /// Creates it again, as given.
     pub async fn create_operator_resource(
         &self,
         object: &NumaResourcesOperator,
@@ -140,8 +140,7 @@ impl Context {
         .await
     }
 
-    /// Sets a variable in the operator's environment, and waits until it is the one that was started so; the environment of before comes back at
-    /// the end.
+    /// Sets an environment variable of the operator, and waits until the operator runs with it; the old environment is restored at the end.
     pub async fn set_operator_variable(&self, name: &str, value: &str) -> Result<(), Stop> {
         let deployments = Api::<Deployment>::namespaced(self.client(), names::NAMESPACE);
         let operator = deployments.get(names::OPERATOR_DEPLOYMENT).await?;
@@ -193,7 +192,7 @@ impl Context {
         .await
     }
 
-    /// Waits until the operator says of this resource, as it is now, that a condition is True, for a reason and with a text in its message.
+    /// Waits until a condition of this resource is True at its current generation, with this reason and a message that contains this text.
     pub async fn operator_is(&self, kind: &str, reason: &str, text: &str) -> Result<(), Stop> {
         let what = format!("NUMAResourcesOperator is {kind}: {reason} {text}");
         let limit = self.deadlines().installed;
@@ -215,7 +214,7 @@ impl Context {
         .await
     }
 
-    /// Waits until what the stack's resources ask for, as they are now, runs everywhere. What nobody asks for is not waited for.
+    /// Waits until everything that the stack's current resources specify runs everywhere. A resource that does not exist is not waited for.
     pub async fn operands_rolled_out(&self) -> Result<(), Stop> {
         if self
             .operators()
@@ -259,7 +258,7 @@ impl Context {
         Api::all(self.client())
     }
 
-    /// The resource that asks for the scheduler under test.
+    /// Returns the resource of the scheduler under test.
     pub async fn scheduler_resource(&self) -> Result<NumaResourcesScheduler, Stop> {
         let found = self.schedulers().get_opt(names::SCHEDULER_CR).await?;
         found.ok_or_else(|| {
@@ -268,13 +267,13 @@ impl Context {
         })
     }
 
-    /// Sets one field of it, and waits until the scheduler runs so; the old value comes back at the end.
+    /// Sets one field of it, and waits until the scheduler runs with it; the old value is restored at the end.
     pub async fn set_scheduler_field(&self, field: &str, value: Value) -> Result<(), Stop> {
         self.ask_scheduler(field, value).await?;
         self.scheduler_available().await
     }
 
-    /// Sets one field of it, whatever becomes of that; the old value comes back at the end.
+    /// Sets one field of it without waiting for the effect; the old value is restored at the end.
     pub async fn ask_scheduler(&self, field: &str, value: Value) -> Result<(), Stop> {
         let before = self.scheduler_resource().await?;
         let old = spec_field(&json!(before), field);
@@ -285,12 +284,12 @@ impl Context {
             .await
     }
 
-    /// Waits until the operator says that the scheduler runs as its resource asks for now.
+    /// Waits until the operator reports that the scheduler runs as its current resource specifies.
     pub async fn scheduler_available(&self) -> Result<(), Stop> {
         self.scheduler_is(conditions::AVAILABLE, None).await
     }
 
-    /// Waits until the operator says of the scheduler's resource, as it is now, that a condition is True, and for this reason if one is given.
+    /// Waits until a condition of the scheduler's resource is True at its current generation, with this reason if one is given.
     pub async fn scheduler_is(&self, kind: &str, reason: Option<&str>) -> Result<(), Stop> {
         let limit = self.deadlines().installed;
         let what = format!("the scheduler is {kind} {}", reason.unwrap_or_default());
@@ -312,15 +311,15 @@ impl Context {
         .await
     }
 
-    /// The pods of the scheduler that its resource asks for.
+    /// Returns the pods of the scheduler that its resource configures.
     pub async fn scheduler_pods(&self) -> Result<Vec<Pod>, Stop> {
         let pods = Api::<Pod>::namespaced(self.client(), names::NAMESPACE);
         let ours = ListParams::default().labels(&format!("app={}", names::SCHEDULER));
         Ok(pods.list(&ours).await?.items)
     }
 
-    /// Deletes the scheduler's resource, and waits until neither its Deployment nor a pod of it is left. The answer brings it back, which
-    /// happens at the end in any case.
+    /// Deletes the scheduler's resource, and waits until neither its Deployment nor a pod of it is left. Returns the undo that restores it,
+    /// which runs at the end in any case.
     pub async fn remove_scheduler(&self) -> Result<Undo, Stop> {
         let object = self.scheduler_resource().await?;
         let reference = ObjectRef::of(&object);
@@ -348,7 +347,7 @@ impl Context {
         Ok(undo)
     }
 
-    /// Brings the scheduler's resource back, and waits until it is available.
+    /// Restores the scheduler's resource, and waits until it is available.
     pub async fn restore_scheduler(&self, removed: &Undo) -> Result<(), Stop> {
         let restored = removed.run(&self.client()).await;
         restored.map_err(|error| Stop::fail(error.to_string()))?;
@@ -356,17 +355,17 @@ impl Context {
     }
 }
 
-/// A field of an object's `spec`; null if it is not there.
+/// Returns a field of an object's `spec`; null if it is missing.
 fn spec_field(object: &Value, field: &str) -> Value {
     object["spec"].get(field).cloned().unwrap_or_default()
 }
 
-/// Whether a condition is of that kind, and True of the object as it is now.
+/// Returns whether a condition has this type and is True for the current generation of the object.
 fn is_true(one: &Condition, kind: &str, generation: Option<i64>) -> bool {
     one.type_ == kind && one.status == "True" && one.observed_generation == generation
 }
 
-/// The conditions that are True, for people who wait.
+/// Describes the conditions that are True, for people who wait.
 fn active(all: &[Condition]) -> String {
     let active = all.iter().filter(|one| one.status == "True");
     let words: Vec<String> = active

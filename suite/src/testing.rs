@@ -1,4 +1,4 @@
-//! An API server of prepared answers, for unit tests.
+//! An API server with prepared answers, for unit tests.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,10 +8,10 @@ use reports::event::{Event, Record};
 use reports::stream::{Reader, Shared, Stream};
 use serde_json::{Value, json};
 
-/// What was asked, in order: `GET /api/v1/nodes`.
+/// The requests in their order: `GET /api/v1/nodes`.
 pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
 
-/// A client whose requests are answered by the function, with a status and a body.
+/// Returns a client whose requests the function answers, with a status and a body.
 pub(crate) fn client(
     answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Client, Asked) {
@@ -36,7 +36,7 @@ pub(crate) fn client(
     (Client::new(service, "default"), asked)
 }
 
-/// The answer of an API server that does not have the object.
+/// Returns the answer of an API server that does not have the object.
 pub(crate) fn not_found() -> (u16, Value) {
     (
         404,
@@ -54,7 +54,7 @@ impl Reader for Events {
     }
 }
 
-/// A stream and what is told to it.
+/// Returns a stream and a collector of its events.
 pub(crate) fn stream() -> (Stream, Shared<Events>) {
     let events = Shared::new(Events::default());
     (Stream::new(vec![Box::new(events.clone())]), events)

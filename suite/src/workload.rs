@@ -10,24 +10,24 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use crate::resources::Resources;
 
-/// Image of pods that only have to be there: it has `/pause` and `/bin/sleep`.
+/// Image of pods that only have to run: it has `/pause` and `/bin/sleep`.
 pub const PAUSE_IMAGE: &str = api::names::STACK_IMAGE;
-/// Variable that names another image with the same two programs.
+/// Environment variable that names another image with the same two programs.
 pub const PAUSE_IMAGE_VARIABLE: &str = "E2E_NROP_URL_PAUSE_IMAGE";
 
-/// How a container asks for its resources.
+/// How a container requests its resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Nothing: best effort.
     Nothing,
-    /// Only limits, which the API server copies to the requests: guaranteed.
+    /// Only limits, which the API server copies to the requests: Guaranteed.
     Limits(Resources),
-    /// Only requests: burstable.
+    /// Only requests: Burstable.
     Requests(Resources),
 }
 
 impl Asks {
-    /// The list, whatever it stands for.
+    /// Returns the list, as limits or requests.
     pub fn list(&self) -> Resources {
         match self {
             Self::Nothing => Resources::new(),
@@ -46,12 +46,12 @@ impl Asks {
     }
 }
 
-/// A pod to be made, alone or from a workload's template.
+/// A pod to be created, alone or from a workload's template.
 #[derive(Clone, Debug)]
 pub struct PodPlan {
     name: String,
     containers: Vec<(String, Asks)>,
-    /// How long the program of each container sleeps; those without one never end.
+    /// How long the program of each container sleeps. Containers without an entry never end.
     sleeps: Vec<String>,
     init_containers: Vec<Asks>,
     labels: BTreeMap<String, String>,
@@ -59,7 +59,7 @@ pub struct PodPlan {
 }
 
 impl PodPlan {
-    /// A pod that waits, with containers `<name>-cnt-0..`, placed by this scheduler.
+    /// Plans a pod with containers `<name>-cnt-0..` that wait, placed by this scheduler.
     pub fn new(name: &str, scheduler: &str, containers: impl IntoIterator<Item = Asks>) -> Self {
         let containers = containers
             .into_iter()
@@ -83,35 +83,35 @@ impl PodPlan {
         }
     }
 
-    /// Init containers that end at once.
+    /// Adds init containers that end at once.
     #[must_use]
     pub fn with_init_containers(mut self, containers: impl IntoIterator<Item = Asks>) -> Self {
         self.init_containers = containers.into_iter().collect();
         self
     }
 
-    /// Containers, in their order, whose programs end after so long, in the words of `sleep`: `1s`, `42d`.
+    /// Makes the containers, in their order, end after these times, in the notation of `sleep`: `1s`, `42d`.
     #[must_use]
     pub fn sleeping(mut self, sleeps: &[&str]) -> Self {
         self.sleeps = sleeps.iter().map(|&time| time.to_owned()).collect();
         self
     }
 
-    /// What ended stays so.
+    /// Never restarts containers.
     #[must_use]
     pub fn never_restarted(mut self) -> Self {
         self.spec.restart_policy = Some("Never".to_owned());
         self
     }
 
-    /// A label of the pod.
+    /// Adds a label to the pod.
     #[must_use]
     pub fn with_label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// Only nodes with this label.
+    /// Restricts the pod to nodes with this label.
     #[must_use]
     pub fn on_nodes_with(mut self, key: &str, value: &str) -> Self {
         self.spec
@@ -121,14 +121,14 @@ impl PodPlan {
         self
     }
 
-    /// Of this runtime class.
+    /// Sets the runtime class.
     #[must_use]
     pub fn of_runtime_class(mut self, class: &str) -> Self {
         self.spec.runtime_class_name = Some(class.to_owned());
         self
     }
 
-    /// With rules about nodes, hard or soft.
+    /// Sets the node affinity, required or preferred.
     #[must_use]
     pub fn with_node_affinity(mut self, affinity: NodeAffinity) -> Self {
         let all = self.spec.affinity.get_or_insert_default();
@@ -136,14 +136,14 @@ impl PodPlan {
         self
     }
 
-    /// Bound to a node by name: no scheduler is asked.
+    /// Binds the pod to a node by name, without a scheduler.
     #[must_use]
     pub fn bound_to(mut self, node: &str) -> Self {
         self.spec.node_name = Some(node.to_owned());
         self
     }
 
-    /// Tolerates a taint of this key, whatever its value.
+    /// Tolerates a taint with this key and any value.
     #[must_use]
     pub fn tolerating(mut self, key: &str, effect: &str) -> Self {
         self.spec
@@ -158,19 +158,19 @@ impl PodPlan {
         self
     }
 
-    /// With the priority of a class; `None` for the default.
+    /// Sets the priority class; `None` for the default.
     #[must_use]
     pub fn with_priority_class(mut self, class: Option<&str>) -> Self {
         self.spec.priority_class_name = class.map(str::to_owned);
         self
     }
 
-    /// Name of the pod, or of the workload.
+    /// Returns the name of the pod or of the workload.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What all app containers ask for together.
+    /// Returns the sum of what all app containers request.
     pub fn total(&self) -> Resources {
         Resources::sum(
             &self
@@ -181,7 +181,7 @@ impl PodPlan {
         )
     }
 
-    /// Each app container's list.
+    /// Returns the list of each app container.
     pub fn lists(&self) -> Vec<Resources> {
         self.containers
             .iter()
@@ -189,7 +189,7 @@ impl PodPlan {
             .collect()
     }
 
-    /// The pod.
+    /// Builds the pod.
     pub fn pod(&self) -> Pod {
         Pod {
             metadata: ObjectMeta {
@@ -202,7 +202,7 @@ impl PodPlan {
         }
     }
 
-    /// A deployment of such pods.
+    /// Builds a deployment of such pods.
     pub fn deployment(&self, replicas: i32) -> Deployment {
         let (selector, template) = self.template();
         Deployment {
@@ -220,7 +220,7 @@ impl PodPlan {
         }
     }
 
-    /// A daemon set of such pods.
+    /// Builds a daemon set of such pods.
     pub fn daemon_set(&self) -> DaemonSet {
         let (selector, template) = self.template();
         DaemonSet {
@@ -237,7 +237,7 @@ impl PodPlan {
         }
     }
 
-    /// Labels by which a workload finds its pods.
+    /// Returns the labels by which a workload selects its pods.
     pub fn selector_labels(&self) -> BTreeMap<String, String> {
         BTreeMap::from([("test".to_owned(), self.name.clone())])
     }

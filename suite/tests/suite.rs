@@ -1,8 +1,8 @@
-//! The scenarios as `cargo test -p suite`: the same engine as `numaresources-tests`, behind libtest's command line.
+//! Runs the scenarios as `cargo test -p suite`: the same engine as `numaresources-tests`, with libtest's command line.
 //!
-//! Without a filter the release-blocking scenarios (tier0) run and the others count as ignored; with a filter, or `--include-ignored`,
-//! whatever matches runs. With `KUBECONFIG` set they run on that cluster, else on an embedded one that is brought up for the run, or, with
-//! `NUMARESOURCES_LANE=local`, on one of real Kubernetes parts.
+//! Without a filter, the release-blocking scenarios (tier0) run and the others count as ignored. With a filter, or with
+//! `--include-ignored`, all matching scenarios run. With `KUBECONFIG` set they run on that cluster, else on an embedded one that is brought
+//! up for the run, or, with `NUMARESOURCES_LANE=local`, on one of real Kubernetes parts.
 
 use std::io::Write;
 use std::path::Path;
@@ -32,7 +32,7 @@ struct Plan {
     plan: PlanArgs,
 }
 
-/// A scenario to run, by its place in the registry, and where its verdict goes.
+/// A scenario to run, by its index in the registry, and the channel for its verdict.
 type Order = (usize, Sender<Result<Verdict, String>>);
 
 fn main() -> ExitCode {
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// For people, beside what libtest writes.
+/// Writes a line for people, beside libtest's output.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -120,7 +120,7 @@ enum Finish {
     TearDownFailed,
 }
 
-/// Runs what is ordered, on a cluster that is made ready for the first order. Ends when nobody can order any more.
+/// Runs the ordered scenarios, on a cluster that is prepared for the first order. Ends when no more orders are possible.
 fn engine(
     scenarios: &[Scenario],
     selected: &[bool],
@@ -179,7 +179,7 @@ fn engine(
                 .expect("nobody panics with it")
                 .push(verdict.clone());
         }
-        // whoever ordered it is waiting
+        // the trial that sent the order waits for the verdict
         let _ = reply.send(verdict);
         match orders.recv() {
             Ok(order) => next = order,

@@ -1,4 +1,4 @@
-//! `cargo xtask accounting`: the accounting test with as many random pod sequences as prove something, on real kubelets.
+//! `cargo xtask accounting`: the accounting test on real kubelets, with enough random pod sequences to be convincing.
 
 use anyhow::{Context as _, ensure};
 
@@ -16,10 +16,10 @@ pub(crate) struct Args {
     seed: Option<u64>,
 }
 
-/// Runs the test and shows all that it tells.
+/// Runs the test and shows all of its output.
 ///
 /// # Errors
-/// When an NRT is not what machine and state files say, or the test cannot be run. It needs Linux and root.
+/// Returns an error if an NRT is not what machine and state files say, or if the test cannot run. It needs Linux and root.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let seed = args
         .seed

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures the products against their goals. No part of CI: figures depend on the machine.
+//! `cargo xtask bench`: measures the products against their goals. Not part of CI, because figures depend on the machine.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -38,13 +38,13 @@ pub(crate) fn run(what: Bench) -> anyhow::Result<()> {
     }
 }
 
-/// A figure and the most that it may be.
+/// A figure and its goal, the largest allowed value.
 #[derive(Clone, Debug)]
 struct Figure {
     what: &'static str,
     unit: &'static str,
     goal: f64,
-    /// One value a run.
+    /// One value per run.
     runs: Vec<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Figure {
         }
     }
 
-    /// The median; of an even number of runs the larger of the two in the middle. Infinite when nothing was measured.
+    /// Returns the median; for an even number of runs the larger of the two middle values. Infinite when nothing was measured.
     fn value(&self) -> f64 {
         let mut sorted = self.runs.clone();
         sorted.sort_by(f64::total_cmp);
@@ -73,7 +73,7 @@ impl Figure {
     }
 }
 
-/// Figures beside their goals.
+/// Formats the figures with their goals.
 fn table(figures: &[Figure]) -> String {
     let mut text = String::from("| figure | goal | median | runs | |\n|---|---|---|---|---|\n");
     for figure in figures {
@@ -93,7 +93,7 @@ fn table(figures: &[Figure]) -> String {
     text
 }
 
-/// Shows the table; with `check` a missed goal is an error.
+/// Shows the table. With `check` a missed goal is an error.
 fn conclude(figures: &[Figure], check: bool) -> anyhow::Result<()> {
     write!(std::io::stdout(), "{}", table(figures))?;
     let missed = figures.iter().filter(|figure| !figure.is_met()).count();

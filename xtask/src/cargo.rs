@@ -1,4 +1,4 @@
-//! What the commands ask of cargo.
+//! Calls of cargo by the commands.
 
 use std::io::BufReader;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use anyhow::{Context as _, ensure};
 use cargo_metadata::{Artifact, Message};
 pub(crate) use testbed::cargo::{command, program, without_package};
 
-/// Builds what `arguments` of `cargo build` say.
+/// Runs `cargo build` with these arguments.
 ///
 /// # Errors
-/// When cargo cannot be started or the build fails.
+/// Returns an error if cargo cannot be started or the build fails.
 pub(crate) fn build(arguments: &[&str]) -> anyhow::Result<()> {
     let status = command()
         .arg("build")
@@ -26,10 +26,10 @@ pub(crate) fn build(arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds what `arguments` of `cargo build` say, and tells of every unit that is part of it, whether it was compiled now or before.
+/// Runs `cargo build` with these arguments, and returns every unit of the build, whether it was compiled now or before.
 ///
 /// # Errors
-/// When cargo cannot be started or the build fails.
+/// Returns an error if cargo cannot be started or the build fails.
 pub(crate) fn artifacts(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
     let what = || format!("cargo build {}", arguments.join(" "));
     let mut child = command()
@@ -51,10 +51,10 @@ pub(crate) fn artifacts(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
     Ok(artifacts)
 }
 
-/// Where the builds of this workspace end up.
+/// Returns the target directory of this workspace.
 ///
 /// # Errors
-/// When cargo cannot tell.
+/// Returns an error if cargo cannot determine it.
 pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .no_deps()

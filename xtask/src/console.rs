@@ -1,8 +1,8 @@
-//! What a person sees while a command works.
+//! Output for people while a command works.
 
 use std::io::Write as _;
 
-/// A line on standard error. Nobody is left to tell when that fails.
+/// Writes a line to standard error. A failure is ignored, because there is no other place to report it.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

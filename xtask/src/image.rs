@@ -1,8 +1,8 @@
 //! The container image: every program of the project, linked statically, and nothing else.
 //!
-//! The archive that comes out is written here, so that neither a base image nor a container tool is needed to make it; podman and docker
-//! load it. With `--root` the same files are laid out as a directory, which is what the `Containerfile` copies. With `--test` the image is
-//! run by podman as a cluster's strictest policies would run it (see [`trial`]).
+//! This module writes the archive itself, so that neither a base image nor a container tool is needed; podman and docker load it. With
+//! `--root` the same files are written to a directory, which the `Containerfile` copies. With `--test` podman runs the image as a cluster
+//! with the strictest policies would (see [`trial`]).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,17 +22,17 @@ mod origin;
 mod size;
 mod trial;
 
-/// Name that the manifests of a development cluster refer to.
+/// Image name in the manifests of a development cluster.
 const REFERENCE: &str = "localhost/numaresources/stack:dev";
 /// Cargo profile of the programs.
 const PROFILE: &str = "image";
-/// Packages with programs, and the programs, as cargo names them.
+/// Packages with programs, and the programs, by cargo's names.
 const PROGRAMS: [(&str, &str); 3] = [
     ("operator", "numaresources-operator"),
     ("scheduler", "numaresources-scheduler"),
     ("suite", "numaresources-tests"),
 ];
-/// What the programs may take at most, in bytes.
+/// Largest size of all programs together, in bytes.
 const LARGEST: u64 = 80 * 1024 * 1024;
 
 /// What to make of the image.
@@ -62,10 +62,10 @@ pub(crate) struct Args {
     test: bool,
 }
 
-/// Makes the image.
+/// Builds the image.
 ///
 /// # Errors
-/// When a program cannot be built or is not static, the image is too large, a file cannot be written, or a role of it fails.
+/// Returns an error if a program cannot be built or is not static, the image is too large, a file cannot be written, or a role of it fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let started = Instant::now();
     if args.size {
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let contents = contents::of(&bin_dir, &origin)?;
     let size = contents.size();
     tell_size(&contents, started);
-    // what a development build makes is as large as it gets
+    // a development build is not optimised for size
     if !args.development {
         check_size(size)?;
     }
@@ -103,11 +103,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("writing {}", args.archive.display()))?;
     note(&format!("{REFERENCE} in {}", args.archive.display()));
     if args.test {
-        // the same files outside, for a cluster that the image is let at
+        // the same files outside of the container, for a cluster that the image works on
         let outside = tempfile::tempdir().context("making a directory for the programs")?;
         let root = outside.path().join("root");
         contents.lay_out(&root)?;
-        // links of the image lead from its own root
+        // links in the image are absolute paths from its own root
         let inner = root.join("bin/numaresources-testbed");
         std::fs::remove_file(&inner)
             .and_then(|()| std::os::unix::fs::symlink("numaresources-tests", &inner))
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the programs; the answer is the directory that they are in.
+/// Builds the programs. Returns the directory that they are in.
 fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
     let target = match target {
         Some(target) => {
@@ -132,16 +132,16 @@ fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
         .args(["build", "--locked", "--bins", "--profile", PROFILE])
         .args(["--target", &target])
         .args(PROGRAMS.iter().flat_map(|(package, _)| ["-p", package]))
-        // cargo forgets the profile's `strip` for a package with an optimisation level of its own
+        // cargo ignores the profile's `strip` for a package with an optimisation level of its own
         .env(
             format!("CARGO_TARGET_{variable}_RUSTFLAGS"),
-            // plain relocations of the tables of methods would be a twelfth of the image
+            // unpacked relocations of the method tables would take a twelfth of the image
             // `shipped`: only the features that the programs need (crates/features)
             "--cfg shipped -C target-feature=+crt-static -C strip=symbols -C link-arg=-Wl,-z,pack-relative-relocs",
         );
     origin.tell(&mut build);
     if target.ends_with("-musl") {
-        // the C parts need no C library, so the host's compiler will do where there is none for musl
+        // the C parts need no C library, so the host's compiler is sufficient if there is none for musl
         let name = format!("CC_{}", target.replace('-', "_"));
         if std::env::var_os(&name).is_none() {
             build.env(name, "cc");
@@ -152,10 +152,10 @@ fn build(target: Option<&str>, origin: &Origin) -> anyhow::Result<PathBuf> {
     Ok(cargo::target_dir()?.join(target).join(PROFILE))
 }
 
-/// Builds the programs with the image's settings, checks their size and keeps it for the next time.
+/// Builds the programs with the image's settings, checks their size and stores it for the next time.
 ///
 /// # Errors
-/// When a program cannot be built or is not static, or the image is too large.
+/// Returns an error if a program cannot be built or is not static, or if the image is too large.
 pub(crate) fn measure() -> anyhow::Result<()> {
     let started = Instant::now();
     let origin = Origin::find();
@@ -185,9 +185,9 @@ fn check_size(size: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Links the programs statically out of the libraries of the development build; the answer is the directory that they are in.
+/// Links the programs statically from the libraries of the development build. Returns the directory that they are in.
 ///
-/// The flags go to the programs' own few lines only, so that no library is compiled again: whether the C library is static is decided
+/// The flags apply only to the programs' own few lines, so that no library is compiled again. Whether the C library is static is decided
 /// where a program is linked.
 fn link_development() -> anyhow::Result<PathBuf> {
     let target = cargo::target_dir()?;
@@ -208,7 +208,7 @@ fn link_development() -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// The target that rustc builds for by itself.
+/// Returns rustc's default target.
 fn host() -> anyhow::Result<String> {
     let output = Command::new("rustc")
         .arg("-vV")
@@ -219,7 +219,7 @@ fn host() -> anyhow::Result<String> {
     host.map(str::to_owned).context("rustc names no host")
 }
 
-/// Has rustup install a target's standard library.
+/// Installs a target's standard library with rustup.
 fn add_target(target: &str) -> anyhow::Result<()> {
     let status = Command::new("rustup")
         .args(["target", "add", target])
@@ -231,12 +231,12 @@ fn add_target(target: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A number of bytes in MB, as image sizes are given.
+/// Converts bytes to MB of 1024 * 1024 bytes, as image sizes are usually given.
 fn mega(bytes: u64) -> f64 {
     bytes as f64 / (1024.0 * 1024.0)
 }
 
-/// Makes the directories above a file.
+/// Creates the directories above a file.
 fn make_parent(path: &Path) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), std::fs::create_dir_all)
 }

@@ -1,6 +1,6 @@
 //! The layer check: which package of the workspace may use which (`ARCHITECTURE.md`, "Code map").
 //!
-//! Only normal and build dependencies count; tests may reach wherever they need.
+//! Only normal and build dependencies count; tests may use any package.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ const fn rule(package: &'static str, may_use: &'static [&'static str]) -> Rule {
 const RULES: &[Rule] = &[
     pure("topology", &[]),
     pure("api", &[]),
-    // the one exception in its layer: interfaces over unix sockets are what it is for
+    // the only impure package in its layer: its purpose are interfaces over unix sockets
     rule("podresources", &[]),
     pure("scheduler-config", &[]),
     pure("reports", &[]),
@@ -51,7 +51,7 @@ const RULES: &[Rule] = &[
         "scheduler",
         &["api", "topology", "nrt", "scheduler-config", "daemon"],
     ),
-    // `rte` for its entry point only: the bundled operand
+    // uses only the entry point of `rte`, for the bundled operand
     rule(
         "operator",
         &[
@@ -99,7 +99,7 @@ const RULES: &[Rule] = &[
     ),
 ];
 
-/// Nothing but dependencies: every package that is not pure may ask for them.
+/// A package with dependencies only: every package that is not pure may use it.
 const FEATURES: &str = "features";
 
 /// What a pure package must not depend on directly.
@@ -114,7 +114,7 @@ const IMPURE: &[&str] = &[
     "fs-err",
 ];
 
-/// Features of `kube` that bring a client with them.
+/// Features of `kube` that include a client.
 const CLIENT_FEATURES: &[&str] = &["client", "runtime", "config"];
 
 /// One package as the check sees it.
@@ -131,10 +131,10 @@ struct Dependency {
     features: Vec<String>,
 }
 
-/// Runs the check over the workspace and prints what violates it.
+/// Checks the workspace and prints the violations.
 ///
 /// # Errors
-/// When `cargo metadata` fails or a rule is violated.
+/// Returns an error if `cargo metadata` fails or a rule is violated.
 pub(crate) fn run() -> anyhow::Result<()> {
     let metadata = MetadataCommand::new()
         .no_deps()
@@ -167,7 +167,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     )
 }
 
-/// Every violation of [`RULES`] among `packages`, one sentence each.
+/// Returns every violation of [`RULES`] among `packages`, one sentence each.
 fn check(packages: &[Package]) -> Vec<String> {
     let rules: BTreeMap<&str, &Rule> = RULES.iter().map(|rule| (rule.package, rule)).collect();
     let mut violations = Vec::new();

@@ -1,13 +1,13 @@
-//! Rust code of the gRPC interfaces that `crates/podresources` speaks, made from its `proto/` folder without `protoc`.
+//! Generates the Rust code of the gRPC interfaces of `crates/podresources` from its `proto/` folder, without `protoc`.
 //!
-//! The result is committed, so that building the product needs no generator; `--check` tells when the two have drifted.
+//! The result is committed, so that building the product needs no generator; `--check` reports when the two differ.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-/// One generated file: where its definitions are, and how prost and we name what comes out.
+/// One generated file: where its definitions are, and the names of the output.
 struct Interface {
     /// The file that imports all others of its package, relative to `proto/`.
     root: &'static str,
@@ -35,7 +35,7 @@ const INTERFACES: &[Interface] = &[
     },
 ];
 
-/// Generates all interfaces; with `check` nothing is written, and a difference to what is committed is an error.
+/// Generates all interfaces. With `check` nothing is written, and a difference to the committed code is an error.
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/podresources");
     let target_dir = package.join("src/generated");
@@ -68,22 +68,22 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A fresh directory beside the build's other products.
+/// Creates an empty directory in the target directory.
 fn scratch_dir(package: &Path) -> anyhow::Result<PathBuf> {
     let dir = package.join(format!("../../target/xtask-protos-{}", std::process::id()));
     std::fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     Ok(dir)
 }
 
-/// The formatted Rust source of one interface.
+/// Generates the formatted Rust source of one interface.
 fn generate(protos: &Path, scratch: &Path, interface: &Interface) -> anyhow::Result<String> {
     let descriptors = protox::compile([interface.root], [protos])
         .with_context(|| format!("compiling {}", interface.root))?;
     tonic_prost_build::configure()
         .build_transport(false)
-        // an RPC that a server leaves out answers Unimplemented
+        // an RPC that a server does not implement answers Unimplemented
         .generate_default_stubs(true)
-        // maps in a stable order: what is printed or compared is the same every time
+        // maps in a stable order, so that printed and compared values are the same every time
         .btree_map(".")
         .out_dir(scratch)
         .compile_fds(descriptors)

@@ -1,4 +1,4 @@
-//! `cargo xtask record`: writes down what the real parts of Kubernetes do, for the tests that compare ours with them.
+//! `cargo xtask record`: records the behaviour of the real parts of Kubernetes, for the tests that compare ours with it.
 
 use clap::Subcommand;
 

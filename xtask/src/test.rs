@@ -1,7 +1,7 @@
-//! README's test command: builds every test of the workspace, runs what burns the processor beside what waits, and tells what took long,
-//! what failed and what was left out.
+//! README's test command: builds every test of the workspace, runs tests that use the processor beside tests that wait, and reports what
+//! took long, what failed and what was left out.
 //!
-//! A test of an integration binary runs in a process of its own, so that tests of several binaries share the machine and each has its own
+//! Each test of an integration binary runs in its own process, so that tests of several binaries share the machine and each has its own
 //! time, limit and output. The many short tests of a library run in one process.
 
 use std::io::Write as _;
@@ -27,11 +27,11 @@ use history::History;
 use plan::{Level, Selection};
 use report::Report;
 
-/// How many random pod sequences the accounting test tries. Among all the other tests few do, each run with another seed; `cargo xtask
-/// accounting` tries many.
+/// Environment variable with the number of random pod sequences of the accounting test. Beside all other tests a small number is enough,
+/// because each run has another seed; `cargo xtask accounting` runs many.
 pub(crate) const POD_SEQUENCES: &str = "NUMARESOURCES_POD_SEQUENCES";
 
-/// Where the tests find the programs under test (`suite::binaries::BIN_DIR`), so that none of them builds the programs again.
+/// Environment variable with the directory of the programs under test (`suite::binaries::BIN_DIR`), so that no test builds them again.
 const BIN_DIR: &str = "NUMARESOURCES_BIN_DIR";
 
 /// What to run, and how.
@@ -78,11 +78,11 @@ impl Args {
         }
     }
 
-    /// The seed of the order, if it is to be random.
+    /// Returns the seed of the order, if the order is random.
     fn seed(&self) -> anyhow::Result<Option<u64>> {
         match self.shuffle.as_deref() {
             None => Ok(None),
-            // any number will do, as long as it is told
+            // any number is suitable, because it is printed
             Some("random") => Ok(Some(u64::from(std::process::id()))),
             Some(text) => text
                 .parse()
@@ -95,7 +95,7 @@ impl Args {
 /// Builds the workspace, runs the selected tests and prints `tests: N passed, N failed` last.
 ///
 /// # Errors
-/// When a test fails, no test ran, the build fails, or the Kubernetes programs can be neither found nor built.
+/// Returns an error if a test fails, no test ran, the build fails, or the Kubernetes programs can be neither found nor built.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let level = args.level();
     let seed = args.seed()?;
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         report.add(done);
     })?;
     history.write(&history_file);
-    // a build with other settings, which takes as long as the tests: not where only some of them are asked for
+    // a build with other settings, which takes as long as the tests, so it is left out when only some of them are selected
     let measures = level == Level::All && args.filters.is_empty() && !interrupted;
     let size = measures.then(image::measure);
     let totals = report.close(&left_out, begun.elapsed());
@@ -160,7 +160,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     size.unwrap_or(Ok(()))
 }
 
-/// What the tests find in their environment beside what is there.
+/// Returns the variables that the environment of the tests has in addition.
 fn environment(programs: PathBuf) -> Vec<(&'static str, std::ffi::OsString)> {
     let mut environment = vec![
         (BIN_DIR, programs.into_os_string()),
@@ -178,7 +178,7 @@ fn processors() -> f64 {
     })
 }
 
-/// Seconds with one decimal.
+/// Formats seconds with one decimal.
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }

@@ -1,7 +1,7 @@
-//! The check that nothing is compiled twice: neither within a build of the workspace nor by the other builds that people start.
+//! Checks that nothing is compiled twice, neither within a build of the workspace nor by the other builds that people start.
 //!
-//! Cargo compiles a package once for each set of features and settings that somebody asks for. `crates/features` asks for the same set
-//! everywhere; this check names what it misses.
+//! Cargo compiles a package once for each requested set of features and settings. `crates/features` requests the same set everywhere; this
+//! check reports what it misses.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -11,11 +11,11 @@ use cargo_metadata::Artifact;
 
 use crate::cargo;
 
-/// The builds behind README's commands, in the order in which they are started: what the first compiles, the others must find.
+/// The builds behind README's commands, in the order in which they run. The later ones must find what the first one compiles.
 const BUILDS: [&[&str]; 6] = [
     &["--workspace", "--all-targets"],
     &["-p", "suite"],
-    // what the suite builds to test (`suite::binaries`)
+    // the programs that the suite builds for its tests (`suite::binaries`)
     &[
         "--bins",
         "-p",
@@ -25,16 +25,16 @@ const BUILDS: [&[&str]; 6] = [
         "-p",
         "testbed",
     ],
-    // what the image's trial packs (`cargo xtask image --development`)
+    // the programs in the image for trials (`cargo xtask image --development`)
     &["-p", "operator"],
     &["-p", "scheduler"],
     &["-p", "xtask"],
 ];
 
-/// Builds as README's commands do and names what was compiled more than once.
+/// Runs the builds of README's commands and reports what was compiled more than once.
 ///
 /// # Errors
-/// When a build fails, or anything was compiled twice.
+/// Returns an error if a build fails, or if anything was compiled twice.
 pub(crate) fn run() -> anyhow::Result<()> {
     let mut twice = Vec::new();
     let mut count = 0;
@@ -49,7 +49,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
     ensure!(count > 0, "cargo tells of nothing that it built");
     if twice.is_empty() {
-        // nobody is left to tell when this fails
+        // a failure is ignored, because there is no other place to report it
         let _ = writeln!(std::io::stdout(), "{count} units, none compiled twice");
         return Ok(());
     }
@@ -59,7 +59,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     )
 }
 
-/// A unit by what makes it another one for its author: a library and its unit tests are two.
+/// Returns the identity of a unit for its author: a library and its unit tests are two.
 fn name(artifact: &Artifact) -> (String, String, bool) {
     (
         artifact.package_id.repr.clone(),
@@ -68,7 +68,7 @@ fn name(artifact: &Artifact) -> (String, String, bool) {
     )
 }
 
-/// What one build has in several variants.
+/// Returns the units that one build has in several variants.
 fn variants(artifacts: &[Artifact]) -> Vec<String> {
     let mut units: BTreeMap<_, Vec<&Artifact>> = BTreeMap::new();
     for artifact in artifacts {
@@ -93,7 +93,7 @@ fn variants(artifacts: &[Artifact]) -> Vec<String> {
         .collect()
 }
 
-/// What a later build compiled although an earlier one had it.
+/// Returns the units that a later build compiled although an earlier one had them.
 fn again(artifacts: &[Artifact], build: &[&str]) -> Vec<String> {
     artifacts
         .iter()

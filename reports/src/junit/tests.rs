@@ -47,7 +47,7 @@ fn started() -> Event {
     }
 }
 
-/// What a consumer sees: for each case its name, class, time, and its child with type, message and text.
+/// A case as a consumer sees it: its name, class and time, and its child with type, message and text.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     name: String,
@@ -56,7 +56,7 @@ struct Seen {
     child: Option<(String, String, String, String)>,
 }
 
-/// A strict XML reading of the report.
+/// Reads the report as strict XML.
 fn parse(xml: &[u8]) -> (BTreeMap<String, String>, Vec<Seen>) {
     use quick_xml::events::Event as Xml;
     let mut reader = quick_xml::Reader::from_reader(xml);

@@ -14,7 +14,7 @@ fn shown(verbose: bool, events: Vec<Event>) -> String {
         });
     }
     let text = String::from_utf8(text).expect("text");
-    // colours are the writer's business
+    // stripping colours is the job of the writer
     let mut plain = String::new();
     let mut rest = text.as_str();
     while let Some((before, after)) = rest.split_once('\u{1b}') {

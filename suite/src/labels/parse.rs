@@ -234,7 +234,7 @@ fn push(
     *at += length;
 }
 
-/// `key: operation`: a colon followed by a blank makes a set; `key:value` is a label like any other.
+/// Splits `key: operation`. A colon followed by a blank makes a set; `key:value` is a label like any other.
 fn set_head(word: &str) -> Option<(String, String)> {
     let (key, operation) = word.split_once(':')?;
     let trimmed = operation.trim();
@@ -242,7 +242,7 @@ fn set_head(word: &str) -> Option<(String, String)> {
         .then(|| (key.trim().to_owned(), trimmed.to_owned()))
 }
 
-/// `{a, b}`, or one bare value after the operation (then still part of it), or nothing for `isEmpty`.
+/// Parses `{a, b}`, or one bare value after the operation (then still part of it), or nothing for `isEmpty`.
 fn set_values(chars: &[char], at: &mut usize, operation: &str) -> Result<Vec<String>, ParseError> {
     if chars.get(*at) != Some(&'{') {
         return if operation.eq_ignore_ascii_case("isEmpty") || set_operation(operation).is_err() {

@@ -2,7 +2,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// A node whose zones have these amounts; allocatable and capacity are the same.
+/// Makes a node whose zones have these amounts as capacity, allocatable and available.
 pub(crate) fn node(name: &str, zones: &[&str]) -> NodeTopology {
     let zones = zones
         .iter()

@@ -10,7 +10,7 @@ use super::*;
 #[case("d1=3 d3=1 eph=32Mi", "d1=3 d3=1 ephemeral-storage=32Mi")]
 #[case("", "nothing")]
 fn the_notation_of_the_catalogue_is_read(#[case] text: &str, #[case] expected: &str) {
-    // memory is always written in binary steps, so compare by value
+    // memory is always written with binary suffixes, so compare by value
     let list = Resources::parse(text).expect("notation is valid");
     if text.contains("4G") && !text.contains("4Gi") {
         assert_eq!(list.milli(MEMORY), 4_000_000_000_000);

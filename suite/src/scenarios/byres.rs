@@ -1,4 +1,4 @@
-//! One resource decides (scenarios-serial.md 8.4).
+//! Pods for which a single resource decides the placement (scenarios-serial.md 8.4).
 
 use crate::arena::Fit;
 use crate::context::Context;

@@ -1,7 +1,7 @@
-//! Pods that fit get in although the cache charges more than they take until an NRT tells, and pods that do not fit stay out
+//! Pods that fit run, although the cache charges more than they take until an NRT is published. Pods that do not fit stay pending
 //! (scenarios-serial.md 9.1).
 //!
-//! The catalogue counts for two nodes; here every number grows with the nodes, so that each zone is asked for as much.
+//! The catalogue counts for two nodes. Here every number grows with the nodes, so that the load on each zone is the same.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,21 +30,21 @@ const LABELS: &[&str] = &[
     "openshift",
     "podburst",
 ];
-/// Mark of the pods that another scheduler places.
+/// Label of the pods that another scheduler places.
 const INTERFERES: &str = "e2e.test.openshift-kni.io/scheduler-interference";
 /// The scheduler that comes with Kubernetes.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// Limit of the catalogue for pods that the cache may keep waiting.
+/// Limit of the catalogue for pods that the cache may keep pending.
 const CORRECTED: Duration = Duration::from_mins(3);
-/// The same where another scheduler interferes.
+/// The same limit when another scheduler interferes.
 const INTERFERED: Duration = Duration::from_mins(5);
 /// Memory of each pod.
 const MEMORY: &str = "8Gi";
 
-/// Pods on a full machine.
+/// Pods that fill a machine.
 struct Load {
     pods_per_zone: i64,
-    /// One in so many is placed by the default scheduler.
+    /// One of this many pods is placed by the default scheduler.
     ratio: usize,
     asks: fn(Resources) -> Asks,
     short: &'static str,
@@ -132,7 +132,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Whole CPUs that the fullest zone of any node has left.
+/// Returns the whole CPUs that the fullest zone of any node has left.
 fn zone_cpus(arena: &Arena) -> i64 {
     let zones = arena.nodes().iter().flat_map(|node| &node.zones);
     let left = zones.map(|zone| zone.available().units(CPU));
@@ -166,7 +166,7 @@ async fn overreserve_corrected(ctx: &Context) -> Result<(), Stop> {
     one_for_each_zone(ctx, &arena, "ovrfix-pod").await
 }
 
-/// As many pods as zones, each of which has room for one.
+/// Runs as many pods as there are zones; each zone has room for one.
 pub(super) async fn one_for_each_zone(
     ctx: &Context,
     arena: &Arena,
@@ -187,7 +187,7 @@ pub(super) async fn one_for_each_zone(
     all_scheduled(ctx, &pods).await
 }
 
-/// CPUs of each pod: whole cores, 6 tenths of what the pods of a zone share. Divisions as in the catalogue.
+/// Computes the CPUs of each pod: whole cores, 6 tenths of an equal share of the zone. The divisions are those of the catalogue.
 fn cpus(zone_cpus: i64, pods_per_zone: i64) -> i64 {
     const THREADS: i64 = 2;
     zone_cpus / THREADS / pods_per_zone * 6 / 10 * THREADS
@@ -239,8 +239,8 @@ async fn interference(ctx: &Context, load: &Load) -> Result<(), Stop> {
     all_scheduled(ctx, &pods).await
 }
 
-/// A pod more than nodes, each of which has room for one: devices for it are in one zone only, and most of the CPUs of that zone are its.
-/// All of them, those that run, and the one that does not.
+/// Creates one pod more than there are nodes; each node has room for one, because only one zone has the devices and a pod takes most CPUs
+/// of that zone. Returns the pods that run and the name of the one that stays pending.
 async fn one_too_many(ctx: &Context, name: &str, tenths: i64) -> Result<(Vec<Pod>, String), Stop> {
     let devices = &ctx.facts().devices;
     let wanted = Resources::literal(&format!("d3=3 1c {MEMORY}")).with_devices(devices);
@@ -300,7 +300,7 @@ async fn one_too_many(ctx: &Context, name: &str, tenths: i64) -> Result<(Vec<Pod
     Ok((running, left))
 }
 
-/// Waits until all of these pods but one run; gives those.
+/// Waits until all of these pods but one run, and returns those.
 async fn all_but_one(ctx: &Context, names: &[String]) -> Result<Vec<Pod>, Stop> {
     let what = format!("{} of {} pods run", names.len() - 1, names.len());
     ctx.until(&what, ctx.deadlines().running, async || {

@@ -1,4 +1,4 @@
-//! Configuration of the stack and what follows from it (scenarios-serial.md 9.6).
+//! Configuration of the stack and its effects (scenarios-serial.md 9.6).
 
 use api::operator::v1::{NodeGroup, NodeGroupConfig, NumaResourcesOperatorStatus};
 use api::operator::{InfoRefreshMode, InfoRefreshPause, ObjectReference, PodsFingerprinting};
@@ -45,7 +45,7 @@ fn scenario(
     }
 }
 
-/// One that can tell something only on `OpenShift`.
+/// Builds a scenario that needs `OpenShift`.
 fn on_openshift(
     id: &'static str,
     test_id: impl Into<Option<u32>>,
@@ -208,7 +208,7 @@ fn pool(name: &str) -> NodeGroup {
     }
 }
 
-/// Machine config pools that are not there.
+/// Returns a selector that matches no machine config pool.
 fn selector() -> LabelSelector {
     LabelSelector {
         match_labels: Some([("test2".to_owned(), "test2".to_owned())].into()),
@@ -216,8 +216,9 @@ fn selector() -> LabelSelector {
     }
 }
 
-/// The resource is Degraded while it has this group more, with this in the message, and Available without. That it should be Available all
-/// the while, as the original asks, cannot be: the two exclude each other (scenarios-serial.md 12).
+/// Checks that the resource is Degraded, with this in the message, while it has this group in addition, and Available without it. The
+/// original requires that it stays Available throughout, which is impossible: the two conditions exclude each other (scenarios-serial.md
+/// 12).
 async fn one_more_is_refused(ctx: &Context, group: NodeGroup, message: &str) -> Result<(), Stop> {
     let before = ctx.operator_resource().await?.spec.node_groups;
     let mut groups = before.clone();
@@ -248,7 +249,7 @@ async fn groups_are_reported(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Waits until the status has exactly the node groups of the spec, with defaults where they say nothing, and their DaemonSets.
+/// Waits until the status has exactly the node groups of the spec, with defaults for what they leave out, and their DaemonSets.
 async fn reported(ctx: &Context) -> Result<(), Stop> {
     let limit = ctx.deadlines().installed;
     ctx.until("status and node groups agree", limit, async || {
@@ -260,7 +261,7 @@ async fn reported(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// The first thing in which the status differs from what was asked for. On `OpenShift` a selector may stand for several pools.
+/// Returns the first difference between the status and the spec. On `OpenShift` a selector may match several pools.
 fn status_difference(groups: &[NodeGroup], status: &NumaResourcesOperatorStatus) -> Option<String> {
     let counts = (status.node_groups.len(), status.daemonsets.len());
     if counts != (groups.len(), groups.len()) {
@@ -391,7 +392,7 @@ fn related(group: &str, resource: &str, namespace: &str, name: &str) -> ObjectRe
     }
 }
 
-/// The same objects in any order.
+/// Checks that both lists have the same objects, in any order.
 fn same(expected: Vec<ObjectReference>, seen: Vec<ObjectReference>) -> Result<(), Stop> {
     let lines = |objects: Vec<ObjectReference>| {
         let mut lines: Vec<String> = objects
@@ -416,7 +417,7 @@ fn same(expected: Vec<ObjectReference>, seen: Vec<ObjectReference>) -> Result<()
     Err(Stop::mismatch("related objects", expected, seen))
 }
 
-/// Settings that the operator hands to the exporters of a pool (operator.md 7).
+/// Settings that the operator passes to the exporters of a pool (operator.md 7).
 #[derive(Debug, Deserialize)]
 struct ExporterConfig {
     kubelet: KubeletPart,
@@ -496,7 +497,7 @@ fn single_numa_node(map: &ConfigMap) -> Result<KubeletPart, Stop> {
     Ok(config)
 }
 
-/// What a ConfigMap of the operator hands to exporters.
+/// Parses the settings that a ConfigMap of the operator passes to exporters.
 pub(super) fn config_of(map: &ConfigMap) -> Result<KubeletPart, Stop> {
     let name = map.name_any();
     let text = map
@@ -514,7 +515,7 @@ pub(super) fn config_of(map: &ConfigMap) -> Result<KubeletPart, Stop> {
     Ok(config.kubelet)
 }
 
-/// The nodes of a pool; there must be some.
+/// Returns the nodes of a pool. It is an error if there are none.
 pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, Stop> {
     let params = ListParams::default().labels(&api::labels::node_role(pool));
     let nodes: Vec<_> = Api::<Node>::all(ctx.client())
@@ -534,7 +535,7 @@ pub(super) async fn nodes_of(ctx: &Context, pool: &str) -> Result<Vec<String>, S
     Ok(nodes)
 }
 
-/// Waits until kubelet, ConfigMap and NRT of a node say the same.
+/// Waits until the kubelet, the ConfigMap and the NRT of a node agree.
 pub(super) async fn agree(ctx: &Context, node: &str, config: &KubeletPart) -> Result<(), Stop> {
     let kubelet = kubelet_settings(ctx, node).await?;
     let show = |policy: Option<&str>, scope: Option<&str>| {
@@ -560,7 +561,7 @@ pub(super) async fn agree(ctx: &Context, node: &str, config: &KubeletPart) -> Re
     }
     ctx.until(
         &format!("the NRT of {node} says {expected}"),
-        // with a changed ConfigMap exporters are started anew, one node after another
+        // when the ConfigMap changes, exporters restart one node after another
         ctx.deadlines().installed,
         async || {
             let nrt = ctx.topology(node).await?;

@@ -1,8 +1,8 @@
-//! Placement and accounting while something is wrong. Not in the catalogue: the original's suite disturbs nothing.
+//! Placement and accounting during faults. Not in the catalogue: the original's suite injects none.
 //!
-//! Each row leaves room for one pod on one node of several. Something goes wrong, a pod is created, and has to get exactly that room all
-//! the same; whatever comes after it has to wait until it is gone. A stack that forgets, counts twice or believes what it was not told
-//! fails one of the two.
+//! Each row leaves room for one pod on one node of several. A fault is injected and a pod is created. The pod must get exactly that room,
+//! and every later pod must wait until the first is gone. A stack that forgets a pod, counts it twice or relies on missing reports fails
+//! one of the two checks.
 
 use api::names;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -26,25 +26,25 @@ use crate::workload::{Asks, PodPlan};
 const CONTEXT: &str = "[disruptive][fault] numaresources stack on a bad day";
 const REQUEST: &str = "4c 4Gi";
 const SMALL: &str = "3c 3Gi";
-/// Requests of the programs of the stack.
+/// User of the stack's programs in their requests.
 const STACK: &str = "system:serviceaccount:numaresources:*";
 
-/// What is wrong while a pod is placed.
+/// The fault during which a pod is placed.
 struct Row {
     id: &'static str,
     text: &'static str,
     part: Part,
-    /// Whether the node of the pod cannot tell about it meanwhile: the scheduler has to know by itself.
+    /// Whether the pod's node cannot report the pod meanwhile, so that the scheduler must rely on its own charge.
     untold: bool,
-    /// Whether the scheduler does not know that it has bound the pod, so that nobody says so.
+    /// Whether the scheduler does not learn that it has bound the pod, so that there is no event about the binding.
     unannounced: bool,
     what: fn(&Pod, &str) -> Disturbance,
-    /// What happens at once besides.
+    /// A second fault, injected before the pod is created.
     and: Option<fn() -> Disturbance>,
 }
 
 impl Row {
-    /// Something of the API server, which the node can tell about.
+    /// Builds a row with a fault of the API server, during which the node can report the pod.
     const fn of_the_api(
         id: &'static str,
         text: &'static str,
@@ -61,7 +61,7 @@ impl Row {
         }
     }
 
-    /// Something that keeps the node from telling.
+    /// Builds a row with a fault that keeps the node from reporting the pod.
     const fn of_the_node(
         id: &'static str,
         text: &'static str,
@@ -229,7 +229,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// Room for one pod, in one zone of the target.
+/// Leaves room for one pod, in one zone of the target.
 async fn one_room(ctx: &Context) -> Result<(Arena, NodeTopology), Stop> {
     let (request, small) = (Resources::literal(REQUEST), Resources::literal(SMALL));
     let fit = Fit::Zone(request.clone());
@@ -260,7 +260,7 @@ fn plan(ctx: &Context, arena: &Arena, name: &str) -> PodPlan {
     arena.confine(PodPlan::new(name, ctx.scheduler(), asks))
 }
 
-/// The pod runs on a node, by the scheduler under test.
+/// Checks that the pod runs on the node and that the scheduler under test placed it.
 async fn takes_the_room(ctx: &Context, name: &str, node: &str) -> Result<(), Stop> {
     let pod = ctx.pods_running(&[name.to_owned()]).await?.remove(0);
     ctx.on_node(&pod, node)?;
@@ -272,7 +272,7 @@ async fn waits(ctx: &Context, name: &str) -> Result<(), Stop> {
     ctx.stay_pending(&[name.to_owned()], reason).await
 }
 
-/// One zone of the target accounts for one pod more than before.
+/// Checks that one zone of the target accounts for one pod more than before.
 async fn accounts_for_it(ctx: &Context, before: &NodeTopology) -> Result<(), Stop> {
     ctx.step("one zone of the target accounts for it", async {
         let request = Resources::literal(REQUEST);
@@ -282,7 +282,7 @@ async fn accounts_for_it(ctx: &Context, before: &NodeTopology) -> Result<(), Sto
     .await
 }
 
-/// The first pod goes, and the second takes its place.
+/// Deletes the first pod and checks that the second takes its room.
 async fn next_takes_the_room(
     ctx: &Context,
     first: &str,
@@ -354,7 +354,7 @@ async fn scheduler_starts_again(ctx: &Context) -> Result<(), Stop> {
         "the pod takes the room, untold, and the scheduler dies",
         async {
             let exporter = exporter_on(ctx, target).await?;
-            // as long as the exporter stands still, nothing but the pod itself tells the new scheduler
+            // while the exporter is stopped, only the pod itself informs the new scheduler
             let silence = stand_still(&exporter, target);
             ctx.during(&silence, async {
                 ctx.create(first.pod()).await?;
@@ -373,7 +373,7 @@ async fn scheduler_starts_again(ctx: &Context) -> Result<(), Stop> {
     next_takes_the_room(ctx, first.name(), next.name(), target).await
 }
 
-/// The running processes of the scheduler under test.
+/// Returns the running processes of the scheduler under test.
 async fn schedulers(ctx: &Context) -> Result<Vec<Process>, Stop> {
     let pods = ctx.scheduler_pods().await?;
     let running = pods.iter().filter(|pod| phase(pod) == "Running");

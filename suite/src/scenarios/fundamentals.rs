@@ -1,4 +1,4 @@
-//! Bursts of pods get in without stalls (scenarios-serial.md 8.12).
+//! Bursts of pods are placed without stalls (scenarios-serial.md 8.12).
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -13,7 +13,7 @@ const CONTEXT: &str = "numaresources fundamentals non-regression";
 const LABELS: &[&str] = &["serial", "fundamentals", "scheduler", "feature:nonreg"];
 /// CPUs of each pod.
 const CPUS: i64 = 2;
-/// Resync periods that all pods have to run within.
+/// Number of resync periods within which all pods must run.
 const PERIODS: u32 = 10;
 
 struct Row {
@@ -119,7 +119,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
-/// How many pods: 150 % of one zone on one node; 125 % of one zone on each of all nodes. Divisions as in the catalogue.
+/// Returns the number of pods: 150 % of one zone on one node; 125 % of one zone on each of all nodes. The divisions are those of the
+/// catalogue.
 fn count(zone_cpus: i64, nodes: usize, one_node: bool) -> i64 {
     let nodes = i64::try_from(nodes).unwrap_or(1);
     if one_node {
@@ -140,7 +141,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     burst(ctx, &arena, "testpod", row.ask, row.one_node).await
 }
 
-/// So many small pods at once that they need the room of several zones; all run within the time that the cache has to follow.
+/// Creates many small pods at once, which need the room of several zones. All must run within the time in which the cache has to follow.
 pub(super) async fn burst(
     ctx: &Context,
     arena: &Arena,
@@ -180,7 +181,7 @@ pub(super) async fn burst(
     all_scheduled(ctx, &pods).await
 }
 
-/// The scheduler under test placed each of these pods.
+/// Checks that the scheduler under test placed each of these pods.
 pub(super) async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
     ctx.step("the scheduler under test placed each of them", async {
         for pod in pods {

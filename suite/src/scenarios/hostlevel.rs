@@ -32,7 +32,7 @@ impl Qos {
     }
 }
 
-/// Containers, and what of them the zones must account for.
+/// Containers, and the part of their resources that the zones must account for.
 struct Row {
     id: &'static str,
     test_id: u32,
@@ -112,7 +112,7 @@ static ROWS: &[Row] = &[
 const PENDING: &str = "[serial][hostlevel] numaresources host-level resources [unsched] a pod with multi containers should be \
     pending due to unavailable host-level resources";
 
-/// A pod that the scratch space of no node is enough for.
+/// A pod that requests more ephemeral storage than any node has.
 struct PendingRow {
     id: &'static str,
     test_id: u32,

@@ -1,7 +1,8 @@
-//! The exporters come with the operator's resource, follow its image and go with it (scenarios-other.md 2).
+//! The exporters are created for the operator's resource, follow its image and are deleted with it (scenarios-other.md 2).
 //!
-//! The original installs into a cluster without the resource and leaves it there. Here it is removed first, and is as before at the end. Where the
-//! original waits for half a minute to see that nothing changes, the operator's own word is taken that it has seen the resource as it is now.
+//! The original installs into a cluster without the resource and leaves it there. Here the resource is removed first and restored at the
+//! end. Where the original waits for half a minute to see that nothing changes, these scenarios rely on the operator's status, which shows
+//! that it has observed the current resource.
 
 use api::annotations::{CUSTOM, SELINUX_POLICY};
 use api::openshift::machine_config::MachineConfig;
@@ -22,13 +23,13 @@ use crate::scenario::{Body, Need, Scenario, Stop, body};
 use crate::scenarios::{labels, title};
 
 const DURABILITY: &str = "[Install] durability";
-/// An image that no operator trusts by itself.
+/// An image that an operator does not trust by default.
 const CUSTOM_EXPORTER: &str = "quay.io/openshift-kni/resource-topology-exporter:test-ci";
-/// Variable of the operator: `false` has it take any image.
+/// Environment variable of the operator: with `false` it accepts any image.
 const RESTRICTION: &str = "EXPORTER_IMAGE_RESTRICTION";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const NETWORK: &str = "networking.k8s.io/v1";
-/// What exporters are made of beside their daemon sets (operator.md 6.1): version, kind, name in addresses, name, and whether it is in the
+/// Objects of the exporters besides their daemon sets (operator.md 6.1): version, kind, name in URLs, name, and whether it is in the
 /// stack's namespace.
 const OBJECTS: [(&str, &str, &str, &str, bool); 9] = [
     ("v1", "ServiceAccount", "serviceaccounts", names::RTE, true),
@@ -211,7 +212,7 @@ async fn resource_brings_exporters(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Image of the exporters of each daemon set, and the set's uid.
+/// Returns the uid of each daemon set and the image of its exporters.
 async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, Stop> {
     let sets = daemon_sets(ctx).await?;
     Ok(sets
@@ -225,7 +226,7 @@ async fn images(ctx: &Context) -> Result<Vec<(Option<String>, String)>, Stop> {
         .collect())
 }
 
-/// A field of the first container of a daemon set's pods.
+/// Returns a field of the first container of a daemon set's pods.
 fn first(set: &DaemonSet, field: &str) -> Value {
     let pod = set
         .spec
@@ -307,7 +308,8 @@ async fn any_image_is_run(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-/// All that exporters are made of, with what each pool has of its own. Where a pool's ConfigMap comes from another object, it goes with that one.
+/// Returns all objects of the exporters, including those of each pool. A pool's ConfigMap that is made from another object is deleted with
+/// that one.
 async fn objects(ctx: &Context) -> Result<Vec<ObjectRef>, Stop> {
     let fixed = OBJECTS.map(
         |(api_version, kind, plural, name, is_namespaced)| ObjectRef {
@@ -336,7 +338,7 @@ async fn objects(ctx: &Context) -> Result<Vec<ObjectRef>, Stop> {
     Ok(all)
 }
 
-/// Removes the resource, and waits until nothing that exporters are made of is left.
+/// Removes the resource, and waits until no object of the exporters is left.
 async fn removed(ctx: &Context) -> Result<api::operator::v1::NumaResourcesOperator, Stop> {
     let objects = objects(ctx).await?;
     ctx.step("all of the exporters is there", async {

@@ -1,4 +1,4 @@
-//! What the stack tells of itself: its metrics, how it ends, its version (scenarios-serial.md 9.7, 9.9 and 9.10).
+//! What the stack reports about itself: its metrics, its termination messages, its version (scenarios-serial.md 9.7, 9.9 and 9.10).
 
 use api::names;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +14,7 @@ use crate::scenarios::{labels, title};
 const INTROSPECTION: &str = "[serial] numaresources operator introspection.";
 const METRICS: &str = "metrics exposed securely.";
 const VERSION: &str = "[serial] version";
-/// Where the operator's image says what it was built from.
+/// File of the operator's image with its build information.
 const BUILD_INFO: &str = "/usr/local/share/buildinfo.json";
 
 fn scenario(
@@ -83,7 +83,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// The pods of the operator; there must be some.
+/// Returns the pods of the operator. It is an error if there are none.
 async fn operators(ctx: &Context) -> Result<Vec<Pod>, Stop> {
     let label = format!("{}=numaresources-operator", api::labels::APP);
     let pods = Api::<Pod>::all(ctx.client())
@@ -106,7 +106,7 @@ async fn exporters_end_with_their_logs(ctx: &Context) -> Result<(), Stop> {
     end_with_their_logs(ctx, &pods).await
 }
 
-/// What a container says at its end, in its pod's status, is the end of its log unless it says something else.
+/// Checks that a container's termination message is the end of its log unless the container writes another message.
 async fn end_with_their_logs(ctx: &Context, pods: &[Pod]) -> Result<(), Stop> {
     const EXPECTED: &str = "FallbackToLogsOnError";
     for pod in pods {
@@ -166,7 +166,7 @@ async fn exporters_count_their_writes(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What an image says that it was built from.
+/// Build information of an image.
 #[derive(Deserialize)]
 struct BuildInfo {
     #[serde(alias = "gitbranch")]

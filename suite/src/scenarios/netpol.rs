@@ -1,6 +1,6 @@
-//! Who may reach whom (scenarios-serial.md 9.8).
+//! Which parts of the stack may connect to which (scenarios-serial.md 9.8).
 //!
-//! Prometheus is whoever asks for metrics: where the cluster has none, a pod of the scenario in its place.
+//! Prometheus is the client that reads metrics. If the cluster has none, a pod of the scenario takes its place.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ use crate::scenarios::{labels as all_labels, title};
 use crate::workload::{Asks, PodPlan};
 
 const CONTEXT: &str = "network policies are applied traffic behavior";
-/// Where the operator serves its metrics, and where its health (operator.md 6.7).
+/// Ports of the operator's metrics and health endpoints (operator.md 6.7).
 const OPERATOR_METRICS: u16 = 8080;
 const OPERATOR_HEALTH: u16 = 8081;
-/// Where an exporter serves its metrics.
+/// Port of an exporter's metrics.
 const EXPORTER_METRICS: u16 = 2112;
-/// Seconds after which nobody is taken to answer.
+/// Seconds after which a connection counts as blocked.
 const LIMIT: &str = "5";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -122,7 +122,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Who takes part.
+/// A source or target of connections.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Operator,
@@ -157,7 +157,7 @@ impl Part {
     }
 }
 
-/// The pod that asks for metrics, which answers nobody.
+/// Returns the pod that reads metrics. It runs no server.
 async fn prometheus(ctx: &Context) -> Result<Pod, Stop> {
     let real = Api::<Pod>::namespaced(ctx.client(), "openshift-monitoring");
     let its = ListParams::default().labels("app.kubernetes.io/name=prometheus");
@@ -181,7 +181,7 @@ fn address(pod: &Pod) -> Result<IpAddr, Stop> {
     address.ok_or_else(|| Stop::fail(format!("pod {} has no address", pod.name_any())))
 }
 
-/// Whether a pod gets a connection.
+/// Returns whether a pod can open a connection.
 async fn connects(ctx: &Context, from: &Pod, host: &str, port: &str) -> Result<bool, Stop> {
     let container = from.spec.as_ref().and_then(|spec| spec.containers.first());
     let container = container.map_or("", |container| container.name.as_str());
@@ -201,7 +201,7 @@ async fn connects(ctx: &Context, from: &Pod, host: &str, port: &str) -> Result<b
 async fn reaches_api_server(ctx: &Context, part: Part) -> Result<(), Stop> {
     ctx.step(format!("{} reaches the API server", part.name()), async {
         let pod = part.pod(ctx).await?;
-        // every container is told by these two where it is
+        // the kubelet sets these two in every container, for the address of the API server
         let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
         let container = container.map_or("", |container| container.name.as_str());
         let told = async |name: &str| {
@@ -243,8 +243,8 @@ async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), S
     .await
 }
 
-/// One of the two must have a policy, and it is the policy that keeps them apart: a pod that has none gets through, unless it is the target
-/// that is closed.
+/// Checks that a policy keeps the two apart, which must select at least one of them. If it selects only the source, a pod without a policy
+/// must get through to the target.
 async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), Stop> {
     let (source, target) = (from.pod(ctx).await?, to.pod(ctx).await?);
     let (host, port) = (address(&target)?.to_string(), port.to_string());
@@ -277,7 +277,7 @@ async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<
     .await
 }
 
-/// Whether a policy selects the pod.
+/// Returns whether a policy selects the pod.
 async fn is_selected(ctx: &Context, pod: &Pod) -> Result<bool, Stop> {
     let namespace = pod.namespace().unwrap_or_default();
     let policies = Api::<NetworkPolicy>::namespaced(ctx.client(), &namespace);

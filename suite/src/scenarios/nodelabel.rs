@@ -1,4 +1,4 @@
-//! Node selectors and node affinity beside NUMA zones (scenarios-serial.md 8.3).
+//! Node selectors and node affinity in addition to NUMA zones (scenarios-serial.md 8.3).
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ const LABELS: &[&str] = &[
     "feature:wlplacement",
     "feature:nodelabel",
 ];
-/// Label of the nodes that the pod wants.
+/// Label of the nodes that the pod selects.
 const SIZE: &str = "size";
 const REQUEST: &str = "16c 16Gi";
 const FREE: &str = "12c 12Gi";
@@ -70,7 +70,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// The nodes, with the size of the target and of another one; only the target has a zone for the pod.
+/// Prepares the nodes: the target and another one have a size, and only the target has a zone with room for the pod.
 async fn prepared(ctx: &Context, target: &str, other: &str) -> Result<(Arena, NodeTopology), Stop> {
     let request = Resources::literal(REQUEST);
     let arena = ctx
@@ -141,7 +141,7 @@ async fn node_selector(ctx: &Context) -> Result<(), Stop> {
     placed(ctx, &pod, &before).await
 }
 
-/// Nodes of either size.
+/// Returns a term that matches nodes of either size.
 fn sizes() -> Value {
     json!({"matchExpressions": [{"key": SIZE, "operator": "In", "values": ["large", "medium"]}]})
 }
@@ -173,7 +173,7 @@ async fn affinity(ctx: &Context, affinity: fn() -> Value) -> Result<(), Stop> {
         for node in arena.names() {
             ctx.unlabel_node(&node, SIZE).await?;
         }
-        // whoever evicts pods has heard of it when it has heard of a pod that was made after it
+        // a component that evicts pods has seen the change once it has seen a pod that was created after it
         ctx.barrier(&before).await?;
         let now = ctx
             .deployment_complete(plan.name(), &plan.selector_labels())

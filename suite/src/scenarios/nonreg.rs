@@ -1,4 +1,4 @@
-//! Pods that no scheduler placed, pods that can fit nowhere, and nodes that fill up (scenarios-serial.md 8.11).
+//! Pods that no scheduler placed, pods that fit nowhere, and nodes that fill up (scenarios-serial.md 8.11).
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,7 @@ use crate::workload::{Asks, PodPlan};
 
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload placement";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:nonreg"];
-/// A scheduler that does not exist: whoever has a node needs none.
+/// A scheduler that does not exist: a pod that has a node needs none.
 const NOBODY: &str = "foo";
 const BOUND: &str = "2c 100Mi";
 
@@ -63,7 +63,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// All nodes but the target nearly full; the zones of one of those.
+/// Pads all nodes but the target until they are nearly full. Returns the state of one of those.
 async fn padded(ctx: &Context) -> Result<NodeTopology, Stop> {
     let arena = ctx
         .step(
@@ -83,7 +83,7 @@ async fn padded(ctx: &Context) -> Result<NodeTopology, Stop> {
     chosen.ok_or_else(|| Stop::fail("the NRT of a node is gone"))
 }
 
-/// The zones of the node account for the pod, and for nothing when it is gone.
+/// Checks that the zones of the node account for the pod, and no longer do so when it is deleted.
 async fn accounted_for(
     ctx: &Context,
     before: &NodeTopology,
@@ -157,7 +157,7 @@ async fn deployment_with_node_name(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// The arena with nodes of one scope: the reason of a rejection depends on it.
+/// Takes an arena with nodes of one scope, because the reason of a rejection depends on it.
 async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scope), Stop> {
     let count = |scope| ctx.facts().candidates(Some(scope)).count();
     let scope = if count(Scope::Container) >= count(Scope::Pod) {
@@ -208,7 +208,7 @@ async fn over_allocatable(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// A pod takes nearly a zone: two have room on each node.
+/// Fills all zones with pods that each take nearly a whole zone: every node has room for two.
 async fn scale_up(ctx: &Context) -> Result<(), Stop> {
     let free = Resources::literal("6c 6Gi");
     let title = format!("two nodes have a zone with {free}");

@@ -1,4 +1,4 @@
-//! Pods while no exporter publishes (scenarios-serial.md 8.6).
+//! Pods while no exporter publishes NRTs (scenarios-serial.md 8.6).
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ static ROWS: &[Row] = &[
 ];
 
 const GUARANTEED: &str = "4c 256Mi";
-/// Several times what an exporter needs to publish a pod that its kubelet runs.
+/// Several times what an exporter needs to publish a pod that runs.
 const TIME_TO_PUBLISH: Duration = Duration::from_millis(500);
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -95,7 +95,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     )
     .await?;
     ctx.step("no NRT has changed", async {
-        // nobody could tell that the exporters have seen the pod: one that publishes would have done so by then
+        // nothing reports that the exporters have seen the pod; an exporter that publishes would have done so within this time
         tokio::time::sleep(TIME_TO_PUBLISH).await;
         match difference(&before, &ctx.topologies().await?) {
             None => Ok(()),

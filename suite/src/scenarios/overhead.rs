@@ -1,4 +1,4 @@
-//! The overhead of a runtime class: the node pays for it, no zone does (scenarios-serial.md 8.7).
+//! The overhead of a runtime class is accounted to the node and to no zone (scenarios-serial.md 8.7).
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Node;
@@ -18,7 +18,7 @@ use crate::workload::{Asks, PodPlan};
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload overhead";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:overhead"];
 const CLASS: &str = "test-rtclass";
-/// Handlers that run containers as they are.
+/// Runtime handlers that run containers unmodified.
 const HANDLERS: [&str; 2] = ["crun", "runc"];
 const REQUEST: &str = "6c 6Gi";
 const LEAST: &str = "1c 1Gi";
@@ -54,13 +54,13 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 async fn arena(ctx: &Context) -> Result<Arena, Stop> {
-    // the pod, its overhead rounded up, and what is left to others
+    // the pod, its overhead rounded up, and what is left for others
     let room = Resources::literal("9c 8Gi");
     let title = format!("two nodes have a zone with {room}");
     ctx.step(title, ctx.arena(None, 2, &Fit::Zone(room))).await
 }
 
-/// A runtime class whose pods take so much more of their node.
+/// Creates a runtime class whose pods have this overhead on their node.
 async fn class(ctx: &Context, node: &str, overhead: &Resources) -> Result<(), Stop> {
     let title = format!("runtime class {CLASS} has an overhead of {overhead}");
     ctx.step(title, async {

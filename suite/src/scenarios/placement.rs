@@ -1,4 +1,4 @@
-//! Workloads that change after they were placed (scenarios-serial.md 8.2).
+//! Workloads that change after their placement (scenarios-serial.md 8.2).
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStrategy};
 use k8s_openapi::api::core::v1::Pod;
@@ -16,7 +16,7 @@ use crate::workload::{Asks, PodPlan};
 
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload placement";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:wlplacement"];
-/// What is left in each zone of nodes that the workload must not fit.
+/// What is left in each zone of nodes on which the workload must not fit.
 const LITTLE: &str = "1c 4G";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -94,21 +94,21 @@ impl Ground {
         })
     }
 
-    /// A deployment's pod of two containers.
+    /// Plans a deployment's pod with two containers.
     fn pair(&self, ctx: &Context, first: &str) -> PodPlan {
         let asks = [first, "2c 100Mi"].map(|list| Asks::Limits(Resources::literal(list)));
         self.arena
             .confine(PodPlan::new("testdp47591", ctx.scheduler(), asks))
     }
 
-    /// A deployment's pod of one container.
+    /// Plans a deployment's pod with one container.
     fn single(&self, ctx: &Context, request: &Resources) -> PodPlan {
         let asks = [Asks::Limits(request.clone())];
         self.arena
             .confine(PodPlan::new("testdp48746", ctx.scheduler(), asks))
     }
 
-    /// All of these pods are on the target, placed by the scheduler under test, and accounted for.
+    /// Checks that all of these pods are on the target, were placed by the scheduler under test, and are accounted for.
     async fn hosts(&self, ctx: &Context, pods: &[Pod], total: &Resources) -> Result<(), Stop> {
         ctx.step("the target has all of it", async {
             pods.iter()
@@ -200,7 +200,7 @@ async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Two pods that take a zone each, made anew with less.
+/// Replaces two pods that each take a zone by smaller ones.
 async fn modify_two_replicas(ctx: &Context) -> Result<(), Stop> {
     let ground = Ground::new(ctx).await?;
     let base = ctx.base_load(&ground.before.node).await?.core();
@@ -216,7 +216,7 @@ async fn modify_two_replicas(ctx: &Context) -> Result<(), Stop> {
         .step(format!("two pods with {request} run"), async {
             let mut deployment = plan.deployment(2);
             if let Some(spec) = &mut deployment.spec {
-                // there is no room for old and new ones together
+                // old and new pods do not fit together
                 spec.strategy = Some(DeploymentStrategy {
                     type_: Some("Recreate".to_owned()),
                     rolling_update: None,

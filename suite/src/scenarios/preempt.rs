@@ -1,4 +1,4 @@
-//! Pods that give way to pods of higher priority, where that makes room in a zone (scenarios-serial.md 9.4).
+//! Preemption by pods of higher priority, where it makes room in a zone (scenarios-serial.md 9.4).
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -24,7 +24,7 @@ const CRITICAL: &str = "system-node-critical";
 const LOW: &str = "e2e-preemption-low";
 const MEDIUM: &str = "e2e-preemption-medium";
 const HIGH: &str = "e2e-preemption-high";
-/// What the condition of a pod says that cannot gain anything.
+/// Message in the condition of a pod for which preemption frees no room.
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 
 struct Row {
@@ -117,7 +117,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// One node that pods can go to, as it is then, with the scheduler set to preempt by zones.
+/// Makes one node the only one that accepts pods and sets the scheduler to preempt by zones. Returns the state of that node.
 async fn lone_target(ctx: &Context) -> Result<NodeTopology, Stop> {
     ctx.step("the priority classes exist", priority_classes(ctx))
         .await?;
@@ -158,8 +158,8 @@ async fn priority_classes(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What the pods of the target ask for without holding it in a zone: as much is left in every zone. Pods that ask for nothing count as
-/// if they asked for the least that such a sum is rounded to.
+/// Returns what the pods of the target request without holding it in a zone; that much is left in every zone. A sum of zero counts as the
+/// least amount to which such a sum is rounded.
 async fn base_load(ctx: &Context, target: &NodeTopology) -> Result<Resources, Stop> {
     let mut base = ctx.base_load(&target.node).await?.core();
     for (name, least) in Resources::literal("2c 1G").iter() {
@@ -170,7 +170,7 @@ async fn base_load(ctx: &Context, target: &NodeTopology) -> Result<Resources, St
     Ok(base)
 }
 
-/// A pod in each zone, which leaves this much of it.
+/// Runs a pod in each zone that leaves this much of it.
 async fn fill(
     ctx: &Context,
     target: &NodeTopology,
@@ -189,14 +189,14 @@ async fn fill(
     run(ctx, plans, class).await
 }
 
-/// The same with a device that only one zone has.
+/// Returns the list with a device that only this zone has.
 fn pinned(list: &Resources, zone: u32) -> Resources {
     let mut pinned = list.clone();
     pinned.set(&format!("{NUMACELL}{zone:02}"), 1000);
     pinned
 }
 
-/// Runs pods of a class, and waits until the NRT accounts for them.
+/// Runs pods of a priority class and waits until the NRT accounts for them.
 async fn run(
     ctx: &Context,
     plans: Vec<PodPlan>,
@@ -213,7 +213,7 @@ async fn run(
     Ok(plans.into_iter().zip(pods).collect())
 }
 
-/// The pods run on as they did.
+/// Checks that the pods continue to run.
 async fn untouched(ctx: &Context, pods: &[&Pod]) -> Result<(), Stop> {
     for before in pods {
         let found = ctx.api::<Pod>().get_opt(&before.name_any()).await?;
@@ -233,7 +233,7 @@ async fn untouched(ctx: &Context, pods: &[&Pod]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The pod stays pending, and says that preemption does not help.
+/// Checks that the pod stays pending and its condition says that preemption does not help.
 async fn is_not_helped(ctx: &Context, name: &str) -> Result<(), Stop> {
     ctx.stay_pending(&[name.to_owned()], NOT_HELPFUL).await?;
     let status = ctx.pod(name).await?.status.unwrap_or_default();
@@ -253,7 +253,7 @@ async fn is_not_helped(ctx: &Context, name: &str) -> Result<(), Stop> {
     ))
 }
 
-/// Exactly one of the pods goes, and all others run on; which one.
+/// Waits until one of the pods is gone and checks that all others continue to run. Returns the name of the one that is gone.
 async fn one_goes(ctx: &Context, pods: &[&Pod]) -> Result<String, Stop> {
     let api = ctx.api::<Pod>();
     let gone = ctx

@@ -1,4 +1,4 @@
-//! What is accounted, and what is not (scenarios-serial.md 8.8).
+//! What zones account for, and what not (scenarios-serial.md 8.8).
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -157,7 +157,7 @@ async fn pending_then_scheduled(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Puts a small pinned pod into each zone of a node. Returns the last one's name and the node's state before it.
+/// Puts a small pinned pod into each zone of a node. Returns the name of the last pod and the node's state before it.
 async fn hold_zones(
     ctx: &Context,
     node: &NodeTopology,
@@ -181,13 +181,13 @@ async fn hold_zones(
     Ok(last)
 }
 
-/// A node with room, for pods that no zone accounts for, and all others full.
+/// A node with room for pods that no zone accounts for; all other nodes are full.
 struct Ground {
     arena: Arena,
     scope: Scope,
     /// Base load of the target.
     base: Resources,
-    /// The zones of every node.
+    /// The state of every node.
     reference: Vec<NodeTopology>,
 }
 
@@ -221,7 +221,7 @@ impl Ground {
         &self.arena.target().node
     }
 
-    /// CPU and memory that the whole target has left.
+    /// Returns the CPU and memory that the whole target has left.
     fn all(&self) -> Resources {
         let core = |name: &str, _| name == CPU || name == MEMORY;
         self.arena
@@ -231,7 +231,7 @@ impl Ground {
             .minus(&self.base)
     }
 
-    /// CPU and memory that a zone of the target has left.
+    /// Returns the CPU and memory that a zone of the target has left.
     fn zone(&self, index: usize) -> Resources {
         let core = |name: &str, _| name == CPU || name == MEMORY;
         let zone = self.arena.target().zones.get(index);
@@ -276,7 +276,7 @@ impl Ground {
     }
 }
 
-/// A pod that is not Guaranteed runs on the target, whose zones do not change.
+/// Checks that a pod that is not Guaranteed runs and does not change the zones of its node.
 async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), Stop> {
     let ground = Ground::new(ctx).await?;
     let request = ground.all();
@@ -344,7 +344,7 @@ async fn burstable_daemon_set(ctx: &Context) -> Result<(), Stop> {
     ground.unchanged(ctx, ground.target()).await
 }
 
-/// A container with limits that a zone could hold beside one that only requests: the pod as a whole is Burstable.
+/// Runs a pod that is Burstable as a whole: one container has limits that a zone could hold, the other one only requests.
 async fn burstable_mixed(ctx: &Context) -> Result<(), Stop> {
     let ground = Ground::new(ctx).await?;
     let limits = ground.zone(0).minus(&ground.base);
@@ -360,7 +360,7 @@ async fn burstable_mixed(ctx: &Context) -> Result<(), Stop> {
     ground.unchanged(ctx, ground.target()).await
 }
 
-/// A Burstable pod takes the room of a Guaranteed one although no zone says so.
+/// Checks that a Burstable pod takes the room of a Guaranteed one although no zone accounts for it.
 async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), Stop> {
     let ground = Ground::new(ctx).await?;
     let first = ground.plan(ctx, "testpod-first-bu", [Asks::Requests(ground.all())]);
@@ -402,7 +402,7 @@ async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Two nodes of one scope: that of which there are more.
+/// Takes two nodes of one scope: the scope that more nodes have.
 async fn one_scope(ctx: &Context, title: &str, fit: &Fit) -> Result<(Arena, Scope), Stop> {
     let count = |scope| ctx.facts().candidates(Some(scope)).count();
     let scope = if count(Scope::Pod) > count(Scope::Container) {

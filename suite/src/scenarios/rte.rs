@@ -1,7 +1,7 @@
-//! What the exporter publishes and reports, by the original exporter's own suite (scenarios-other.md 3 and 7), as far as plain
+//! What the exporter publishes and reports, after the original exporter's own suite (scenarios-other.md 3 and 7), as far as plain
 //! Kubernetes and the installed stack allow.
 //!
-//! Where the original sleeps for some periods we wait for the effect, or prove that the exporter has looked in between.
+//! Where the original sleeps for some periods, these scenarios wait for the effect, or prove that the exporter has looked in between.
 
 mod disrupted;
 mod endpoint;
@@ -20,7 +20,7 @@ use crate::scenarios::{labels, title};
 pub(super) use own::daemon_sets;
 pub(super) use reported::exporters;
 
-/// One line of the catalogue.
+/// Builds a scenario from one line of the catalogue.
 fn scenario(id: &'static str, context: &str, text: &str, needs: Vec<Need>, body: Body) -> Scenario {
     Scenario {
         id,
@@ -32,7 +32,7 @@ fn scenario(id: &'static str, context: &str, text: &str, needs: Vec<Need>, body:
     }
 }
 
-/// A node with zones to look at.
+/// Requires a node with zones.
 fn one_node() -> Vec<Need> {
     vec![Need::Nodes {
         count: 1,

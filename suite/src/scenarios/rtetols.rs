@@ -1,6 +1,6 @@
 //! Taints of nodes and tolerations of exporters (scenarios-serial.md 9.5).
 //!
-//! The original wants a single node group and speaks of all workers; here it is the first group, and the nodes of its pool.
+//! The original expects a single node group and is about all workers. Here it is the first group and the nodes of its pool.
 
 use std::collections::BTreeSet;
 
@@ -134,7 +134,7 @@ fn toleration(key: &str, operator: &str, value: Option<&str>, effect: &str) -> T
     }
 }
 
-/// Tolerates the key with effect `NoSchedule`, whatever its value.
+/// Returns a toleration of the key with effect `NoSchedule` and any value.
 fn of_the_key() -> Toleration {
     toleration(KEY, "Exists", None, NO_SCHEDULE)
 }
@@ -144,7 +144,7 @@ struct Exporters<'a> {
     ctx: &'a Context,
     namespace: String,
     name: String,
-    /// The nodes that they run on before anything is tainted.
+    /// The nodes that they run on before a node is tainted.
     nodes: Vec<String>,
 }
 
@@ -169,7 +169,7 @@ impl<'a> Exporters<'a> {
         .await
     }
 
-    /// The nodes of all its pods, once no pod is on its way in or out: one of the scenario before may still be going.
+    /// Returns the nodes of all its pods, once no pod is being created or deleted: pods of the previous scenario may still be terminating.
     async fn settled_nodes(&self) -> Result<Vec<String>, Stop> {
         self.ctx
             .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
@@ -198,7 +198,7 @@ impl<'a> Exporters<'a> {
             .await
     }
 
-    /// The node that is tainted.
+    /// Returns the node that is tainted.
     fn node(&self) -> &str {
         &self.nodes[0]
     }
@@ -207,7 +207,7 @@ impl<'a> Exporters<'a> {
         Api::namespaced(self.ctx.client(), &self.namespace)
     }
 
-    /// Its pods, also those that are going.
+    /// Returns its pods, including those that are being deleted.
     async fn pods(&self) -> Result<Vec<Pod>, Stop> {
         let set = self.sets().get(&self.name).await?;
         let uid = set.uid();
@@ -220,7 +220,7 @@ impl<'a> Exporters<'a> {
         Ok(all.into_iter().filter(ours).collect())
     }
 
-    /// Its pod on the node that is tainted.
+    /// Returns its pod on the tainted node.
     async fn pod_there(&self) -> Result<Option<Pod>, Stop> {
         let pods = self.pods().await?;
         let mut pods = pods.into_iter();
@@ -237,15 +237,15 @@ impl<'a> Exporters<'a> {
         Ok(pod.tolerations.unwrap_or_default())
     }
 
-    /// How far the set has come; none if it is not there.
+    /// Returns how far the rollout of the set is; `None` if the set does not exist.
     async fn rollout(&self) -> Result<Option<Rollout>, Stop> {
         let set = self.sets().get_opt(&self.name).await?;
         Ok(set.as_ref().map(Rollout::of))
     }
 
-    /// Waits until the set wants so many pods, and all of them are ready and up to date.
+    /// Waits until the set desires this many pods, and all of them are ready and up to date.
     async fn ready_on(&self, count: usize) -> Result<(), Stop> {
-        // before that the set may be the one of an older wish
+        // before that, the set may still reflect an older spec of the resource
         self.ctx
             .operator_is(conditions::AVAILABLE, conditions::AVAILABLE, "")
             .await?;
@@ -266,7 +266,7 @@ impl<'a> Exporters<'a> {
             .await
     }
 
-    /// Waits until the set wants so many pods.
+    /// Waits until the set desires this many pods.
     async fn wanted_on(&self, count: usize) -> Result<(), Stop> {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let what = format!("{} wants {count} pods", self.name);
@@ -299,7 +299,7 @@ impl<'a> Exporters<'a> {
             .await
     }
 
-    /// Waits until one of its pods is on the node that is tainted.
+    /// Waits until one of its pods is on the tainted node.
     async fn is_there(&self) -> Result<Pod, Stop> {
         let what = format!("an exporter is on {}", self.node());
         let limit = self.ctx.deadlines().running;
@@ -341,7 +341,7 @@ impl<'a> Exporters<'a> {
     }
 }
 
-/// The same resource with other tolerations of the first group.
+/// Returns the same resource with other tolerations for the first group.
 fn tolerating(before: &NumaResourcesOperator, tolerations: &[Toleration]) -> NumaResourcesOperator {
     let mut object = before.clone();
     if let Some(group) = object.spec.node_groups.first_mut() {
@@ -350,7 +350,7 @@ fn tolerating(before: &NumaResourcesOperator, tolerations: &[Toleration]) -> Num
     object
 }
 
-/// Sets the tolerations of the first group; those of before come back at the end.
+/// Sets the tolerations of the first group; the old ones are restored at the end.
 async fn tolerate(ctx: &Context, tolerations: &[Toleration]) -> Result<(), Stop> {
     let object = tolerating(&ctx.operator_resource().await?, tolerations);
     ctx.set_node_groups(&object.spec.node_groups).await
@@ -408,7 +408,7 @@ async fn changed_in_place(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Waits until the exporters are made with exactly these tolerations.
+/// Waits until the exporters have exactly these tolerations.
 async fn becomes(exporters: &Exporters<'_>, wanted: &[Toleration]) -> Result<(), Stop> {
     let limit = exporters.ctx.deadlines().installed;
     exporters
@@ -464,7 +464,7 @@ async fn untolerated(ctx: &Context) -> Result<(), Stop> {
     restored(&exporters, &[NO_SCHEDULE]).await
 }
 
-/// Without taints every node has its exporter again.
+/// Removes the taints and checks that every node has its exporter again.
 async fn restored(exporters: &Exporters<'_>, effects: &[&str]) -> Result<(), Stop> {
     exporters
         .ctx
@@ -477,7 +477,7 @@ async fn restored(exporters: &Exporters<'_>, effects: &[&str]) -> Result<(), Sto
         .await
 }
 
-/// Which side of the match is changed.
+/// The side of the match that changes.
 #[derive(Clone, Copy)]
 enum Shaken {
     Toleration,
@@ -573,7 +573,7 @@ async fn evicted_and_restored(ctx: &Context) -> Result<(), Stop> {
         .map(drop)
 }
 
-/// Deletes the operator's resource, waits until no exporter is left, and taints a node. The answer is the resource of before.
+/// Deletes the operator's resource, waits until no exporter is left, and taints a node. Returns the deleted resource.
 async fn removed_and_tainted(exporters: &Exporters<'_>) -> Result<NumaResourcesOperator, Stop> {
     let ctx = exporters.ctx;
     let object = ctx
@@ -587,7 +587,7 @@ async fn removed_and_tainted(exporters: &Exporters<'_>) -> Result<NumaResourcesO
     Ok(object)
 }
 
-/// Creates the resource anew, with these tolerations of its first group.
+/// Creates the resource again, with these tolerations for its first group.
 async fn created_with(
     ctx: &Context,
     before: &NumaResourcesOperator,
@@ -597,7 +597,7 @@ async fn created_with(
     ctx.create_operator_resource(&object).await
 }
 
-/// At the end the resource is as it was, whatever it was created with.
+/// Restores the tolerations of the old resource and removes the taint.
 async fn as_before(exporters: &Exporters<'_>, before: &NumaResourcesOperator) -> Result<(), Stop> {
     let group = before.spec.node_groups.first();
     let config = group.and_then(|group| group.config.clone());

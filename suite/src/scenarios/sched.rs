@@ -1,7 +1,7 @@
-//! The scheduler's objects as its resource asks for them (scenarios-other.md 4).
+//! The scheduler's objects as its resource specifies them (scenarios-other.md 4).
 //!
-//! Where the original holds for two minutes to see that nothing changes, the operator's own word that it has seen the resource as it is now
-//! tells that nothing will.
+//! Where the original waits for two minutes to see that nothing changes, these scenarios rely on the operator's status: once it has
+//! observed the current resource, nothing more changes.
 
 use api::duration::GoDuration;
 use api::labels::CONTROL_PLANE;
@@ -27,7 +27,7 @@ const UPDATES: &str = "[Scheduler] scheduler object updates";
 const SPREAD: &str =
     "[Scheduler] scheduler object updates testing deployment TopologySpreadConstraints";
 
-/// One line of the catalogue.
+/// Builds a scenario from one line of the catalogue.
 fn scenario(id: &'static str, context: &str, text: &str, body: Body) -> Scenario {
     Scenario {
         id,
@@ -97,7 +97,7 @@ fn template(deployment: &Deployment) -> Value {
 }
 
 async fn owned_objects_are_restored(ctx: &Context) -> Result<(), Stop> {
-    // skips where nobody restores
+    // skips if no operator restores objects
     ctx.scheduler_resource().await?;
     ctx.step("a key more in the ConfigMap goes again", async {
         let maps = config_maps(ctx);
@@ -228,7 +228,7 @@ fn replicas(deployment: &Deployment) -> i32 {
     spec.and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// Waits until exactly so many pods of the scheduler are there, and ready.
+/// Waits until the scheduler has exactly this many pods, all of them ready.
 async fn replicas_are(ctx: &Context, count: i32) -> Result<(), Stop> {
     let limit = ctx.deadlines().installed;
     ctx.until(
@@ -289,7 +289,7 @@ async fn replicas_are_spread(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// The constraints that a deployment is to have, and those that it has.
+/// Returns the topology spread constraints that a deployment should have, and those that it has.
 fn spread(spec: &DeploymentSpec) -> (Value, Value) {
     let template = &spec.template;
     let pod_labels = template
@@ -323,8 +323,8 @@ async fn no_replica_is_left(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// At least two replicas, each on a node of its own: as many as there are, or two where there are fewer. No more are allowed than nodes of the
-/// control plane (operator.md 5.5): where there is one, a worker is one of them for the time of the scenario.
+/// Runs at least two replicas, each on its own node: as many as there are, but no fewer than two. The operator allows no more replicas than
+/// nodes of the control plane (operator.md 5.5), so workers join the control plane for the time of the scenario if it has too few nodes.
 async fn several_replicas(ctx: &Context) -> Result<Several, Stop> {
     let asked_for = ctx.scheduler_resource().await?.spec.replicas;
     let before = replicas(&deployments(ctx).get(names::SCHEDULER).await?);
@@ -355,7 +355,7 @@ async fn several_replicas(ctx: &Context) -> Result<Several, Stop> {
     })
 }
 
-/// Replicas of the scheduler, beside what was before.
+/// Several replicas of the scheduler, and the numbers before.
 struct Several {
     count: i32,
     before: i32,
@@ -363,7 +363,7 @@ struct Several {
 }
 
 impl Several {
-    /// Waits until there are as many as before: whoever comes next counts them.
+    /// Waits until there are as many as before, because the next scenario counts them.
     async fn restore(&self, ctx: &Context) -> Result<(), Stop> {
         ctx.step("as many replicas as before are left", async {
             ctx.set_scheduler_field("replicas", json!(self.asked_for))

@@ -1,7 +1,7 @@
 //! Workloads without a scheduler (scenarios-serial.md 9.3).
 //!
-//! Where the original looks three times in half a minute, a pod that another scheduler places proves that time has passed for
-//! schedulers: it was created after those that stay pending.
+//! The original looks three times in half a minute. Here a pod that another scheduler places proves that the schedulers had time: it was
+//! created after the pods that stay pending.
 
 use std::collections::BTreeSet;
 
@@ -124,7 +124,7 @@ async fn pending_are_scheduled(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Creates a deployment whose pods nobody takes, although other pods are placed.
+/// Creates a deployment and checks that its pods stay without a node although other pods are placed.
 async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), Stop> {
     ctx.create(plan.deployment(REPLICAS)).await?;
     let labels = plan.selector_labels();
@@ -140,7 +140,7 @@ async fn pods_wait(ctx: &Context, plan: &PodPlan) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A pod of the default scheduler comes, runs and goes, on whatever node is left, be it of the control plane.
+/// Runs and deletes a pod of the default scheduler, on any node that is left, including those of the control plane.
 pub(super) async fn witness(ctx: &Context) -> Result<(), Stop> {
     let plan = PodPlan::new("witness", "default-scheduler", [Asks::Nothing])
         .tolerating(api::labels::CONTROL_PLANE, "NoSchedule")

@@ -1,4 +1,4 @@
-//! Pods of others that end, or never do, do not keep the cache from following (scenarios-serial.md 9.2).
+//! Pods of other schedulers, whether they end or not, do not keep the cache from following (scenarios-serial.md 9.2).
 
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::json;
@@ -22,28 +22,28 @@ const LABELS: &[&str] = &[
     "openshift",
 ];
 const NO_STALLS: &str = "[serial][scheduler][cache] scheduler cache stall should be able to schedule pods with no stalls";
-/// The job of others.
+/// Name of the job of other pods.
 const JOB: &str = "generic-pause";
 
-/// Pods of others.
+/// Pods that the scheduler under test does not place.
 #[derive(Clone, Copy)]
 enum Noise {
-    /// Bound to the nodes, with programs that sleep this long, never started again or always.
+    /// Pods that are bound to the nodes, with programs that sleep for these times. They are restarted always or never.
     Bound {
         init: bool,
         sleeps: &'static [&'static str],
         restarts: bool,
     },
-    /// A job with containers that ask for this.
+    /// A job whose containers have this request.
     Job(fn() -> Asks),
 }
 
 /// Pods of the scheduler under test.
 #[derive(Clone, Copy)]
 enum Ours {
-    /// Many small ones.
+    /// Many small pods.
     Burst(fn() -> Asks),
-    /// One for each zone.
+    /// One pod for each zone.
     Large,
 }
 
@@ -235,7 +235,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
     }
 }
 
-/// Makes the pods and waits until each has started; some have ended by then.
+/// Creates the pods and waits until each has started; some have ended by then.
 async fn bound(
     ctx: &Context,
     arena: &Arena,
@@ -274,7 +274,7 @@ async fn bound(
     .await
 }
 
-/// As many short pods as there are zones, placed by the default scheduler.
+/// Runs as many short pods as there are zones, placed by the default scheduler.
 async fn job(ctx: &Context, arena: &Arena, asks: &Asks) -> Result<(), Stop> {
     let count = 2 * arena.nodes().len();
     let plan = arena

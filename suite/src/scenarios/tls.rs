@@ -1,4 +1,4 @@
-//! The servers of the stack keep to the cluster's TLS profile (scenarios-other.md 6).
+//! The servers of the stack follow the cluster's TLS profile (scenarios-other.md 6).
 
 use std::collections::BTreeSet;
 
@@ -17,9 +17,9 @@ use crate::scenario::{Body, Need, Scenario, Stop, body};
 use crate::scenarios::{labels, title};
 
 const SUITE: &str = "[tls] TLS compliance";
-/// Where schedulers serve, TCP.
+/// TCP port of the schedulers.
 const SCHEDULER_PORT: u16 = 10259;
-/// Names that Go has for the suites of the Intermediate profile, in its order.
+/// Go's names of the suites of the Intermediate profile, in its order.
 const SUITES: [&str; 9] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -31,7 +31,7 @@ const SUITES: [&str; 9] = [
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
-/// ECDHE-ECDSA-AES128-SHA256, which only the profile Old has, on the wire.
+/// ECDHE-ECDSA-AES128-SHA256 on the wire; only the profile Old has it.
 const OLD_SUITE: u16 = 0xc023;
 /// `TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256` on the wire.
 const GOOD_SUITE: u16 = 0xc02b;
@@ -102,7 +102,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// The profile of the cluster's servers.
+/// Returns the TLS profile of the cluster's servers.
 async fn profile(ctx: &Context) -> Result<Profile, Stop> {
     ctx.step("the cluster's TLS profile is known", async {
         let server = Api::<ApiServer>::all(ctx.client()).get(CLUSTER).await?;
@@ -113,7 +113,7 @@ async fn profile(ctx: &Context) -> Result<Profile, Stop> {
     .await
 }
 
-/// The schedulers; there must be some.
+/// Returns the schedulers' pods. It is an error if there are none.
 async fn schedulers(ctx: &Context) -> Result<Vec<Pod>, Stop> {
     ctx.scheduler_resource().await?;
     let pods = ctx.scheduler_pods().await?;
@@ -131,12 +131,12 @@ async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), Stop> {
         TLS_1_2
     };
     let mut greetings = vec![("a version below the smallest", below, GOOD_SUITE)];
-    // suites can be chosen in old versions only
+    // suites can be chosen only in old versions
     if profile.has_ciphers {
         greetings.push(("a suite that is not allowed", TLS_1_2, OLD_SUITE));
     }
     for pod in pods {
-        // one that nobody can talk to rejects everything
+        // a server that accepts no connection at all would reject everything
         ctx.step(format!("{} answers at all", pod.name_any()), async {
             ctx.shake_hands(pod, port).await.map(drop)
         })
@@ -176,7 +176,7 @@ async fn accepted_by_scheduler(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What client and server agreed on must be in the profile.
+/// Checks that the negotiated version and suite are in the profile.
 fn agreed(
     ctx: &Context,
     profile: &Profile,
@@ -259,7 +259,7 @@ async fn metrics_are_served(ctx: &Context) -> Result<(), Stop> {
             let failed = |error| Stop::fail(format!("metrics of {}: {error}", pod.name_any()));
             stream.write_all(request.as_bytes()).await.map_err(failed)?;
             let mut answer = Vec::new();
-            // a server that closes without saying so in TLS has said all that it had to
+            // a server that closes the connection without a TLS alert has sent its whole answer
             let read = stream.read_to_end(&mut answer).await;
             let answer = String::from_utf8_lossy(&answer);
             if answer.starts_with("HTTP/1.1 200") && answer.contains(WANTED) {

@@ -118,7 +118,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// All nodes of one scope, the one that more nodes have: the reason of a rejection depends on it.
+/// Takes all nodes of one scope, the scope that more nodes have, because the reason of a rejection depends on it.
 async fn arena(ctx: &Context, at_least: usize) -> Result<(Arena, Scope), Stop> {
     let count = |scope| ctx.facts().candidates(Some(scope)).count();
     let scope = if count(Scope::Container) >= count(Scope::Pod) {
@@ -269,7 +269,7 @@ async fn create_daemon_set(ctx: &Context, arena: &Arena, plan: &PodPlan) -> Resu
         .await
 }
 
-/// The pod that the daemon set made for a node: it says so in its affinity, until it is bound.
+/// Returns the pod that the daemon set made for a node. The affinity of the pod names the node until the pod is bound.
 fn pod_for(pods: &[Pod], node: &str) -> Result<String, Stop> {
     let is_for = |pod: &&Pod| {
         let affinity = pod
@@ -300,7 +300,7 @@ async fn all_pending(ctx: &Context, pods: &[Pod], scope: Scope) -> Result<(), St
     ctx.stay_pending(&names, scope.alignment_failure()).await
 }
 
-/// What a scheduler that does not look at zones is good for here.
+/// Shows what happens with a scheduler that ignores zones: the kubelet refuses its pods.
 async fn refused_of_the_default_scheduler(ctx: &Context) -> Result<(), Stop> {
     const REASON: &str = "TopologyAffinityError";
     let (arena, _) = arena(ctx, 2).await?;
@@ -324,7 +324,7 @@ async fn refused_of_the_default_scheduler(ctx: &Context) -> Result<(), Stop> {
             })
         });
         failed.await?;
-        // otherwise one pod after the other is made and refused
+        // otherwise one pod after the other is created and refused
         ctx.delete::<Deployment>(plan.name()).await
     })
     .await
@@ -374,7 +374,7 @@ async fn two_containers_of_one_pod(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// One pod a zone fits, and one pod more is wanted than there are zones.
+/// Runs a deployment with one pod more than there are zones; each zone fits one pod.
 async fn deployment_partially_fits(ctx: &Context) -> Result<(), Stop> {
     let [free, fits, too_large] = ["7c 7Gi", "5c 5Gi", "11c 11Gi"].map(Resources::literal);
     let (arena, scope) = arena(ctx, 2).await?;
@@ -446,7 +446,7 @@ async fn deployment_partially_fits(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// The nodes of the arena among these.
+/// Returns those of the nodes that are in the arena.
 fn arena_of<'a>(
     nodes: &'a [NodeTopology],
     arena: &'a Arena,
@@ -455,7 +455,7 @@ fn arena_of<'a>(
     nodes.iter().filter(move |node| names.contains(&node.node))
 }
 
-/// What makes the pod.
+/// The kind of object that creates the pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pod,
@@ -463,7 +463,7 @@ enum Kind {
     DaemonSet,
 }
 
-/// All that the zones of a node may give, for one pod.
+/// Lets one pod request everything that the zones of a node have allocatable.
 async fn allocatable(ctx: &Context, kind: Kind) -> Result<(), Stop> {
     let (arena, _) = arena(ctx, 2).await?;
     let zones = arena.target().zones.iter();

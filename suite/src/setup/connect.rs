@@ -1,4 +1,4 @@
-//! Reaching a cluster, and whether it may be used.
+//! Connects to a cluster, and checks whether it may be used.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use crate::context::chain;
 use crate::recorder::Recorder;
 use crate::scenario::Stop;
 
-/// Label on namespace `kube-system` of a cluster that may be used: `true` for scenarios, `install` also for installing and removing
-/// the stack.
+/// Label on namespace `kube-system` of a cluster that may be used. `true` allows scenarios, `install` also allows to install and remove the
+/// stack.
 pub const ALLOW_LABEL: &str = "numaresources-tests/allowed";
-/// The command that sets it.
+/// The command that sets the label.
 pub const ALLOW_COMMAND: &str =
     "kubectl label namespace kube-system numaresources-tests/allowed=true";
 const MARKED: &str = "kube-system";
 const INSTALL: &str = "install";
 
-/// A client for the current context of a kubeconfig file.
+/// Returns a client for the current context of a kubeconfig file.
 pub(super) async fn client(path: &Path) -> Result<Client, Stop> {
     let wrong = |error: &dyn std::error::Error| {
         Stop::fail(format!(
@@ -37,14 +37,14 @@ pub(super) async fn client(path: &Path) -> Result<Client, Stop> {
     Client::try_from(config).map_err(|error| wrong(&error))
 }
 
-/// Version of the API server.
+/// Returns the version of the API server.
 pub(super) async fn version(recorder: &Recorder, client: &Client) -> Result<String, Stop> {
     let version = client.apiserver_version().await?.git_version;
     recorder.saw(version.clone());
     Ok(version)
 }
 
-/// Marks a cluster of ours: everything is allowed there.
+/// Marks a cluster of ours as one on which everything is allowed.
 pub async fn allow(client: &Client) -> Result<(), Stop> {
     let patch = json!({"metadata": {"labels": {ALLOW_LABEL: INSTALL}}});
     Api::<Namespace>::all(client.clone())
@@ -58,7 +58,7 @@ async fn mark(client: &Client) -> Result<Option<String>, Stop> {
     Ok(namespace.labels().get(ALLOW_LABEL).cloned())
 }
 
-/// Stops unless the cluster carries the mark.
+/// Returns an error unless the cluster carries the mark.
 pub(super) async fn allowed(client: &Client) -> Result<(), Stop> {
     match mark(client).await?.as_deref() {
         Some("true" | INSTALL) => Ok(()),
@@ -68,12 +68,12 @@ pub(super) async fn allowed(client: &Client) -> Result<(), Stop> {
     }
 }
 
-/// Whether the mark allows installing the stack.
+/// Returns whether the mark allows to install the stack.
 pub(super) async fn may_install(client: &Client) -> Result<bool, Stop> {
     Ok(mark(client).await?.as_deref() == Some(INSTALL))
 }
 
-/// Whether an API group is served.
+/// Returns whether the API server serves an API group.
 pub(super) async fn has_group(client: &Client, group: &str) -> Result<bool, Stop> {
     Ok(client
         .list_api_groups()

@@ -1,4 +1,4 @@
-//! What scenarios need besides the stack: the numacell device plugin, by which a pod is tied to a zone (scenarios-serial.md 2.1).
+//! What scenarios need besides the stack: the numacell device plugin, with which a pod is tied to a zone (scenarios-serial.md 2.1).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::padding::NUMACELL;
 use crate::recorder::{Look, Recorder};
 use crate::scenario::Stop;
 
-/// Variables that name another image of the device plugin.
+/// Environment variables that name another image of the device plugin.
 const IMAGE_VARIABLES: [&str; 2] = [
     "E2E_NROP_URL_NUMACELL_DEVICE_PLUGIN",
     "E2E_NUMACELL_DEVICE_PLUGIN_URL",
@@ -120,7 +120,7 @@ async fn deploy(options: &Options, recorder: &Recorder, client: &Client) -> Resu
     Ok(())
 }
 
-/// Node selectors of the exporters' daemon sets, by pool: where there is an exporter there must be numacell devices.
+/// Returns the node selectors of the exporters' daemon sets, by pool, because every node with an exporter needs numacell devices.
 async fn pools(client: &Client) -> Result<BTreeMap<String, BTreeMap<String, String>>, Stop> {
     let params = ListParams::default();
     let sets = Api::<DaemonSet>::all(client.clone())

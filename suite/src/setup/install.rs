@@ -1,4 +1,4 @@
-//! The stack itself: found, or installed from its manifests, and waited for.
+//! The stack itself: finds it, or installs it from its manifests, and waits for it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,17 +20,18 @@ use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::{Look, Recorder};
 use crate::scenario::Stop;
 
-/// Definitions that the stack brings.
+/// Custom resource definitions of the stack.
 const DEFINITIONS: [&str; 2] = [
     "numaresourcesoperators.nodetopology.openshift.io",
     "numaresourcesschedulers.nodetopology.openshift.io",
 ];
 const NRT_DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
-/// Beginning of the names of the pools that the suite asks exporters for where it installs the stack: nodes with the same settings.
+/// Prefix of the names of pools, each of nodes with the same settings. Where the suite installs the stack, it configures exporters for
+/// these pools.
 const POOL_PREFIX: &str = "numa-";
-/// How often exporters look where the suite installs the stack: scenarios wait for their look.
+/// Refresh period of the exporters where the suite installs the stack. It is short because scenarios wait for their looks.
 const REFRESH_PERIOD: &str = "1s";
-/// What the stack says about itself.
+/// What the status of the stack reports.
 pub(super) struct Status {
     /// Name of the scheduler's profile.
     pub(super) scheduler: Option<String>,
@@ -96,7 +97,7 @@ async fn operator(options: &Options, recorder: &Recorder, client: &Client) -> Re
     Ok(())
 }
 
-/// Creates an object unless it is there. Kinds that were defined a moment ago may take a moment to be served.
+/// Creates an object unless it exists. The API server may need a moment until it serves a new kind.
 async fn create_absent(
     options: &Options,
     recorder: &Recorder,
@@ -156,7 +157,7 @@ async fn create_absent(
         .await
 }
 
-/// The two resources that make the operator work, unless somebody else has created them.
+/// Creates the two resources that make the operator work, unless they exist.
 async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
     let operators: Api<NumaResourcesOperator> = Api::all(client.clone());
     if operators.get_opt(names::OPERATOR_CR).await?.is_none() {
@@ -190,7 +191,7 @@ async fn resources(recorder: &Recorder, client: &Client) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The pools that exporters are asked for: those with the suite's prefix, or all workers.
+/// Returns the pools that exporters are configured for: those with the suite's prefix, or all workers.
 pub(super) async fn pools(client: &Client) -> Result<BTreeSet<String>, Stop> {
     let nodes = Api::<Node>::all(client.clone());
     let nodes = nodes.list_metadata(&ListParams::default()).await?.items;
@@ -251,7 +252,7 @@ pub(super) async fn available(
         .await?;
     let schedulers: Api<NumaResourcesScheduler> = Api::all(client.clone());
     if options.scheduler.is_some() {
-        // somebody else's scheduler is under test
+        // another scheduler is under test
         let status = schedulers
             .get_opt(names::SCHEDULER_CR)
             .await?
@@ -294,7 +295,7 @@ fn duration(text: &str) -> Option<Duration> {
         .map(Duration::from_nanos)
 }
 
-/// Why a resource is not available, from its conditions.
+/// Returns from its conditions why a resource is not available.
 fn not_available(all: &[Condition]) -> Option<String> {
     let is_true = |name: &str| {
         all.iter()
@@ -315,7 +316,7 @@ fn not_available(all: &[Condition]) -> Option<String> {
     ))
 }
 
-/// Why the stack is not available now, if it is not.
+/// Returns why the stack is not available now, if it is not.
 pub(super) async fn unavailable(client: &Client) -> Result<Option<String>, Stop> {
     let operator = Api::<NumaResourcesOperator>::all(client.clone());
     let operator = operator.get(names::OPERATOR_CR).await?.status;
@@ -337,7 +338,7 @@ pub(super) async fn unavailable(client: &Client) -> Result<Option<String>, Stop>
     }))
 }
 
-/// Pods of the stack that are not ready, for people who wait.
+/// Describes the pods of the stack that are not ready, for people who wait.
 async fn pods_not_ready(client: &Client) -> Result<String, Stop> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), names::NAMESPACE);
     let pods = pods.list(&ListParams::default()).await?.items;

@@ -1,5 +1,5 @@
-//! A stack that stays on a cluster between runs: what it was started from, recorded beside the kubeconfig of the cluster, and brought up to date
-//! where that has changed since.
+//! A stack that stays on a cluster between runs. Beside the kubeconfig of the cluster a record says what the stack was started from; parts
+//! that have changed since are updated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,32 +22,32 @@ use crate::context::chain;
 use crate::recorder::{Look, Recorder};
 use crate::scenario::Stop;
 
-/// Name of the record in the directory of the cluster.
+/// Name of the record in the cluster's directory.
 const FILE: &str = "stack.json";
-/// Stands for the run where a kept stack is installed: it belongs to none.
+/// Used as the run's identity when a kept stack is installed, because it belongs to no run.
 pub(super) const RUN: &str = "stack";
-/// What to do about everything that cannot change on a running cluster.
+/// Advice for everything that cannot change on a running cluster.
 const ANEW: &str = "bring the cluster up anew (`cluster down`, then `cluster up --with-stack`)";
-/// How long an API server may take to tell of a stack.
+/// How long an API server may take to report on a stack.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// What is recorded about the stack on a kept cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stack {
-    /// What the cluster is made of.
+    /// Lane of the cluster.
     pub lane: Lane,
     /// Directory of the programs that run on it.
     pub bin_dir: PathBuf,
-    /// Which build of each program runs, by the program's name.
+    /// The builds of the running programs, by the program's name.
     pub builds: BTreeMap<String, Build>,
-    /// Digest of the manifests that it was installed from.
+    /// Digest of the manifests that the stack was installed from.
     manifests: String,
-    /// The unloaded cluster when the stack was installed; none before.
+    /// The unloaded cluster when the stack was installed; `None` before that.
     pub(super) reference: Option<Reference>,
 }
 
 impl Stack {
-    /// Records a stack that is about to be installed on a cluster, whose directory is given.
+    /// Records a stack that is about to be installed on the cluster with this directory.
     pub fn begin(dir: &Path, lane: Lane, bin_dir: &Path) -> Result<(), Stop> {
         let stack = Self {
             lane,
@@ -59,7 +59,7 @@ impl Stack {
         stack.write(dir)
     }
 
-    /// The stack on the cluster of a kubeconfig, if it is one that is kept.
+    /// Returns the kept stack on the cluster of a kubeconfig, if there is one.
     pub fn beside(kubeconfig: &Path) -> Result<Option<Self>, Stop> {
         let path = place(kubeconfig).join(FILE);
         let damaged = |error: &dyn std::error::Error| {
@@ -91,7 +91,7 @@ impl Stack {
         })
     }
 
-    /// For `cluster status`: where the programs are, and which builds of them run. Indented lines.
+    /// Describes for `cluster status` where the programs are and which builds of them run, in indented lines.
     pub fn describe(&self) -> String {
         let programs = self.builds.iter().map(|(program, build)| {
             let time = Timestamp::try_from(build.modified)
@@ -110,7 +110,7 @@ impl Stack {
         std::iter::once(head).chain(programs).collect()
     }
 
-    /// Takes care that the programs are those of the sources, and that the run asks for what is kept.
+    /// Ensures that the programs are built from the current sources, and that the options of the run match the kept stack.
     pub(super) async fn programs_are_built(
         &self,
         options: &Options,
@@ -136,7 +136,7 @@ impl Stack {
             .map_err(failed)
     }
 
-    /// Restarts the pods of programs that have changed since they were started, and of no others.
+    /// Restarts the pods of programs that have changed since they were started, and no others.
     pub(super) async fn renew(
         &mut self,
         options: &Options,
@@ -155,7 +155,7 @@ impl Stack {
             ));
         }
         for (program, parts) in [
-            // the exporter is in the operator's program
+            // the exporter is part of the operator's program
             (OPERATOR, &[Part::Operator, Part::Exporters][..]),
             (SCHEDULER, &[Part::Scheduler]),
         ] {
@@ -193,7 +193,7 @@ impl Stack {
     }
 }
 
-/// Waits until the pods of the stack are those that are asked for, and ready.
+/// Waits until the pods of the stack are as specified and ready.
 pub(super) async fn is_running(
     options: &Options,
     recorder: &Recorder,
@@ -210,7 +210,7 @@ pub(super) async fn is_running(
     recorder.step(what, recorder.until(what, limit, look)).await
 }
 
-/// In one line, whether the stack on a cluster is available now, as its own resources say.
+/// Describes in one line whether the stack on a cluster is available now, by the conditions of its resources.
 pub async fn availability(kubeconfig: &Path) -> String {
     let asked = async { install::unavailable(&connect::client(kubeconfig).await?).await };
     match tokio::time::timeout(ANSWER, asked).await {
@@ -224,12 +224,12 @@ pub async fn availability(kubeconfig: &Path) -> String {
     }
 }
 
-/// Directory of the cluster that a kubeconfig belongs to.
+/// Returns the directory of the cluster that a kubeconfig belongs to.
 fn place(kubeconfig: &Path) -> &Path {
     kubeconfig.parent().unwrap_or(kubeconfig)
 }
 
-/// What of the stack is not as its Deployments and DaemonSets ask for.
+/// Returns the first difference between the stack's pods and its Deployments and DaemonSets.
 async fn not_running(client: &Client) -> Result<Option<String>, Stop> {
     let all = ListParams::default();
     let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
@@ -279,7 +279,7 @@ impl Part {
         }
     }
 
-    /// Deletes its pods, and waits until as many others are ready in their place.
+    /// Deletes its pods and waits until as many new ones are ready.
     async fn restart(
         self,
         options: &Options,

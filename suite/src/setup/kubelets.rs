@@ -1,5 +1,5 @@
-//! On `OpenShift` the operator learns from `KubeletConfig` objects what kubelets do. Where the suite installs the stack and there are none,
-//! each pool gets one that asks for what its kubelets do already.
+//! On `OpenShift` the operator learns the kubelets' settings from `KubeletConfig` objects. Where the suite installs the stack and there are
+//! none, each pool gets one with the settings that its kubelets already have.
 
 use api::openshift::machine_config::{GROUP, KubeletConfig};
 use k8s_openapi::api::core::v1::Node;
@@ -14,7 +14,7 @@ use crate::machine_pools;
 use crate::recorder::Recorder;
 use crate::scenario::Stop;
 
-/// What such an object has to say for a pool's exporters and for the scenarios.
+/// The fields that the exporters of a pool and the scenarios need in such an object.
 const FIELDS: [&str; 4] = [
     "cpuManagerPolicy",
     "memoryManagerPolicy",
@@ -22,7 +22,7 @@ const FIELDS: [&str; 4] = [
     "topologyManagerScope",
 ];
 
-/// Makes the missing objects, and waits until the kubelets were started with them.
+/// Creates the missing objects, and waits until the kubelets run with them.
 pub(super) async fn configured(
     options: &Options,
     recorder: &Recorder,

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::scenario::Stop;
 
-/// What `cargo xtask codegen` renders: definitions first, then the operator.
+/// The manifests that `cargo xtask codegen` renders: definitions first, then the operator.
 const BUILT_IN: [(&str, &str); 4] = [
     (
         "operators",
@@ -27,7 +27,7 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("operator", include_str!("../../../config/operator.yaml")),
 ];
 
-/// All objects, in order: the built-in ones, or those of a directory that is laid out like `config` (`crd/*.yaml`, `operator.yaml`).
+/// Loads all objects, in order: the built-in ones, or those of a directory with the layout of `config` (`crd/*.yaml`, `operator.yaml`).
 pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, Stop> {
     let mut objects = Vec::new();
     for (name, text) in texts(dir)? {
@@ -39,7 +39,7 @@ pub(super) fn load(dir: Option<&Path>) -> Result<Vec<DynamicObject>, Stop> {
     Ok(objects)
 }
 
-/// A digest of all of them, by which other manifests are known.
+/// Computes a digest of all manifests, by which a change of them is detected.
 pub(super) fn digest(dir: Option<&Path>) -> Result<String, Stop> {
     let mut digest = Sha256::new();
     for (_, text) in texts(dir)? {
@@ -48,7 +48,7 @@ pub(super) fn digest(dir: Option<&Path>) -> Result<String, Stop> {
     Ok(HEXLOWER.encode(&digest.finalize()))
 }
 
-/// The files by name.
+/// Returns the texts of the files with their names.
 fn texts(dir: Option<&Path>) -> Result<Vec<(String, Cow<'static, str>)>, Stop> {
     let Some(dir) = dir else {
         let built_in = BUILT_IN.map(|(name, text)| (format!("{name} (built in)"), text.into()));

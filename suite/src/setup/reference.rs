@@ -1,4 +1,4 @@
-//! The state of the unloaded cluster, and whether it makes sense (scenarios-serial.md 1.1, step 2).
+//! The state of the unloaded cluster, and checks of its consistency (scenarios-serial.md 1.1, step 2).
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::recorder::{Look, Recorder};
 use crate::resources::{DeviceNames, Resources};
 use crate::scenario::Stop;
 
-/// Fewest nodes with `single-numa-node` that the suite makes sense with.
+/// Least number of nodes with `single-numa-node` that the suite needs.
 const NEEDED: usize = 2;
-/// Sample devices of our own machines, in the order `d1`, `d2`, `d3`; the variables `E2E_NROP_DEVICE_TYPE_1` and so on name others.
+/// Sample devices of our own machines, in the order `d1`, `d2`, `d3`. The variables `E2E_NROP_DEVICE_TYPE_1` and so on name others.
 const SAMPLE_DEVICES: [&str; 3] = [
     fixtures::machines::DEVICE_A,
     fixtures::machines::DEVICE_B,
@@ -30,7 +30,7 @@ const SAMPLE_DEVICES: [&str; 3] = [
 pub(super) struct Reference {
     /// Its NRTs.
     pub(super) nodes: Vec<NodeTopology>,
-    /// What pods may use on each of these nodes, by the nodes' own statuses.
+    /// Allocatable resources of each of these nodes, by the nodes' own statuses.
     pub(super) allocatable: BTreeMap<String, Resources>,
 }
 
@@ -55,8 +55,8 @@ struct Kubelet {
     cpu_manager_policy_options: BTreeMap<String, String>,
 }
 
-/// Labels the nodes, checks them against their kubelets and takes their NRTs and statuses as the reference. Where they are known from before,
-/// nothing of that may be missing.
+/// Labels the nodes, checks them against their kubelets and takes their NRTs and statuses as the reference. If an earlier reference is
+/// known, nothing of it may be missing.
 pub(super) async fn take(
     options: &Options,
     recorder: &Recorder,
@@ -71,7 +71,7 @@ pub(super) async fn take(
         .await?;
     recorder
         .step("the NRTs agree with the kubelets", async {
-            // the control plane may work as well, without exporters
+            // the control plane may run pods, too, without exporters
             let workers = format!("{},!{}", api::labels::WORKER, api::labels::CONTROL_PLANE);
             let workers = ListParams::default().labels(&workers);
             let workers = Api::<Node>::all(client.clone()).list(&workers).await?.items;
@@ -116,7 +116,7 @@ pub(super) async fn take(
         .await
 }
 
-/// The reference, if it can be taken now.
+/// Returns the reference, if it can be taken now.
 async fn look(client: &Client, known: Option<&Reference>) -> Result<Look<Reference>, Stop> {
     let topologies = topologies(client).await?;
     let all = ListParams::default();
@@ -140,7 +140,8 @@ async fn look(client: &Client, known: Option<&Reference>) -> Result<Look<Referen
     }))
 }
 
-/// Where an NRT differs from its node's kubelet, or the kubelet is set up so that the scenarios' numbers do not hold.
+/// Returns where an NRT differs from its node's kubelet. It is an error if the kubelet has settings with which the scenarios' numbers do
+/// not hold.
 async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<String>, Stop> {
     let name = &node.node;
     let kubelet = machine_pools::kubelet(client, name).await?;
@@ -182,7 +183,7 @@ async fn disagreement(client: &Client, node: &NodeTopology) -> Result<Option<Str
     }))
 }
 
-/// Names of the sample devices: as the environment says, else ours where some zone lists them.
+/// Returns the names of the sample devices: those of the environment, else ours if some zone lists them.
 pub(super) fn devices(nodes: &[NodeTopology]) -> DeviceNames {
     let listed = |name: &str| {
         nodes

@@ -1,16 +1,16 @@
-//! The accounting oracle: on a cluster of real kubelets of several settings, for random sequences of pods, every NRT equals what the machine profile has for pods less
-//! what the kubelets' state files say that containers of active pods hold.
+//! The accounting oracle. On a cluster of real kubelets with several settings, for random sequences of pods, every NRT equals what the
+//! machine profile has for pods minus what the kubelets' state files say that containers of active pods hold.
 //!
-//! The expectation is arithmetic over those two sources alone; nothing of the stack under test takes part in it. State files also have
-//! entries that do not count: of init containers that have finished, and of pods that are over. They are listed (`uncounted.txt` beside the
-//! reports), and what they do is asserted.
+//! The expected values are computed from those two sources alone, without any part of the stack under test. State files also have entries
+//! that do not count: those of finished init containers, and those of pods that have ended. They are listed (`uncounted.txt` beside the
+//! reports), and their effect is asserted.
 //!
-//! A sequence is what one node gets: some pods at once, some of them deleted, some more, all deleted; after each step its NRT is compared. The
-//! nodes have their sequences at the same time. `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_POD_SEQUENCES` is their number (100);
-//! `cargo xtask accounting` runs 500.
+//! A sequence is what one node gets: some pods at once, some of them deleted, some more, all deleted. After each step the node's NRT is
+//! compared. The nodes run their sequences at the same time. `NUMARESOURCES_SEED` repeats a run; `NUMARESOURCES_POD_SEQUENCES` is the
+//! number of sequences (100). `cargo xtask accounting` runs 500.
 //!
-//! Reading order: [`nodes`] (the cluster), [`state`] (the files), [`machine`] (what a node has), [`holdings`] (who holds what), [`oracle`] (the comparison),
-//! [`generate`] (the pods), [`run`] (all of it on a cluster).
+//! Reading order: [`nodes`] (the cluster), [`state`] (the files), [`machine`] (what a node has), [`holdings`] (which container holds what),
+//! [`oracle`] (the comparison), [`generate`] (the pods), [`run`] (all of it on a cluster).
 
 mod generate;
 mod holdings;

@@ -1,4 +1,4 @@
-//! A cluster that is known by its kubeconfig only: brought up by one process, judged by another.
+//! A cluster that is known only by its kubeconfig: one process brings it up, another one runs scenarios on it.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -26,26 +26,26 @@ use tokio::runtime::Runtime;
 
 use crate::harness::runtime;
 
-/// What a way to reach a cluster can make a difference to: the settings and names that are found out by it (attributes, installation), the
-/// scheduler that pods name (a place by the zones, a rejection that is waited for), and nodes that are filled and emptied again. All
-/// scenarios get the same verdicts on both lanes ([`crate::lanes`]).
+/// Scenarios whose result could depend on how the cluster is reached: the settings and names that are discovered (attributes,
+/// installation), the scheduler that pods name (placement by zones, waiting for a rejection), and nodes that are filled and emptied again.
+/// All scenarios get the same verdicts on both lanes ([`crate::lanes`]).
 const PASSED: [&str; 4] = [
     "byres/cpu-decides",
     "config/nrt-attributes",
     "install/deploy-available",
     "tmpol/pend-cpu-cnt",
 ];
-/// Nobody can disturb a cluster that somebody else brought up.
+/// No faults can be injected into a cluster that the run did not bring up.
 const SKIPPED: &str = "fault/scheduler-killed";
 
-/// More than a command takes.
+/// Longer than a command takes.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// More than namespaces take to end in the background.
+/// Longer than the deletion of namespaces in the background takes.
 const ENDS: Duration = Duration::from_mins(2);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A cluster brought up by `numaresources-tests cluster up`, gone when dropped.
+/// A cluster brought up by `numaresources-tests cluster up`; it ends when dropped.
 struct Cluster {
     dir: TempDir,
     runtime: Runtime,
@@ -76,7 +76,7 @@ impl Cluster {
         self.dir.path().join("numaresources/default/kubeconfig")
     }
 
-    /// Runs the program, knowing nothing but the kubeconfig.
+    /// Runs the program with nothing but the kubeconfig.
     fn judge(&self, artifacts: &Path) -> Output {
         program()
             .env("KUBECONFIG", self.kubeconfig())
@@ -95,7 +95,7 @@ impl Cluster {
         Client::try_from(config.expect("kubeconfig is sound")).expect("a client can be made")
     }
 
-    /// Gives the cluster the mark that lets it be used, or takes it away.
+    /// Sets or removes the mark that allows to use the cluster.
     fn mark(&self, value: Option<&str>) {
         let patch = Patch::Merge(json!({"metadata": {"labels": {ALLOW_LABEL: value}}}));
         self.runtime.block_on(async {
@@ -106,7 +106,7 @@ impl Cluster {
         });
     }
 
-    /// What a run that must not change anything could have changed.
+    /// Returns what a run could have changed.
     fn state(&self) -> BTreeSet<String> {
         self.runtime.block_on(async {
             let client = self.client().await;
@@ -139,7 +139,7 @@ fn program() -> Command {
     command
 }
 
-/// Name, identity, labels and taints of all objects of a kind.
+/// Formats name, identity, labels and taints of all objects of a kind.
 async fn lines<K>(client: &Client) -> Vec<String>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
@@ -170,12 +170,12 @@ fn both(output: &Output) -> String {
     )
 }
 
-/// Lines that are in one state only.
+/// Returns the lines that are in one state only.
 fn changes(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Vec<String> {
     before.symmetric_difference(after).cloned().collect()
 }
 
-/// Ids of the scenarios with a verdict that is meant, from the event log.
+/// Returns the ids of the scenarios whose verdict matches, from the event log.
 fn ids(artifacts: &Path, is_meant: impl Fn(&Verdict) -> bool) -> BTreeSet<String> {
     let records = reports::log::read(&artifacts.join("nrop/events.jsonl"))
         .expect("the event log is readable");
@@ -241,7 +241,7 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
         )
     };
     assert_eq!(ids(&judged, for_want), BTreeSet::from([SKIPPED.to_owned()]));
-    // what the suite installed, it removed; namespaces end in the background
+    // the suite removed what it installed; namespaces are deleted in the background
     let deadline = Instant::now() + ENDS;
     loop {
         let left = changes(&before, &cluster.state());

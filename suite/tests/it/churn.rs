@@ -1,8 +1,8 @@
-//! No restart costs a pod: while clients run one Guaranteed pod after another, more than fit, the scheduler, the API server, an exporter and a
-//! kubelet start again and the scheduler's leader loses its lease. No kubelet refuses a pod, and none is forgotten.
+//! No restart loses a pod. Clients run one Guaranteed pod after another, more than fit. Meanwhile the scheduler, the API server, an
+//! exporter and a kubelet restart, and the scheduler's leader loses its lease. No kubelet refuses a pod, and no pod is forgotten.
 //!
-//! A real kubelet is spared: until one that starts again has heard of its pods, what ended pods held stays taken, and it refuses what no scheduler
-//! could know that it would (`docs/placement.md`).
+//! On real kubelets the kubelet is not restarted. Until a restarted kubelet knows its pods, it does not release what ended pods held, and
+//! it refuses pods that no scheduler could know to be refused (`docs/placement.md`).
 #![expect(
     clippy::print_stdout,
     reason = "what clippy allows in test functions, the code that they share may do too"
@@ -38,16 +38,16 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::harness::{places, runtime};
 
 const NAMESPACE: &str = "churn";
-/// Clients that each run one pod after another: together they want more than there is.
+/// Number of clients that each run one pod after another. Together they request more than the cluster has.
 const CLIENTS: u64 = 20;
-/// For how long what goes wrong lasts, if it does not end by itself.
+/// How long a fault lasts, if it does not end by itself.
 const LASTING: Duration = Duration::from_secs(2);
-/// Longest that the clients may take to have [`AFTER`] pods run after something went wrong, and to end: a lease is free after 15 s, and a pod is
-/// tried again after 10 s at the latest.
+/// Longest time that the clients may take to run [`AFTER`] pods after a fault, and to end. A lease is free after 15 s, and a pod is retried
+/// after 10 s at the latest.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// So many ends mean that pods were made, placed and run since: each client has one at most that was there before.
+/// This many ended pods prove that pods were created, placed and run since: each client had at most one pod before.
 const AFTER: usize = 2 * CLIENTS as usize;
-/// So long before a refusal a pod that has ended may have to do with it.
+/// How long before a refusal an ended pod may have caused it.
 const BEFORE: Duration = Duration::from_secs(3);
 /// How often the only scheduler is replaced.
 const REPLACEMENTS: usize = 12;
@@ -59,7 +59,7 @@ fn restarts_have_no_pod_refused_and_none_forgotten() {
     run_on(lane::Lane::Embedded, Schedulers::Two);
 }
 
-/// The same on real kubelets.
+/// The same test on real kubelets.
 mod long {
     use testbed::lane::Lane;
 
@@ -79,10 +79,10 @@ mod long {
     }
 }
 
-/// How many schedulers there are.
+/// The number of schedulers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Schedulers {
-    /// One, that starts again and again.
+    /// One, which is replaced again and again.
     One,
     /// Two, of which one leads.
     Two,
@@ -142,7 +142,7 @@ async fn check(lane: lane::Lane, schedulers: Schedulers) {
     assert_eq!(went_on, Ok(()));
 }
 
-/// One restart after another, each when the one before is over with; an error if pods did not run any more.
+/// Restarts one program after another, each when the effects of the one before are over. Returns an error if pods no longer run.
 async fn disturb(
     churn: &Churn,
     faults: &Faults,
@@ -192,14 +192,14 @@ async fn disturb(
     churn.goes_on("the leader lost its lease").await
 }
 
-/// What is known of a pod.
+/// What is known about a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Seen {
     cpus: String,
     phase: String,
     node: Option<String>,
     message: String,
-    /// When it was seen first with its node, and in each phase, since the start.
+    /// When it was first seen with its node and in each phase, since the start.
     history: Vec<(Duration, String)>,
 }
 
@@ -209,7 +209,7 @@ impl Seen {
     }
 }
 
-/// A refused pod, and those that were on its node in the seconds before.
+/// Describes a refused pod and those that were on its node in the seconds before.
 fn story(name: &str, refused: &Seen, pods: &BTreeMap<String, Seen>) -> String {
     let at = refused.history.last().map_or(Duration::ZERO, |(at, _)| *at);
     let mut text = format!("refused: {name} {refused:?}");
@@ -232,7 +232,7 @@ struct Churn {
     start: Instant,
     client: Client,
     api: Api<Pod>,
-    /// Every pod that was ever made, by name.
+    /// Every pod that ever existed, by name.
     pods: watch::Sender<BTreeMap<String, Seen>>,
 }
 
@@ -253,12 +253,12 @@ impl Churn {
         }
     }
 
-    /// Keeps [`Self::pods`] as the API server tells them.
+    /// Keeps [`Self::pods`] up to date with the API server.
     async fn follow(&self) {
         let events = watcher(self.api.clone(), watcher::Config::default()).default_backoff();
         let mut pods = pin!(events.applied_objects());
         while let Some(pod) = pods.next().await {
-            // while the API server is away
+            // while the API server does not answer
             let Ok(pod) = pod else { continue };
             let status = pod.status.clone().unwrap_or_default();
             let text = |text: Option<String>| text.unwrap_or_default();
@@ -287,14 +287,14 @@ impl Churn {
         }
     }
 
-    /// Runs one pod after another, and ends with the pod that runs when it is over.
+    /// Runs one pod after another. Ends once the pod that runs when the test is over has ended.
     async fn client(&self, number: u64, over: watch::Receiver<bool>) {
         let mut seen = self.pods.subscribe();
         for made in 0.. {
             if *over.borrow() {
                 return;
             }
-            // sizes and lives that differ, and are the same each time
+            // sizes and lives vary, but are the same in each run
             let mixed = (number * 7 + made * 11) % 9;
             let name = format!("churn-{number}-{made}");
             self.create(&name, 4 + 2 * mixed, 500 + 200 * mixed).await;
@@ -304,7 +304,7 @@ impl Churn {
         }
     }
 
-    /// Makes a pod, however often it takes.
+    /// Creates a pod and retries until it succeeds.
     async fn create(&self, name: &str, cpus: u64, milliseconds: u64) {
         let life = format!("{}s", Duration::from_millis(milliseconds).as_secs_f64());
         let limits = json!({"cpu": cpus.to_string(), "memory": format!("{cpus}Gi")});
@@ -331,14 +331,14 @@ impl Churn {
         loop {
             match self.api.create(&PostParams::default(), &pod).await {
                 Ok(_) => return,
-                // the answer to an earlier try was lost
+                // the answer to an earlier attempt was lost
                 Err(kube::Error::Api(status)) if status.code == 409 => return,
                 Err(_) => sleep(LOOK).await,
             }
         }
     }
 
-    /// Waits until pods have run that were made after now.
+    /// Waits until pods have run that were created after this call.
     async fn goes_on(&self, after: &str) -> Result<(), String> {
         let ended =
             |pods: &BTreeMap<String, Seen>| pods.values().filter(|seen| seen.has_ended()).count();
@@ -356,7 +356,7 @@ impl Churn {
         Err(format!("{after}: {} of {AFTER} pods ended", now - before))
     }
 
-    /// The deaths of a container in the stack's pods that are meant.
+    /// Returns faults that kill a container in those pods of the stack for which `is_meant` holds.
     async fn kill(&self, container: &str, is_meant: impl Fn(&Pod) -> bool) -> Vec<Disturbance> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), names::NAMESPACE);
         let pods = pods.list(&ListParams::default()).await;
@@ -380,7 +380,8 @@ impl Churn {
         deaths
     }
 
-    /// Ends the scheduler without notice; its Deployment brings another at once, where its container would be started again after a growing pause.
+    /// Kills the scheduler's pod without notice. Its Deployment creates another one at once, whereas a container would restart after a
+    /// growing backoff.
     async fn replace_scheduler(&self) -> Result<(), String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), names::NAMESPACE);
         let params = ListParams::default().labels(&format!("app={}", names::SCHEDULER));
@@ -396,7 +397,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Has two schedulers, so that they elect a leader; the operator wants a node of the control plane for each.
+    /// Runs two schedulers, so that they elect a leader. The operator requires a node of the control plane for each.
     async fn elect(&self) -> Result<(), String> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let second = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
@@ -421,7 +422,7 @@ impl Churn {
                 status.replicas,
                 status.available_replicas,
             ];
-            // one of before that has no lease would place pods beside the leader
+            // an old one without a lease would place pods beside the leader
             if counts == [Some(2); 3] && status.terminating_replicas.is_none_or(|count| count == 0)
             {
                 break;

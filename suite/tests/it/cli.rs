@@ -1,10 +1,10 @@
-//! The command line: what is wrong is said in one message, with the documented exit code, and nothing is started or changed.
+//! The command line: an error is reported in one message, with the documented exit code, and nothing is started or changed.
 
 use assert_cmd::Command;
 use rstest::rstest;
 use tempfile::TempDir;
 
-/// The program in an empty directory, with nothing of ours in the environment.
+/// Returns the program in an empty directory, without a kubeconfig and with its own state directory.
 fn tests(dir: &TempDir) -> Command {
     let mut command = Command::cargo_bin("numaresources-tests").expect("the program is built");
     command

@@ -1,9 +1,8 @@
-//! Bad days change no verdict: tier0, all of which passes in peace (`suite.rs`), passes on an embedded cluster while requests fail, watches
-//! end, leases are lost, processes die or stand still, and kubelets and their sockets go bad, drawn from a seed.
+//! Faults change no verdict. All scenarios of tier0 pass without faults (`suite.rs`); they also pass on an embedded cluster while requests
+//! fail, watches end, leases are lost, processes die or stop, and kubelets and their sockets fail, drawn from a seed.
 //!
-//! Everything that goes wrong is put right again after seconds, as on the bad days of a real cluster. The suite's own requests are left
-//! alone: it is who looks. `NUMARESOURCES_SEED` repeats a run, `NUMARESOURCES_FAULT_SECONDS` is how long it lasts at least; it is one
-//! round of all scenarios in any case.
+//! Each fault ends after seconds, as on a real cluster. The suite's own requests are not disturbed, because they are the measurement.
+//! `NUMARESOURCES_SEED` repeats a run; `NUMARESOURCES_FAULT_SECONDS` is its least duration. It is one round of all scenarios in any case.
 #![expect(
     clippy::print_stdout,
     reason = "what clippy allows in test functions, the code that they share may do too"
@@ -28,11 +27,11 @@ use tokio::sync::watch;
 
 use crate::harness::{number, places, runtime, word};
 
-/// How long it is disturbed at least, in seconds, unless the environment says otherwise.
+/// Least duration of the faults in seconds, unless the environment sets another.
 const SECONDS: u64 = 30;
-/// What goes wrong in a minute.
+/// Number of faults per minute.
 const PER_MINUTE: u32 = 30;
-/// What is drawn at a time: processes come and go meanwhile.
+/// Length of one drawn schedule. It is short because processes start and end meanwhile.
 const DRAWN_AT_ONCE: Duration = Duration::from_secs(20);
 
 #[test]
@@ -111,7 +110,7 @@ async fn check(seed: u64, length: Duration) {
     assert!(played.values().sum::<u64>() > 0, "nothing went wrong");
 }
 
-/// What becomes of each scenario, in words.
+/// Runs each scenario and returns the verdicts, in words.
 async fn verdicts(session: &Session, chosen: &[&Scenario]) -> BTreeMap<String, String> {
     let mut words = BTreeMap::new();
     for scenario in chosen {
@@ -121,7 +120,7 @@ async fn verdicts(session: &Session, chosen: &[&Scenario]) -> BTreeMap<String, S
     words
 }
 
-/// Lets things go wrong until it is over; how many of each kind did.
+/// Injects faults until the run is over. Returns how many there were of each kind.
 async fn disturb(
     cluster: &EmbeddedCluster,
     seed: u64,
@@ -149,7 +148,7 @@ async fn disturb(
                     let kind = [&what["kind"], fault].map(|word| word.as_str().unwrap_or_default());
                     *counts.entry(kind.join(" ")).or_default() += 1;
                 }
-                // a process that just died cannot be struck, and a lease that is nobody's not be lost
+                // a process that has just died cannot be struck, and a lease without a holder cannot be lost
                 Some(Err(error)) => println!("{:?}: {error}", step.what),
                 None => {}
             }
@@ -158,7 +157,7 @@ async fn disturb(
     counts
 }
 
-/// The stack, the controllers, the default scheduler and the kubelets.
+/// Returns the targets: the stack, the controllers, the default scheduler and the kubelets.
 fn targets(cluster: &EmbeddedCluster) -> Targets {
     let of = |group: &str, resources: &[&str]| -> Vec<(String, String)> {
         let pair = |resource: &&str| (group.to_owned(), (*resource).to_owned());
@@ -205,7 +204,7 @@ fn targets(cluster: &EmbeddedCluster) -> Targets {
             .iter()
             .map(|node| node.name().to_owned())
             .collect(),
-        // it would strike the suite itself
+        // an outage would also affect the suite itself
         outages: false,
     }
 }

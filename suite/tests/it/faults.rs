@@ -1,7 +1,7 @@
-//! The suite can fail: for each of three faults, exactly the scenarios of a committed table fail, and all others pass.
+//! The suite can fail: for each of three faults, exactly the scenarios of a table fail, and all others pass.
 //!
-//! Each fault gets an embedded cluster of its own. The one that is for the real scheduler and real kubelets to decide also gets one of real
-//! parts.
+//! Each fault gets its own embedded cluster. The fault whose effect depends on the real scheduler and real kubelets also gets a cluster of
+//! real parts.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use testbed::node::control::Signal;
 
 use crate::harness::{judge, runtime};
 
-/// Scenarios that look at more than the attributes of an NRT: without an exporter that tells what pods hold, none of them can pass.
+/// Scenarios that check more than the attributes of an NRT: none of them can pass without an exporter that publishes what pods hold.
 const NEED_ACCOUNTING: &[&str] = &[
     "byres/cpu-decides",
     "byres/memory-decides",
@@ -33,8 +33,8 @@ const NEED_ACCOUNTING: &[&str] = &[
     "tmpol/pend-mem-cnt",
 ];
 
-/// Scenarios in which the zones decide on the node: a scheduler that does not look at them is wrong for certain. A burst of small pods fills
-/// zones evenly whoever places them, and the hostlevel pods fit everywhere.
+/// Scenarios in which the zones decide about the node: a scheduler that ignores zones certainly fails them. Other scenarios do not detect
+/// it: any scheduler spreads a burst of small pods evenly over zones, and the hostlevel pods fit everywhere.
 const NEED_PLACEMENT: &[&str] = &[
     "byres/cpu-decides",
     "byres/memory-decides",
@@ -48,18 +48,18 @@ const NEED_PLACEMENT: &[&str] = &[
     "tmpol/pend-mem-cnt",
 ];
 
-/// Something that is wrong from the end of the set-up on.
+/// A fault that begins at the end of the set-up.
 struct Fault {
     name: &'static str,
-    /// How the cluster is brought up.
+    /// Flags with which the cluster is brought up.
     flags: &'static [&'static str],
-    /// Who places the pods, if not the stack's scheduler.
+    /// Scheduler that places the pods, if not the stack's.
     scheduler: Option<&'static str>,
-    /// How long is waited for a settled cluster, if not as long as ever.
+    /// Time limit for a settled cluster, if not the default.
     settled: Option<Duration>,
-    /// What else is done.
+    /// How the fault is injected.
     break_it: fn(&Session) -> Result<(), String>,
-    /// Which scenarios find it out.
+    /// Scenarios that detect it.
     must_fail: &'static [&'static str],
 }
 
@@ -111,7 +111,8 @@ fn hidden_allocations_are_found_out() {
     check(Lane::Embedded, &HIDDEN_ALLOCATIONS);
 }
 
-/// What waits for an exporter that tells nothing waits this long, each time. What is right takes less than a second where nothing else runs.
+/// Time limit for settling with a faulty exporter, which each failing wait uses up. Without the fault, settling takes less than a second
+/// when nothing else runs.
 const SETTLED: Duration = Duration::from_secs(3);
 
 fn stop_exporters(session: &Session) -> Result<(), String> {
@@ -134,10 +135,10 @@ fn stop_exporters(session: &Session) -> Result<(), String> {
     }
 }
 
-/// Runs tier0 with a fault and compares what failed with the table.
+/// Runs tier0 with a fault and compares the failed scenarios with the table.
 fn check(lane: Lane, fault: &Fault) {
     let selection = Selection {
-        // an installation starts exporters anew, which would end what is wrong with them
+        // installation scenarios restart exporters, which would end their fault
         labels: Some("tier0 && !openshift && !install".to_owned()),
         ..Selection::default()
     };

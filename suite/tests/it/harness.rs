@@ -1,4 +1,4 @@
-//! What the tests share: a runtime, directories for reports, and a selection of scenarios that is run and judged.
+//! What the tests share: a runtime, directories for reports, and running a selection of scenarios.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use suite::session::Session;
 use suite::setup::Options;
 use tokio::runtime::{Builder, Runtime};
 
-/// A runtime for clusters and their clients.
+/// Returns a runtime for clusters and their clients.
 pub(crate) fn runtime() -> Runtime {
     let _ = rustls::crypto::ring::default_provider().install_default();
     Builder::new_multi_thread()
@@ -22,18 +22,18 @@ pub(crate) fn runtime() -> Runtime {
         .expect("a runtime can be made")
 }
 
-/// Where a test leaves its reports. Tests run beside each other, so each of them names another directory.
+/// Returns the places of a test's reports. Tests run in parallel, so each of them uses another directory.
 pub(crate) fn places(test: &str) -> Places {
     Places::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(test), None)
 }
 
-/// The value of a variable that is a number, if it is set.
+/// Returns the value of an environment variable that is a number, if it is set.
 pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().expect("NUMARESOURCES_* variables are numbers"))
 }
 
-/// A verdict in words.
+/// Describes a verdict in words.
 pub(crate) fn word(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Passed => "passed".to_owned(),
@@ -47,7 +47,7 @@ pub(crate) fn word(verdict: &Verdict) -> String {
 pub(crate) struct Judged {
     /// How it ended.
     pub(crate) outcome: Outcome,
-    /// What failed of the set-up or tear-down.
+    /// Why the set-up or tear-down failed.
     pub(crate) phase_failure: Option<String>,
     /// The verdict of each selected scenario.
     pub(crate) verdicts: BTreeMap<String, Verdict>,
@@ -56,14 +56,14 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    /// The scenarios whose verdict is one of those that are meant.
+    /// Returns the scenarios whose verdict matches.
     pub(crate) fn ids(&self, is_meant: impl Fn(&Verdict) -> bool) -> Vec<&str> {
         let meant = self.verdicts.iter().filter(|(_, found)| is_meant(found));
         meant.map(|(id, _)| id.as_str()).collect()
     }
 }
 
-/// Runs the selected scenarios of the catalogue. `prepare` may break the cluster on purpose before the first of them.
+/// Runs the selected scenarios of the catalogue. `prepare` may break the cluster on purpose before the first one.
 pub(crate) async fn judge(
     test: &str,
     options: &Options,

@@ -1,9 +1,9 @@
-//! Every scenario gives the same verdict on a cluster of real Kubernetes parts and on an embedded one, but for those that need what only
-//! one of them has.
+//! Every scenario gives the same verdict on a cluster of real Kubernetes parts and on an embedded one, except those that need what only one
+//! of them has.
 //!
-//! Both lanes at the same time, because each waits for half of it; the reports of all runs are left in the target directory. A scenario
-//! takes twice as long on real parts: CI runs only tier 0 there and what has no tier (those are about the exporter, the scheduler and
-//! networks on real parts), and `long` runs all of them.
+//! Both lanes run at the same time, because each spends half of the time waiting. The reports of all runs stay in the target directory. A
+//! scenario takes twice as long on real parts. So CI runs only tier 0 and the scenarios without a tier there (most of those test the
+//! exporter, the scheduler's settings and networks), and `long` runs all of them.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use testbed::lane;
 
 use crate::harness::{judge, runtime, word};
 
-/// Passed on the embedded lane, skipped on the local one: nobody can make a real API server answer wrong, or take the place of a real
-/// kubelet's socket.
+/// Passed on the embedded lane, skipped on the local one: a real API server cannot be made to answer wrong, and the socket of a real
+/// kubelet cannot be replaced.
 const EMBEDDED_ONLY: &[&str] = &[
     "fault/binding-fails",
     "fault/binding-unanswered",
@@ -26,13 +26,13 @@ const EMBEDDED_ONLY: &[&str] = &[
     "fault/watches-expire",
 ];
 
-/// Makes the cluster an `OpenShift` with a worker more.
+/// Flags for an `OpenShift` cluster whose control plane node is a worker, too.
 const OPENSHIFT: [&str; 3] = ["--flavour", "openshift", "--schedulable-control-plane"];
 
-/// What CI runs on the local lane.
+/// Labels of the scenarios that CI runs on the local lane.
 const BUT_TIERS: &str = "!tier1 && !tier2 && !tier3";
 
-/// Not skipped for want of something on the local lane, and skipped so on the embedded one, where pods have no networks.
+/// Not skipped for a missing prerequisite on the local lane, and skipped for one on the embedded lane, where pods have no networks.
 const LOCAL_ONLY: &str = "netpol/";
 
 #[test]
@@ -61,7 +61,7 @@ mod long {
     }
 }
 
-/// All that has to do with what only `OpenShift` has.
+/// Selects the scenarios that depend on what only `OpenShift` has.
 fn of_openshift() -> Selection {
     Selection {
         focus: Some("^(config|tls|upgrade)/".to_owned()),
@@ -81,7 +81,7 @@ fn scenarios_of_openshift_are_run_on_the_embedded_lane_and_all_but_tiers_1_to_3_
     agree("openshift-tiers", &OPENSHIFT, &selection, &on_local);
 }
 
-/// Runs scenarios on both lanes, on the local one perhaps fewer; those must have the same verdicts, and none of either may fail.
+/// Runs scenarios on both lanes, on the local one possibly fewer. Those must have the same verdicts, and none may fail on either lane.
 fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selection) {
     let on = |lane, selection| verdicts(lane, name, flags, selection);
     let (embedded, local) = std::thread::scope(|scope| {
@@ -119,7 +119,7 @@ fn agree(name: &str, flags: &[&str], on_embedded: &Selection, on_local: &Selecti
     );
 }
 
-/// What became of each selected scenario of the catalogue, in words.
+/// Returns the verdict of each selected scenario of the catalogue, in words.
 fn verdicts(
     lane: lane::Lane,
     name: &str,

@@ -1,4 +1,4 @@
-//! Tests of the suite itself: its command line, what it does to clusters, and whether it finds out what is wrong.
+//! Tests of the suite itself: its command line, its effects on clusters, and whether it detects faults.
 
 mod accounting;
 mod attached;

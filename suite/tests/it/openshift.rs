@@ -1,5 +1,5 @@
-//! From the configuration of kubelets to a scheduling decision, on OpenShift and on a hosted cluster, on both lanes: a pod that spans zones is held back
-//! while its node's kubelet would refuse it, and bound when the kubelet would not any more.
+//! From the configuration of kubelets to a scheduling decision, on OpenShift and on a hosted cluster, on both lanes. A pod that spans zones
+//! stays pending while its node's kubelet would refuse it, and is bound once the kubelet would accept it.
 #![expect(
     clippy::unwrap_used,
     reason = "what a test stands on has to be there: it panics where it is not"
@@ -26,7 +26,7 @@ use testbed::local::kubelet::{TopologyPolicy, TopologyScope};
 use testbed::local::{ClusterSpec, KubeletSettings, NodePlan};
 use testbed::openshift::Flavour;
 
-/// More than anything takes.
+/// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(3);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ struct Place {
 }
 
 impl Place {
-    /// A control plane node and one worker, with the operator, its exporter and its scheduler.
+    /// Brings up a control plane node and one worker, with the operator, its exporter and its scheduler.
     async fn up(lane: Lane, flavour: Flavour) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bin_dir = binaries::locate(None, |_| {}).await.unwrap();
@@ -83,7 +83,7 @@ impl Place {
         place
     }
 
-    /// What an administrator does: the files of the operator, then the two resources.
+    /// Installs the stack as an administrator does: the files of the operator, then the two resources.
     async fn install(&self) {
         let config = binaries::workspace().unwrap().join("config");
         for kind in ["numaresourcesoperators", "numaresourcesschedulers"] {
@@ -124,7 +124,7 @@ impl Place {
         }
     }
 
-    /// Writes an object; a kind that was defined just now is not served at once.
+    /// Applies an object. A kind that was just defined is not served at once.
     async fn apply(&self, object: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -139,7 +139,7 @@ impl Place {
         .await;
     }
 
-    /// Gives the pool's kubelets a policy, in the way of the platform.
+    /// Sets a policy for the pool's kubelets, as the platform does.
     async fn configure(&self, policy: TopologyPolicy, name: &str) {
         let config = json!({
             "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -163,7 +163,7 @@ impl Place {
             "data": {"config": config.to_string()},
         }))
         .await;
-        // nobody in a hosted cluster configures its nodes
+        // no component of a hosted cluster configures its nodes
         let settings = KubeletSettings {
             topology_manager_policy: policy,
             ..KubeletSettings::default()
@@ -172,7 +172,7 @@ impl Place {
         machines.restart_kubelet(NODE, &settings).await.unwrap();
     }
 
-    /// Waits until the node's topology tells the policy.
+    /// Waits until the node's NRT has this policy.
     async fn is_published(&self, policy: &str) {
         let api = self.api(
             "topology.node.k8s.io/v1alpha2",
@@ -206,7 +206,7 @@ fn documents(file: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// Waits for something; its error says what was seen last.
+/// Waits until the check succeeds. Its error says what was seen last.
 async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -> T {
     let started = Instant::now();
     loop {
@@ -218,7 +218,7 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
     }
 }
 
-/// More CPUs than a zone of the machine has, and fewer than both.
+/// Builds a pod with more CPUs than a zone of the machine has, and fewer than both zones have.
 fn spanning_pod() -> Value {
     let machine = Machine::default_profile();
     let zone = machine.zones()[0].cores * machine.threads_per_core();

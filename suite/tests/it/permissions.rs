@@ -1,5 +1,6 @@
-//! The permissions of the exporters and of the scheduler beside what they ask for while scenarios run, from their installation to their
-//! end. On the embedded lane, whose API server records what its authorizers decide; the operator's own test has the operator.
+//! Compares the permissions of the exporters and of the scheduler with the requests that they make while scenarios run, from their
+//! installation to their end. It uses the embedded lane, whose API server records the decisions of its authorizers. The operator's own test
+//! covers the operator.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,11 +22,11 @@ use testbed::rights::{self, Demand, Findings, Right};
 
 use crate::harness::judge;
 
-/// Placement, preemption, elections, and exporters that come, go and are disturbed.
+/// Placement, preemption, elections, and exporters that are created, deleted and disturbed.
 const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
 /// Workers, half of them with each scope.
 const WORKERS: usize = 4;
-/// More than the stack takes to be installed.
+/// Longer than the installation of the stack takes.
 const PATIENCE: Duration = Duration::from_mins(3);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -43,7 +44,7 @@ async fn exporters_and_scheduler_have_no_right_that_they_do_not_use_unless_the_o
     );
 }
 
-/// What an account may do, and what it asked for.
+/// What an account may do, and what it requested.
 struct Account {
     granted: BTreeSet<Right>,
     asked: Vec<testbed::api_server::Decision>,
@@ -55,7 +56,7 @@ impl Account {
     }
 }
 
-/// Runs the scenarios on a cluster that does not have the stack before and after; exporters and scheduler.
+/// Runs the scenarios on a cluster that does not have the stack before and after. Returns the accounts of exporters and scheduler.
 async fn observe() -> [Account; 2] {
     let dir = tempfile::tempdir().expect("temporary directory");
     let bin_dir = binaries::locate(None, |_| {})
@@ -104,7 +105,7 @@ async fn scenarios(kubeconfig: &Path) -> Outcome {
     judged.outcome
 }
 
-/// What the roles of both accounts say, as soon as they are there: they go with the run.
+/// Reads the roles of both accounts as soon as they exist, because they are deleted at the end of the run.
 async fn roles(client: Client) -> [BTreeSet<Right>; 2] {
     let everywhere = Api::<ClusterRole>::all(client.clone());
     let here = Api::<Role>::namespaced(client, names::NAMESPACE);
@@ -151,7 +152,7 @@ const EXPORTER_DEMANDS: [Demand; 1] = [Demand {
     resources: &["nodes", "noderesourcetopologies"],
 }];
 
-/// The lines of the reference's tables of which something is not used.
+/// Lines of the reference's tables with rights that are not all used.
 const SCHEDULER_DEMANDS: [Demand; 14] = [
     Demand {
         line: "operator.md 6.6: events (core and events.k8s.io)",

@@ -1,4 +1,4 @@
-//! The warm loop: a cluster that is kept with the stack on it. Runs leave it as it was, and only what has changed is started anew.
+//! The warm loop: a cluster that is kept with the stack on it. Runs leave it as it was, and only changed programs are restarted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -20,7 +20,7 @@ use crate::harness::runtime;
 /// A short scenario that places pods.
 const SCENARIO: &str = "byres/cpu-decides";
 
-/// A cluster brought up by `numaresources-tests cluster up --with-stack` with programs of its own; gone when dropped.
+/// A cluster brought up by `numaresources-tests cluster up --with-stack` with its own copies of the programs; it ends when dropped.
 struct Cluster {
     dir: TempDir,
 }
@@ -75,7 +75,7 @@ impl Cluster {
         self.root().join("default/kubeconfig")
     }
 
-    /// The program with its clusters and reports in our directory, without a kubeconfig.
+    /// Returns the program with its clusters and reports in our directory, without a kubeconfig.
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_numaresources-tests"));
         command
@@ -85,7 +85,7 @@ impl Cluster {
         command
     }
 
-    /// What a subcommand of `cluster` tells.
+    /// Returns the output of a subcommand of `cluster`.
     fn cluster(&self, subcommand: &str) -> String {
         let output = self.command().args(["cluster", subcommand]).output();
         let output = output.expect("the program starts");
@@ -93,7 +93,7 @@ impl Cluster {
         both(&output)
     }
 
-    /// Runs the scenario on the kept cluster; what is told of it.
+    /// Runs the scenario on the kept cluster and returns the output.
     fn run(&self) -> String {
         passed(self.command().args(["--cluster", "kept", SCENARIO]))
     }
@@ -105,7 +105,7 @@ impl Cluster {
         Client::try_from(config.expect("it has a context")).expect("it makes a client")
     }
 
-    /// Writes another build of a program, as cargo does: a new file under the same name. It differs by a byte that nobody reads.
+    /// Writes another build of a program, as cargo does: a new file under the same name. It has one additional byte, which has no effect.
     fn change(&self, program: &str) {
         let path = self.bin_dir().join(program);
         let draft = self.bin_dir().join("draft");
@@ -119,7 +119,7 @@ impl Cluster {
         std::fs::rename(draft, path).expect("the program is replaced");
     }
 
-    /// Processes of this machine whose program is one of ours.
+    /// Returns the processes of this machine that run one of our programs.
     fn processes(&self) -> Vec<PathBuf> {
         let processes = std::fs::read_dir("/proc")
             .expect("processes are listed")
@@ -133,7 +133,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // a failed test has told its failure already
+        // a failed test has already reported its failure
         let _ = self.command().args(["cluster", "down"]).output();
     }
 }
@@ -153,10 +153,10 @@ fn passed(command: &mut Command) -> String {
     both(&output)
 }
 
-/// What tells one start of a pod from another: its UID, and the ids and starts of its containers.
+/// What distinguishes one start of a pod from another: its UID, and the ids and start times of its containers.
 type Start = (Option<String>, Vec<String>);
 
-/// All pods of the stack, and those that scenarios use, by name.
+/// Returns all pods of the stack and those that scenarios use, by name.
 async fn pods(client: &Client) -> BTreeMap<String, Start> {
     let pods = Api::<Pod>::all(client.clone());
     let pods = pods
@@ -183,7 +183,7 @@ async fn pods(client: &Client) -> BTreeMap<String, Start> {
         .collect()
 }
 
-/// What a run could leave behind: namespaces, and labels and taints of nodes.
+/// Returns what a run could leave behind: namespaces, and labels and taints of nodes.
 async fn traces(client: &Client) -> BTreeSet<String> {
     let all = ListParams::default();
     let namespaces = Api::<Namespace>::all(client.clone());
@@ -209,7 +209,7 @@ async fn traces(client: &Client) -> BTreeSet<String> {
     namespaces.chain(nodes.iter().map(of_node)).collect()
 }
 
-/// Names of the pods, without what controllers add, that are there before or after only.
+/// Returns the names of the pods, without suffixes of controllers, that differ between before and after.
 fn replaced<S: PartialEq + Debug>(
     before: &BTreeMap<String, S>,
     after: &BTreeMap<String, S>,
@@ -322,7 +322,7 @@ async fn survives(lane: Lane) {
     );
 }
 
-/// Programs of another directory cannot be put in the place of those that run.
+/// Checks that programs of another directory cannot replace those that run.
 fn refused(cluster: &Cluster, bin_dir: &Path) {
     let mut command = cluster.command();
     command

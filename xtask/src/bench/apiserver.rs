@@ -1,4 +1,4 @@
-//! The embedded API server under the load of a large cluster: everything is listed and watched by many clients at once.
+//! The embedded API server under the load of a large cluster: many clients list and watch everything at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use super::{Figure, conclude};
 use crate::cargo;
 use crate::console::note;
 
-/// Changes of pods that every client hears of.
+/// Changes of pods, each of which every client receives.
 const CHANGES: usize = 2_000;
 /// Rounds of load; the memory after the last is compared with that after the first.
 const ROUNDS: usize = 5;
-/// Requests under way at once of whoever fills the cluster.
+/// Concurrent requests while the cluster is filled.
 const AT_ONCE: usize = 32;
-/// Where the pods are.
+/// Namespace of the pods.
 const NAMESPACE: &str = "default";
 /// How long the light nodes may take to run all pods.
 const RUN_WITHIN: Duration = Duration::from_mins(5);
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     conclude(&figures, args.check)
 }
 
-/// Runs the same measurement built with optimisation: the server is part of this program.
+/// Runs the same measurement built with optimisation, because the server is part of this program.
 fn in_release(args: &Args) -> anyhow::Result<()> {
     note("building with optimisation");
     let mut command = cargo::command();
@@ -82,7 +82,7 @@ async fn measure(args: &Args) -> anyhow::Result<Vec<Figure>> {
     let server = Arc::new(Server::start(Options::default()).await?);
     let client = client(&server).await?;
     let began = Instant::now();
-    // from here on they renew their leases and run what is bound to them
+    // from here on the nodes renew their leases and run the pods that are bound to them
     let nodes = LightNodes::start(client.clone(), LightSpec::new(args.nodes)).await?;
     note(&format!(
         "{} nodes after {:.1} s",
@@ -120,7 +120,7 @@ async fn measure(args: &Args) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![lists, watches, memory])
 }
 
-/// Makes the pods, each bound to a node, and waits until all of them run.
+/// Creates the pods, each bound to a node, and waits until all of them run.
 async fn populate(client: &Client, nodes: &[String], count: usize) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
@@ -159,7 +159,7 @@ async fn client(server: &Running) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// All clients list everything at once; the version from which they watch.
+/// Lets all clients list everything at once. Returns the resource version from which they watch.
 async fn list_all(server: &Arc<Running>, args: &Args) -> anyhow::Result<String> {
     let lists = (0..args.clients).map(|_| async {
         let client = client(server).await?;
@@ -182,7 +182,7 @@ async fn list_all(server: &Arc<Running>, args: &Args) -> anyhow::Result<String> 
     Ok(version.context("a list has no version")?.to_owned())
 }
 
-/// Reads an answer and keeps nothing of it; how long it is.
+/// Reads an answer and discards it. Returns its length.
 async fn drain(client: &Client, path: &str) -> anyhow::Result<usize> {
     let request = http::Request::get(path).body(Vec::new())?;
     let mut body = Box::pin(client.request_stream(request).await?);
@@ -197,7 +197,7 @@ async fn drain(client: &Client, path: &str) -> anyhow::Result<usize> {
     }
 }
 
-/// All clients watch the pods while they change.
+/// Lets all clients watch the pods while they change.
 async fn watch_all(
     server: &Arc<Running>,
     writer: &Client,
@@ -235,7 +235,7 @@ async fn watch_all(
     Ok(())
 }
 
-/// Resident memory of this process in MiB.
+/// Returns the resident memory of this process in MiB.
 fn resident() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status").context("cannot read own status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -248,7 +248,7 @@ fn pod_name(number: usize) -> String {
     format!("pod-{number:06}")
 }
 
-/// A pod with two containers of the usual size, bound already.
+/// Builds a pod with two containers of typical size, already bound.
 fn pod(number: usize, node: &str) -> Value {
     let container = |name: &str| {
         json!({"name": name, "image": "registry.example.com/team/program:1.2.3", "args": ["--verbose", "--port=8080"],

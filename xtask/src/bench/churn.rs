@@ -1,8 +1,9 @@
-//! What the whole stack is for: how much of four real kubelets is used when more pods want to run than fit.
+//! The purpose of the whole stack: how much of four real kubelets is used when more pods are to run than fit.
 //!
-//! Clients run one Guaranteed pod after another; a pod that its kubelet refuses is made again with the same size and life, as a ReplicaSet does.
-//! The same seeds are run by the kube-scheduler of the cluster, by our stack at its default settings, and by a simulation without delays, which
-//! runs once more with the mean of what these kubelets took to start and to end the pods of ours: nobody who places pods can do better.
+//! Clients run one Guaranteed pod after another. A pod that its kubelet refuses is created again with the same size and life, as a
+//! ReplicaSet does. The same seeds are run by the kube-scheduler of the cluster, by our stack at its default settings, and by a simulation
+//! without delays. The simulation runs once more with the mean times that these kubelets took to start and end the pods of our stack: no
+//! scheduler can do better.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -35,16 +36,15 @@ mod demand;
 mod outcome;
 mod simulation;
 
-/// Where the pods are.
+/// Namespace of the pods.
 const NAMESPACE: &str = "default";
 /// Label with the number of a pod's client.
 const CLIENT: &str = "client";
-/// Label of the pods that show whether the cluster is at rest.
+/// Label of the pods that show whether the cluster is idle.
 const PROBE: &str = "settled";
-/// Longest that such pods take from their creation to their end on a cluster at rest: a kubelet looks every second whether a container runs, or has
-/// ended.
+/// Longest time from creation to end of such a pod on an idle cluster. A kubelet looks every second whether a container runs or has ended.
 const AT_REST: Duration = Duration::from_secs(4);
-/// How long a pod that has its node may take to run when the time is over.
+/// How long a pod that has its node may take to run after the end of the time.
 const FAREWELL: Duration = Duration::from_secs(30);
 
 /// Options of the measurement.
@@ -94,12 +94,12 @@ struct Results {
     kubernetes: Outcome,
     ours: Outcome,
     simulation: Outcome,
-    /// The simulation again, with what the kubelets added to the lives of the pods of ours.
+    /// The simulation again, with the delays that the kubelets added to the pods of our stack.
     bounded: Outcome,
 }
 
 impl Results {
-    /// Served by ours, in percent of the simulation.
+    /// Returns what was served, in percent of the simulation.
     fn share(&self, outcome: &Outcome) -> f64 {
         100.0 * outcome.served / self.simulation.served
     }
@@ -160,7 +160,7 @@ fn save(file: &Path, seed: u64, scheduler: &str, outcome: &Outcome) -> anyhow::R
     Ok(to.write_all(text.as_bytes())?)
 }
 
-/// Everything of every seed.
+/// Formats all results of every seed.
 fn table(all: &[Results]) -> String {
     let mut text = String::from(
         "| seed | placed by | ran | refused | CPU-seconds served | of the simulation | create to running p50 / p99 | room unused p50 / p99 | of that in the kubelet |\n\
@@ -194,7 +194,7 @@ fn table(all: &[Results]) -> String {
     text
 }
 
-/// Ours beside the goals.
+/// Returns our figures with the goals.
 fn figures(all: &[Results]) -> Vec<Figure> {
     let ours = || all.iter().map(|results| &results.ours);
     let refused: usize = ours().map(|outcome| outcome.refused).sum();
@@ -227,7 +227,7 @@ struct Run<'a> {
     time: Duration,
 }
 
-/// What a client is told of its pods.
+/// What a client learns about its pods.
 struct Seen {
     name: String,
     uid: String,
@@ -237,7 +237,7 @@ struct Seen {
     at: Duration,
 }
 
-/// What one client saw.
+/// The result of one client.
 #[derive(Default)]
 struct Story {
     ran: Vec<(Job, Ran)>,
@@ -278,7 +278,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Tells every client about its pods; ends with an error only.
+    /// Passes the states of its pods to every client. Ends only with an error.
     async fn watch(&self, clients: &[mpsc::UnboundedSender<Seen>]) -> anyhow::Result<()> {
         let pods = watcher(self.pods.clone(), watcher::Config::default().labels(CLIENT));
         let mut pods = pin!(pods.applied_objects());
@@ -294,7 +294,7 @@ impl Run<'_> {
                 reason: status.reason.unwrap_or_default(),
                 at: self.start.elapsed(),
             };
-            // a client that is done does not listen any more
+            // a client that is done no longer receives
             drop(clients[client].send(seen));
         }
         Ok(())
@@ -343,7 +343,7 @@ impl Run<'_> {
         let mut ran: Option<Ran> = None;
         let mut zone = None;
         loop {
-            // whoever has a node holds its CPUs: it counts for the others, so where it is has to be known
+            // a pod with a node holds CPUs that other pods lack, so its zone must be known
             let patience = if bound.is_some() && ran.is_none() {
                 FAREWELL
             } else {
@@ -362,7 +362,7 @@ impl Run<'_> {
                 continue;
             };
             let bound = *bound.get_or_insert(seen.at);
-            // its kubelet gives it one when it admits it, and forgets that when it has ended
+            // the kubelet assigns a zone at admission and forgets it when the pod has ended
             if zone.is_none() {
                 zone = self.cluster.zone_of(&node, &seen.uid).ok();
             }
@@ -383,7 +383,7 @@ impl Run<'_> {
                     return Ok(Life::Refused);
                 }
                 ("Failed", None) => bail!("pod {name} failed: {}", seen.reason),
-                // its kubelet did not say that it ran: it began by then at the latest
+                // the kubelet did not report it running: it started by then at the latest
                 ("Succeeded", None) => {
                     let latest = seen.at.saturating_sub(job.life);
                     return Ok(Life::Ran(runs(latest, Some(seen.at))?));
@@ -406,7 +406,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Removes all pods and waits until the kubelets have all of their zones back.
+    /// Deletes all pods and waits until the kubelets have all of their zones free.
     async fn clear(&self) -> anyhow::Result<()> {
         let ours = ListParams::default().labels(CLIENT);
         let at_once = DeleteParams::default();
@@ -422,8 +422,9 @@ impl Run<'_> {
         self.settled().await
     }
 
-    /// Waits until nobody is busy with the pods of before any more: on every worker a pod of our scheduler starts, and ends, in no time. Kubelets
-    /// that refused a thousand pods have to forget them, and our scheduler waits for news of nodes that others placed pods on.
+    /// Waits until the effects of earlier pods are over: on every worker a pod of our scheduler starts and ends within [`AT_REST`].
+    /// Kubelets that refused a thousand pods must forget them, and our scheduler waits for the NRTs of nodes on which other schedulers
+    /// placed pods.
     async fn settled(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + FAREWELL;
         for round in 0.. {
@@ -464,7 +465,7 @@ impl Run<'_> {
     }
 }
 
-/// A pod with CPUs of its own, and a GiB for each, that ends after a time as `sleep` reads it.
+/// Builds a pod with exclusive CPUs, and a GiB for each, that ends after a time in the notation of `sleep`.
 fn pod(
     name: &str,
     labels: &Value,

@@ -1,8 +1,8 @@
-//! The operator beside its goals: memory with many pools and nodes, processor time when nothing happens, and how soon it tells that all is
+//! The operator against its goals: memory with many pools and nodes, processor time when idle, and how soon it reports that everything is
 //! ready.
 //!
-//! The API server is the embedded one. The nodes are objects as large as real ones, with a kubelet that tells its configuration; whoever makes
-//! pods is played: a DaemonSet is reported ready as soon as it is there.
+//! The API server is the embedded one. The nodes are objects as large as real ones, with a kubelet that reports its configuration. Nothing
+//! creates pods; instead this program reports a DaemonSet ready as soon as it exists.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -36,13 +36,13 @@ use crate::console::note;
 
 /// The profile that the programs of the container image are built with.
 const PROFILE: &str = "image";
-/// Requests under way at once of whoever fills the cluster.
+/// Concurrent requests while the cluster is filled.
 const AT_ONCE: usize = 16;
 /// Longest that an installation may take.
 const INSTALLED_WITHIN: Duration = Duration::from_mins(2);
-/// What is left to do after an installation is done by then.
+/// Time after an installation by which all remaining work is done.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
-/// Images that a kubelet tells its node has: the most that one does.
+/// Images in the status of each node: the most that a kubelet reports.
 const IMAGES: usize = 50;
 
 /// Options of the measurement.
@@ -100,21 +100,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     conclude(&[memory, cpu, available], args.check)
 }
 
-/// What one run showed.
+/// The result of one run.
 struct Run {
-    /// From the resource to the last of its DaemonSets.
+    /// From the creation of the resource to its last DaemonSet.
     made: Duration,
-    /// From the last DaemonSet that was ready to the condition.
+    /// From the last DaemonSet that became ready to the condition.
     available: Duration,
-    /// MB.
+    /// Peak memory in MB.
     memory: f64,
-    /// Part of one CPU.
+    /// Fraction of one CPU when idle.
     idle_share: f64,
 }
 
 /// A cluster without an operator.
 struct Setting {
-    /// Gone with this value.
+    /// Ends with this value.
     _server: ApiServer,
     _kubelet: ConfigzKubelet,
     client: Client,
@@ -136,7 +136,7 @@ impl Setting {
             applier.apply(&to_value(&definition)).await?;
             wait::definition(&client, &definition.name_any(), INSTALLED_WITHIN).await?;
         }
-        // all but the operator itself
+        // all objects but the operator itself
         let objects = Set::new(&Options::default()).objects();
         applier.apply_all(&objects[..objects.len() - 1]).await?;
         let settings = json!({"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "container"});
@@ -202,7 +202,7 @@ impl Setting {
         })
     }
 
-    /// Reports each DaemonSet ready as soon as it is there; when the last one was.
+    /// Reports each DaemonSet ready as soon as it exists. Returns when the last one was.
     async fn make_ready(&self, count: usize) -> anyhow::Result<Instant> {
         let sets: Api<DaemonSet> = Api::namespaced(self.client.clone(), names::NAMESPACE);
         let mut seen = pin!(
@@ -233,7 +233,7 @@ impl Setting {
         anyhow::bail!("the watch of DaemonSets ended")
     }
 
-    /// When the resource was Available.
+    /// Returns when the resource was Available.
     async fn is_available(&self) -> anyhow::Result<Instant> {
         let resources: Api<NumaResourcesOperator> = Api::all(self.client.clone());
         let mut seen = pin!(
@@ -257,7 +257,7 @@ impl Setting {
     }
 }
 
-/// Makes the nodes as large as real ones, and gives them a kubelet.
+/// Makes the node objects as large as real ones, and gives them a kubelet.
 async fn report(
     client: &Client,
     nodes: &LightNodes,

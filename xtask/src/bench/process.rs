@@ -1,4 +1,4 @@
-//! A program that is measured, and what the kernel says about it.
+//! A program that is measured, and its figures from the kernel.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-/// What `/proc` counts time in: ticks a second, the same on every Linux.
+/// Unit of time in `/proc`: ticks per second, the same on every Linux.
 const TICKS: u32 = 100;
 
 /// A running program; it ends with this value.
@@ -17,7 +17,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Starts `command`, with what it says going to `log`.
+    /// Starts `command`, with its standard error written to `log`.
     pub(super) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = command
@@ -32,10 +32,10 @@ impl Measured {
         })
     }
 
-    /// Processor time used so far.
+    /// Returns the processor time used so far.
     pub(super) fn cpu_time(&self) -> anyhow::Result<Duration> {
         let text = self.read("stat")?;
-        // The name may hold blanks; the fields after it do not.
+        // The name may contain blanks; the fields after it do not.
         let (_, fields) = text.rsplit_once(')').context("stat has no name")?;
         let field = |index: usize| -> anyhow::Result<u32> {
             let field = fields.split_whitespace().nth(index);
@@ -44,7 +44,7 @@ impl Measured {
         Ok(Duration::from_secs(1) * (field(11)? + field(12)?) / TICKS)
     }
 
-    /// The most resident memory so far, in MB (1,000,000 bytes).
+    /// Returns the peak resident memory so far, in MB (1,000,000 bytes).
     pub(super) fn peak_memory(&self) -> anyhow::Result<f64> {
         let text = self.read("status")?;
         let kilobytes = text.lines().find_map(|line| {
@@ -55,7 +55,7 @@ impl Measured {
         Ok(kilobytes * 1024.0 / 1e6)
     }
 
-    /// An error if it has ended.
+    /// Returns an error if it has ended.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         ensure!(self.child.try_wait()?.is_none(), "{}", self.has_ended());
         Ok(())
@@ -76,7 +76,7 @@ impl Measured {
 
 impl Drop for Measured {
     fn drop(&mut self) {
-        // Both fail only when it has ended by itself.
+        // Both fail only if it has ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
     }

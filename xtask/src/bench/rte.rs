@@ -1,8 +1,8 @@
-//! The exporter beside its goals: memory, processor time, and how soon an admission is published.
+//! The exporter against its goals: memory, processor time, and how soon an admission is published.
 //!
-//! A cluster with one worker of 48 CPUs in two zones; its kubelet, API server and etcd are real. The exporter is started as a process
-//! of its own, against the node's socket and a copy of its pretend sysfs. What a kubelet of that size cannot hold, or would not answer
-//! often enough, comes from a server of ours in place of the kubelet.
+//! The cluster has one worker of 48 CPUs in two zones; its kubelet, API server and etcd are real. The exporter is a separate process that
+//! uses the node's socket and a copy of its fake sysfs. A server of ours replaces the kubelet where a kubelet of that size could not hold
+//! the pods or would not answer often enough.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,14 +30,14 @@ mod fake;
 const PROFILE: &str = "small";
 /// Exclusive pods of the first figures.
 const PODS: usize = 13;
-/// Time between two scans where their cost is measured.
+/// Time between two scans when their cost is measured.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Scans whose cost is measured in one run.
 const SCANS: u32 = 200;
-/// Scans over which memory has to be flat, and those before which it may grow.
+/// Scans over which memory must be flat, and scans before them during which it may grow.
 const MANY_SCANS: usize = 10_000;
 const WARM_UP: usize = 1_000;
-/// Pods of the large node, of two containers each.
+/// Pods of the large node, each with two containers.
 const MANY_PODS: usize = 500;
 
 /// Options of the measurement.
@@ -93,7 +93,7 @@ async fn measure(args: &Args, bin_dir: &Path, program: &Path) -> anyhow::Result<
     Ok(figures)
 }
 
-/// Defines the kind of object that is published, and waits until it is served.
+/// Creates the custom resource definitions.
 async fn define(client: kube::Client) -> anyhow::Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
     for definition in api::crd::all() {
@@ -164,7 +164,7 @@ impl Bench<'_> {
         Ok(vec![memory, cpu, large, delay, growth])
     }
 
-    /// Peak memory with many pods, in MB.
+    /// Returns the peak memory with many pods, in MB.
     async fn large(&self) -> anyhow::Result<f64> {
         let machine = fake::large_machine()?;
         let sysfs = self.sysfs("large", &machine)?;
@@ -178,7 +178,7 @@ impl Bench<'_> {
         peak
     }
 
-    /// How much memory grows over many scans, in MB.
+    /// Returns how much memory grows over many scans, in MB.
     async fn growth(&self) -> anyhow::Result<f64> {
         let machine = Machine::default_profile();
         let sysfs = self.sysfs("busy", &machine)?;
@@ -218,7 +218,7 @@ impl Bench<'_> {
         Measured::start(&mut command, &log)
     }
 
-    /// A root for `--sysfs` that shows the machine; made once.
+    /// Creates a root for `--sysfs` that shows the machine, once.
     fn sysfs(&self, name: &str, machine: &Machine) -> anyhow::Result<PathBuf> {
         let root = self.place.join(format!("sys-{name}"));
         let system = root.join("devices/system");

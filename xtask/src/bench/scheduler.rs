@@ -1,8 +1,8 @@
-//! The scheduler beside kube-scheduler: how fast pods get their nodes, and what that takes.
+//! The scheduler against kube-scheduler: how fast pods get their nodes, and at what cost.
 //!
-//! etcd and kube-apiserver are real, the nodes are objects without anybody behind them, each with a NodeResourceTopology. All pods exist before a
-//! scheduler starts; what counts is the time between the first and the last binding that a watch of the API server tells. Both schedulers
-//! run in turn on the same cluster, both with all permissions, without leader election, and with client limits that do not limit.
+//! etcd and kube-apiserver are real. The nodes are objects without kubelets, each with a NodeResourceTopology. All pods exist before a
+//! scheduler starts. The measured time is that between the first and the last binding in a watch of the API server. Both schedulers run in
+//! turn on the same cluster, with all permissions, without leader election, and with client limits that have no effect.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -34,19 +34,19 @@ use super::{Figure, conclude};
 use crate::cargo::build;
 use crate::console::note;
 
-/// Pods that wait when a scheduler starts.
+/// Pods that are pending when a scheduler starts.
 const PODS: usize = 1_000;
-/// Where they are.
+/// Namespace of the pods.
 const NAMESPACE: &str = "default";
 /// The profile that the programs of the container image are built with.
 const PROFILE: &str = "image";
-/// Requests under way at once of whoever fills the cluster.
+/// Concurrent requests while the cluster is filled.
 const AT_ONCE: usize = 16;
-/// Time in which at least one more pod has to be bound.
+/// Time in which at least one more pod must be bound.
 const STALLED: Duration = Duration::from_mins(2);
-/// A scheduler that used no processor time for so long is done with the events about its bindings, too.
+/// A scheduler that used no processor time for this long has also finished the events about its bindings.
 const QUIET: Duration = Duration::from_millis(500);
-/// Requests a second of each client, and at once: more than any of them can make.
+/// Requests per second of each client, and burst: more than any of them can make.
 const LIMIT: u32 = 100_000;
 
 /// Options of the measurement.
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     conclude(&figures, args.check)
 }
 
-/// Who places pods.
+/// The scheduler that places pods.
 #[derive(Clone, Copy)]
 enum Scheduler {
     Kubernetes,
@@ -103,7 +103,7 @@ impl Scheduler {
         }
     }
 
-    /// Its configuration: all defaults for kube-scheduler, what the operator's ConfigMap asks for on top of them for ours.
+    /// Builds its configuration: all defaults for kube-scheduler; for ours also the settings of the operator's ConfigMap.
     fn config(self, kubeconfig: &Path) -> Value {
         let profile = match self {
             Self::Kubernetes => json!({"schedulerName": self.name()}),
@@ -123,13 +123,13 @@ impl Scheduler {
     }
 }
 
-/// What one run took.
+/// The cost of one run.
 struct Run {
-    /// First to last binding.
+    /// Time from first to last binding.
     time: Duration,
     /// Processor time of the whole process, from its start until it was quiet again.
     cpu: Duration,
-    /// Most resident memory, MB.
+    /// Peak resident memory, MB.
     memory: f64,
 }
 
@@ -140,7 +140,7 @@ struct Results {
     ours: Vec<Run>,
 }
 
-/// One measure of every run, as a figure so that the same median counts everywhere.
+/// Returns one measure of every run as a figure, so that the same median is used everywhere.
 fn figure(
     what: &'static str,
     unit: &'static str,
@@ -173,7 +173,7 @@ impl Results {
         }
     }
 
-    /// Both schedulers side by side.
+    /// Formats both schedulers side by side.
     fn table(&self, nodes: usize) -> String {
         let mut text = format!(
             "| {nodes} nodes | pods/s | CPU a pod | peak memory | pods/s of each run |\n|---|---|---|---|---|\n"
@@ -197,7 +197,7 @@ impl Results {
         text
     }
 
-    /// Ours beside the goals for that size. Where only the speed has one, the rest is in the table alone.
+    /// Returns our figures with the goals for that size. Where only the speed has a goal, the other figures are only in the table.
     fn figures(&self, nodes: usize) -> Vec<Figure> {
         let seconds = |run: &Run| run.time.as_secs_f64();
         let theirs = figure("", "", 0.0, &self.kubernetes, seconds).value();
@@ -229,14 +229,14 @@ impl Results {
     }
 }
 
-/// To what the table shows.
+/// Rounds to the precision of the table.
 fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
 /// A cluster of light nodes.
 struct Setting {
-    /// Gone with this value.
+    /// Ends with this value.
     _server: ApiServer,
     client: Client,
     place: tempfile::TempDir,
@@ -260,7 +260,7 @@ impl Setting {
             renew_every: None,
             ..LightSpec::new(nodes)
         };
-        // once registered they are objects: what runs nowhere takes no time from whoever is measured
+        // once registered, they are only objects and take no processor time from the measured scheduler
         drop(LightNodes::start(client.clone(), spec).await?);
         let place = tempfile::tempdir()?;
         let kubeconfig = place.path().join("kubeconfig");
@@ -333,7 +333,7 @@ impl Setting {
 
     fn start_scheduler(&self, scheduler: Scheduler) -> anyhow::Result<Measured> {
         let config = self.place.path().join("config.yaml");
-        // JSON is YAML too
+        // JSON is also YAML
         std::fs::write(&config, scheduler.config(&self.kubeconfig).to_string())?;
         let program = match scheduler {
             Scheduler::Kubernetes => &self.kubernetes,
@@ -348,7 +348,7 @@ impl Setting {
     }
 }
 
-/// Makes the pods, all Guaranteed.
+/// Creates the pods, all Guaranteed.
 async fn fill(pods: &Api<Pod>, scheduler: Scheduler) -> anyhow::Result<()> {
     stream::iter(0..PODS)
         .map(anyhow::Ok)
@@ -371,7 +371,7 @@ async fn fill(pods: &Api<Pod>, scheduler: Scheduler) -> anyhow::Result<()> {
         .context("making the pods")
 }
 
-/// Removes the pods, and waits until they are gone.
+/// Deletes the pods and waits until they are gone.
 async fn empty(pods: &Api<Pod>) -> anyhow::Result<()> {
     let at_once = DeleteParams::default().grace_period(0);
     pods.delete_collection(&at_once, &ListParams::default())
@@ -385,14 +385,14 @@ async fn empty(pods: &Api<Pod>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the process has nothing to do; the processor time that it used until then.
+/// Waits until the process is idle. Returns the processor time that it used until then.
 async fn quiet(process: &Measured) -> anyhow::Result<Duration> {
     let mut used = process.cpu_time()?;
     let deadline = Instant::now() + STALLED;
     loop {
         tokio::time::sleep(QUIET).await;
         let now = process.cpu_time()?;
-        // a hundredth of a second is what the kernel counts in, and what being there takes
+        // the kernel counts in hundredths of a second, and an idle process takes about one
         if now.saturating_sub(used) <= Duration::from_millis(10) {
             return Ok(now);
         }
@@ -401,7 +401,7 @@ async fn quiet(process: &Measured) -> anyhow::Result<Duration> {
     }
 }
 
-/// The topology of an empty node, as an exporter publishes it.
+/// Builds the NRT of an empty node, as an exporter publishes it.
 fn topology(node: &str) -> NodeResourceTopology {
     let attribute = |name: &str, value: &str| json!({"name": name, "value": value});
     let fingerprint = nrt::fingerprint::compute([]).to_string();

@@ -1,5 +1,5 @@
-//! `config/bundle/`: the operator as the Operator Lifecycle Manager installs it (operator.md 9). It has no scorecard tests: those are images of
-//! somebody else.
+//! `config/bundle/`: the operator as the Operator Lifecycle Manager installs it (operator.md 9). It has no scorecard tests, because they
+//! need images of third parties.
 
 use api::{names, operator, scheduler};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,10 +16,10 @@ mod rules;
 const PACKAGE: &str = "numaresources-operator";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const CHANNEL: &str = "alpha";
-/// Resources of a bundle's image, relative to `config/`.
+/// Directory of the manifests in a bundle's image, relative to `config/`.
 const MANIFESTS: &str = "bundle/manifests";
 
-/// The files.
+/// Renders the files.
 pub(super) fn files() -> anyhow::Result<Vec<File>> {
     let definitions = definitions();
     let set = Set::new(&Options {
@@ -50,7 +50,7 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
     Ok(files)
 }
 
-/// The kinds that the operator owns; that of the exporters it installs itself.
+/// Returns the kinds that the operator owns. It installs the definition of NRTs itself.
 fn definitions() -> Vec<CustomResourceDefinition> {
     vec![
         api::crd::numa_resources_operator(),
@@ -155,7 +155,7 @@ fn csv_annotations() -> anyhow::Result<Value> {
         ("cni", false),
         ("csi", false),
         ("disconnected", true),
-        // ring is not validated
+        // ring has no FIPS validation
         ("fips-compliant", false),
         ("proxy-aware", false),
         ("tls-profiles", true),
@@ -172,7 +172,7 @@ fn csv_annotations() -> anyhow::Result<Value> {
     Ok(Value::Object(annotations))
 }
 
-/// One resource of each kind and version.
+/// Returns one resource of each kind and version.
 fn examples() -> Vec<Value> {
     let alpha = |kind: &str, name: &str, spec: Value| {
         json!({

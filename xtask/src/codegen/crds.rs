@@ -1,8 +1,8 @@
-//! `config/crd/*.yaml`: a file for each custom resource definition.
+//! `config/crd/*.yaml`: one file for each custom resource definition.
 
 use super::File;
 
-/// The files.
+/// Renders the files.
 pub(super) fn files() -> anyhow::Result<Vec<File>> {
     api::crd::all()
         .into_iter()

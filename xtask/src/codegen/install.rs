@@ -1,13 +1,13 @@
-//! `config/operator.yaml`: the plain installation of the operator; the definitions are beside it.
+//! `config/operator.yaml`: the plain installation of the operator, without the definitions.
 
 use api::names;
 use manifests::operator::{Options, Set};
 
 use super::File;
 
-/// What every installation that we render has in common.
+/// Returns the options that all rendered installations share.
 pub(super) fn options() -> Options {
-    // the image that the samples name is trusted; nothing else is
+    // only the image that the samples name is trusted
     let env = [(
         "SCHEDULER_IMAGE_DIGESTS".to_owned(),
         names::STACK_DIGEST.to_owned(),
@@ -18,7 +18,7 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// The file.
+/// Renders the file.
 pub(super) fn file() -> anyhow::Result<File> {
     File::yaml("operator.yaml", &Set::new(&options()).objects())
 }

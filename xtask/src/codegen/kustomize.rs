@@ -1,6 +1,6 @@
-//! `Kustomization` files: the installation as a base, with what only some clusters want as components of it.
+//! `Kustomization` files: the installation as a base, with components that only some clusters need.
 //!
-//! They have no ending, so that `kubectl apply -f DIRECTORY` passes over them.
+//! The files have no extension, so that `kubectl apply -f DIRECTORY` ignores them.
 
 use api::names;
 use manifests::operator;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::File;
 
-/// Usual port of the API server, TCP.
+/// Default TCP port of the API server.
 const API_SERVER_PORT: u16 = 6443;
 
-/// The files, given those that hold the definitions.
+/// Renders the files, given those with the definitions.
 pub(super) fn files(definitions: &[File]) -> anyhow::Result<Vec<File>> {
     let definitions: Vec<&str> = definitions
         .iter()

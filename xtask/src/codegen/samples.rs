@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::File;
 
-/// The files.
+/// Renders the files.
 pub(super) fn files() -> anyhow::Result<Vec<File>> {
     let objects = objects().into_iter();
     objects
@@ -16,7 +16,7 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
         .collect()
 }
 
-/// The resources.
+/// Returns the resources.
 pub(super) fn objects() -> Vec<Value> {
     let sample = |name: &str, kind: &str, spec: Value| {
         let version = "nodetopology.openshift.io/v1";

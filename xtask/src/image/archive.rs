@@ -1,4 +1,5 @@
-//! The archive: an OCI image layout that also has what `docker load` and older tools look for. The same files give the same archive.
+//! The archive: an OCI image layout that also has the files that `docker load` and older tools expect. The same files give the same
+//! archive.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -13,7 +14,7 @@ use tar::{Builder, EntryType, Header};
 use super::contents::{Contents, Entry};
 use super::make_parent;
 
-/// User of the image; manifests set their own where they have to.
+/// User of the image; manifests set another one where needed.
 const USER: &str = "65532:65532";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -28,7 +29,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// One layer with everything.
+    /// Builds an image with one layer.
     pub(super) fn new(contents: &Contents, reference: &str) -> anyhow::Result<Self> {
         let layer = layer(contents)?;
         let architecture = match std::env::consts::ARCH {
@@ -55,7 +56,7 @@ impl Layout {
         })
     }
 
-    /// Writes the archive; an older one is replaced.
+    /// Writes the archive and replaces an older one.
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
         make_parent(path)?;
         let mut archive = Builder::new(BufWriter::new(File::create(path)?));
@@ -69,7 +70,7 @@ impl Layout {
         .to_string()
         .into_bytes();
         let mut listed = descriptor(MANIFEST, &manifest);
-        // the tag, in the words of podman and of docker
+        // the tag, in the annotations of podman and of docker
         listed["annotations"] = json!({
             "org.opencontainers.image.ref.name": self.reference,
             "io.containerd.image.name": self.reference,
@@ -136,7 +137,7 @@ fn append(
     archive.append_data(&mut header, path, bytes)
 }
 
-/// A header of root's, of no particular time.
+/// Returns a header for an entry that root owns, with a fixed time.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -148,7 +149,7 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-/// Where a blob is in the archive.
+/// Returns the path of a blob in the archive.
 fn blob(bytes: &[u8]) -> String {
     format!("blobs/{}", digest(bytes).replace(':', "/"))
 }

@@ -1,4 +1,4 @@
-//! What is in the image, path by path.
+//! The contents of the image, by path.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use super::origin::{self, Origin};
 use super::{PROGRAMS, make_parent};
 
-/// Names under which a program does something else, or under which others look for it: all of them are links.
+/// Names under which a program does something else, or under which others look for it. All of them are links.
 const NAMES: [(&str, &str); 11] = [
     (
         "bin/resource-topology-exporter",
@@ -26,18 +26,18 @@ const NAMES: [(&str, &str); 11] = [
     ("pause", "/bin/numaresources-tests"),
 ];
 
-/// Where systems keep the certificates that they trust.
+/// Where operating systems keep their trusted certificates.
 const TRUSTED: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// Users by number, for programs that ask who they are.
+/// Users by number, for programs that look up their user.
 const USERS: &str = "root:x:0:0:root:/:/bin/false\nnumaresources:x:65532:65532::/tmp:/bin/false\nnobody:x:65534:65534::/tmp:/bin/false\n";
 const GROUPS: &str = "root:x:0:\nnumaresources:x:65532:\nnogroup:x:65534:\n";
 
-/// Something at a path of the image.
+/// An entry at a path of the image.
 #[derive(Clone, Debug)]
 pub(super) enum Entry {
     /// A directory.
@@ -47,7 +47,7 @@ pub(super) enum Entry {
     },
     /// A file of this machine.
     File {
-        /// Where it is here.
+        /// Its path on this machine.
         source: PathBuf,
         /// Permissions.
         mode: u32,
@@ -60,11 +60,11 @@ pub(super) enum Entry {
     Link(&'static str),
 }
 
-/// All of it, directories before what is in them.
+/// All entries, directories before their contents.
 #[derive(Clone, Debug)]
 pub(super) struct Contents(pub(super) Vec<(String, Entry)>);
 
-/// Collects it around the programs of a directory.
+/// Collects the contents with the programs of a directory.
 pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
     let directories = [
         ("bin", 0o755),
@@ -74,7 +74,7 @@ pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
         ("usr", 0o755),
         ("usr/local", 0o755),
         ("usr/local/share", 0o755),
-        // where the artifacts go by default, and the state of embedded clusters
+        // default directory of artifacts, and of the state of embedded clusters
         ("tmp", 0o1777),
     ];
     let mut entries: Vec<(String, Entry)> = directories
@@ -90,7 +90,7 @@ pub(super) fn of(bin_dir: &Path, origin: &Origin) -> anyhow::Result<Contents> {
     entries.push(("etc/passwd".into(), Entry::Text(USERS.to_owned())));
     entries.push(("etc/group".into(), Entry::Text(GROUPS.to_owned())));
     entries.push((origin::PATH.into(), Entry::Text(origin.text())));
-    // clusters bring their own authority; this is for those whose certificates anybody trusts
+    // clusters bring their own authority; this is for servers with publicly trusted certificates
     if let Some(trusted) = TRUSTED.iter().map(Path::new).find(|path| path.is_file()) {
         let path = "etc/ssl/certs/ca-certificates.crt".to_owned();
         entries.push((path, file(trusted.to_owned(), 0o644)?));
@@ -108,7 +108,7 @@ fn file(source: PathBuf, mode: u32) -> anyhow::Result<Entry> {
     })
 }
 
-/// A program that asks for a dynamic linker would not start in an image that has none.
+/// Checks that a program needs no dynamic linker, because the image has none.
 fn check_static(program: &Path) -> anyhow::Result<()> {
     let bytes =
         std::fs::read(program).with_context(|| format!("no program {}", program.display()))?;
@@ -120,7 +120,7 @@ fn check_static(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a 64-bit little-endian ELF file names no interpreter.
+/// Returns whether a 64-bit little-endian ELF file names no interpreter.
 fn is_static(elf: &[u8]) -> bool {
     const INTERPRETER: u32 = 3;
     let number = |at: usize, size: usize| -> Option<usize> {
@@ -133,7 +133,7 @@ fn is_static(elf: &[u8]) -> bool {
     };
     let headers = || -> Option<bool> {
         let (start, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-        // all of them, or it is cut off
+        // all headers must be present, else the file is cut off
         elf.get(start..start.checked_add(count.checked_mul(size)?)?)?;
         let mut types = (0..count).map(|i| number(start + i * size, 4));
         Some(types.all(|kind| kind.is_some_and(|kind| kind != INTERPRETER as usize)))
@@ -142,12 +142,12 @@ fn is_static(elf: &[u8]) -> bool {
 }
 
 impl Contents {
-    /// Size of all files, in bytes.
+    /// Returns the size of all files, in bytes.
     pub(super) fn size(&self) -> u64 {
         self.files().map(|(_, size)| size).sum()
     }
 
-    /// The files of over 1 MB.
+    /// Returns the files of over 1 MB.
     pub(super) fn largest(&self) -> impl Iterator<Item = (&str, u64)> {
         self.files().filter(|(_, size)| *size > 1024 * 1024)
     }
@@ -160,7 +160,7 @@ impl Contents {
         })
     }
 
-    /// Writes it below a directory that does not exist yet.
+    /// Writes the contents below a directory that does not exist yet.
     pub(super) fn lay_out(&self, root: &Path) -> anyhow::Result<()> {
         ensure!(!root.exists(), "{} exists already", root.display());
         for (path, entry) in &self.0 {

@@ -1,16 +1,16 @@
-//! What the image is built from, for those who ask a running cluster.
+//! What the image is built from, as build information for running clusters.
 
 use std::process::Command;
 
 use serde_json::json;
 
-/// Where the programs of the stack look for it (scenarios-other.md 2).
+/// Where the programs of the stack look for the build information (scenarios-other.md 2).
 pub(super) const PATH: &str = "usr/local/share/buildinfo.json";
-/// Tell the programs, and this one, what they are built from; without them git is asked.
+/// Variables with the origin, for the programs and this one; without them git is called.
 const COMMIT: &str = "NUMARESOURCES_BUILD_COMMIT";
 const BRANCH: &str = "NUMARESOURCES_BUILD_BRANCH";
 
-/// What a build is made of.
+/// The origin of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     commit: String,
@@ -18,7 +18,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// As the environment says, or else git.
+    /// Reads the origin from the environment, or else from git.
     pub(super) fn find() -> Self {
         let told = |variable: &str| std::env::var(variable).ok().filter(|text| !text.is_empty());
         let commit = told(COMMIT).or_else(|| git(&["rev-parse", "HEAD"]));
@@ -29,19 +29,19 @@ impl Origin {
         }
     }
 
-    /// Tells a build.
+    /// Passes the origin to a build.
     pub(super) fn tell(&self, build: &mut Command) {
         build.env(COMMIT, &self.commit).env(BRANCH, &self.branch);
     }
 
-    /// The file at [`PATH`].
+    /// Renders the file at [`PATH`].
     pub(super) fn text(&self) -> String {
         let info = json!({"branch": self.branch, "commit": self.commit, "version": env!("CARGO_PKG_VERSION")});
         format!("{info}\n")
     }
 }
 
-/// What git says; nothing where it or the repository is missing.
+/// Returns git's output; `None` if git or the repository is missing.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")
         .arg("-C")
@@ -69,7 +69,7 @@ mod tests {
         let mut build = Command::new("true");
         origin.tell(&mut build);
         let told: Vec<_> = build.get_envs().map(|(_, value)| value.unwrap()).collect();
-        // in the order of their names
+        // sorted by name
         assert_eq!(told, ["main", "abc"]);
     }
 }

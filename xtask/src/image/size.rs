@@ -1,5 +1,5 @@
-//! How large the programs of the image are: measured again only when the profiles or the dependencies have changed, because a build with
-//! the image's settings takes as long as all tests.
+//! The size of the image's programs. It is measured again only when the profiles or the dependencies have changed, because a build with the
+//! image's settings takes as long as all tests.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,20 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// What was measured, and of what.
+/// A measurement and its inputs.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct Measured {
-    /// A hash of what decides on it ([`inputs`]).
+    /// A hash of what decides the size ([`inputs`]).
     inputs: String,
     /// All programs together, in bytes.
     pub(super) bytes: u64,
 }
 
 impl Measured {
-    /// The figure of the last measurement, if it was one of these profiles and dependencies.
+    /// Returns the last measurement, if it was made with the current profiles and dependencies.
     ///
     /// # Errors
-    /// When the workspace's own files cannot be read.
+    /// Returns an error if the workspace's own files cannot be read.
     pub(super) fn current() -> anyhow::Result<Option<Self>> {
         let text = std::fs::read(file()).context("reading the last measurement")?;
         let last: Self = serde_json::from_slice(&text)
@@ -29,10 +29,10 @@ impl Measured {
         Ok((last.inputs == inputs()?).then_some(last))
     }
 
-    /// Keeps a measurement for the next time.
+    /// Stores a measurement for the next time.
     ///
     /// # Errors
-    /// When the workspace's own files cannot be read or written.
+    /// Returns an error if the workspace's own files cannot be read or written.
     pub(super) fn write(bytes: u64) -> anyhow::Result<()> {
         let measured = Self {
             inputs: inputs()?,
@@ -51,7 +51,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A hash of the profiles and of the dependencies.
+/// Returns a hash of the profiles and of the dependencies.
 fn inputs() -> anyhow::Result<String> {
     let read = |name: &str| {
         std::fs::read_to_string(root().join(name)).with_context(|| format!("reading {name}"))
@@ -66,7 +66,7 @@ fn hash(manifest: &str, lock: &str) -> String {
     HEXLOWER.encode(&hasher.finalize()[..8])
 }
 
-/// The profiles that the image is built with; those of development decide on nothing in it.
+/// Returns the profiles that the image is built with; development profiles do not affect it.
 fn image_profiles(manifest: &str) -> String {
     let mut kept = String::new();
     let mut keeps = false;

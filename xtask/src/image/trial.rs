@@ -1,4 +1,4 @@
-//! The image at work: podman runs it in each of its roles, without network, writable files, capabilities and root.
+//! The trial of the image: podman runs it in each of its roles, without network, writable files, capabilities and root.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use crate::console::note;
 
 /// How long a container may take to start.
 const RUNS_WITHIN: Duration = Duration::from_mins(1);
-/// Time between two looks at it.
+/// Time between two looks at a container.
 const LOOK: Duration = Duration::from_millis(100);
-/// What every container is run with: as little as there can be.
+/// Options of every container: as few rights as possible.
 const CONFINED: [&str; 7] = [
     "--rm",
     "--read-only",
@@ -24,21 +24,22 @@ const CONFINED: [&str; 7] = [
     "65534",
     "--tmpfs=/tmp",
 ];
-/// What of tier 0 runs on a cluster inside the container: the same as outside of it, and what needs files and processes of the host.
+/// The areas of tier 0 that run on a cluster inside the container: some that work as they do outside, and those that need files and
+/// processes of the host.
 const INSIDE: &str = "^(config|hostlevel|install|tls|tmpol)/";
-/// What runs on a cluster outside: that the image installs the stack there, places pods in zones, and keeps others back.
+/// Scenarios on a cluster outside: the image installs the stack there, places pods in zones, and keeps others pending.
 const ATTACHED: [&str; 4] = [
     "fundamentals/all-gu",
     "install/deploy-available",
     "tmpol/2cnt-same-pod",
     "tmpol/pend-cpu-cnt",
 ];
-/// Most open files and processes that a container is given, should the machine allow more.
+/// Upper limits of open files and processes for a container, if the machine allows more.
 const FILES: u64 = 1_048_576;
 const PROCESSES: u64 = 4_096;
 
-/// Runs every role, then the main job on a cluster inside the container, and some of it on one outside that it knows by its kubeconfig.
-/// `programs` is the directory of the same programs outside.
+/// Runs every role, then the main job on a cluster inside the container, and part of it on a cluster outside, which is given by its
+/// kubeconfig. `programs` is the directory of the same programs outside.
 pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::Result<()> {
     install()?;
     let store = tempfile::tempdir().context("making a directory for podman")?;
@@ -94,11 +95,11 @@ pub(super) fn run(archive: &Path, reference: &str, programs: &Path) -> anyhow::R
     Ok(())
 }
 
-/// A cluster outside of any container, taken down when dropped.
+/// A cluster outside of any container; it is taken down when dropped.
 struct Outside<'a> {
     programs: &'a Path,
     state: PathBuf,
-    /// Readable by everybody, as a file has to be that a container without rights gets.
+    /// Readable by everybody, because a container without rights must read it.
     kubeconfig: PathBuf,
 }
 
@@ -144,7 +145,7 @@ impl Drop for Outside<'_> {
     }
 }
 
-/// Installs podman, and the runtime that works with all layouts of control groups, where they are missing and apt-get can.
+/// Installs podman, and a runtime that works with all control group layouts, if they are missing and apt-get is available.
 fn install() -> anyhow::Result<()> {
     let missing: Vec<&str> = ["podman", "runc"]
         .into_iter()
@@ -165,17 +166,17 @@ fn install() -> anyhow::Result<()> {
     let mut install = vec!["install", "-y", "--no-install-recommends"];
     install.extend(&missing);
     let installed = apt(&install) || (apt(&["update"]) && apt(&install));
-    // podman may have another runtime that will do
+    // podman may have another suitable runtime
     if !installed && missing.contains(&"podman") {
         bail!("there is no podman, and apt-get cannot install it");
     }
     Ok(())
 }
 
-/// A program on the PATH.
+/// Finds a program on the PATH.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    // where runc is, and what the PATH of an ordinary user leaves out
+    // the location of runc, which the PATH of an ordinary user leaves out
     let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path)
         .chain(more)
@@ -183,7 +184,7 @@ fn find(program: &str) -> Option<PathBuf> {
         .find(|place| place.is_file())
 }
 
-/// podman with a store of its own, so that the images of this machine are left alone.
+/// podman with its own store, so that the images of this machine are not affected.
 struct Podman {
     store: PathBuf,
     reference: String,
@@ -222,17 +223,17 @@ impl Podman {
         Ok(())
     }
 
-    /// `podman run` without network, up to the image.
+    /// Builds a `podman run` command without network, up to the image.
     fn run(&self, more: &[&str]) -> anyhow::Result<Command> {
         self.run_in("none", more)
     }
 
-    /// `podman run` in a network, up to the image.
+    /// Builds a `podman run` command in a network, up to the image.
     fn run_in(&self, network: &str, more: &[&str]) -> anyhow::Result<Command> {
         let mut command = self.command();
         command.args(["run", "--network", network]);
         command.args(CONFINED).args(more);
-        // podman asks for more than it may have where the right to raise limits is missing
+        // podman's defaults exceed the limits if the right to raise them is missing
         for (name, resource, most) in [
             ("nofile", Resource::RLIMIT_NOFILE, FILES),
             ("nproc", Resource::RLIMIT_NPROC, PROCESSES),
@@ -246,7 +247,7 @@ impl Podman {
         Ok(command)
     }
 
-    /// Runs a program of the image and returns what it says.
+    /// Runs a program of the image and returns its output.
     fn role(&self, program: &str, arguments: &[&str], code: i32) -> anyhow::Result<String> {
         let output = self
             .run(&["--entrypoint", program])?
@@ -264,7 +265,7 @@ impl Podman {
         Ok(said)
     }
 
-    /// The image as a pause image: it waits, and ends in order when it is told to.
+    /// Runs the image as a pause image: it waits, and ends properly on a signal.
     fn pause(&self) -> anyhow::Result<()> {
         const NAME: &str = "pause";
         let mut pause = self
@@ -300,7 +301,7 @@ impl Podman {
         Ok(String::from_utf8_lossy(&state.stdout).trim() == "true")
     }
 
-    /// The main job, with what it prints: `--label tier0` and, because the suite's own tests run all of it outside, less.
+    /// Runs the main job with its output: `--label tier0`, restricted because the suite's own tests run all of it outside.
     fn main_job(&self) -> anyhow::Result<()> {
         let status = self
             .run(&[])?
@@ -312,7 +313,7 @@ impl Podman {
         Ok(())
     }
 
-    /// Some scenarios on the cluster of a kubeconfig that is mounted, with what it prints.
+    /// Runs some scenarios on the cluster of a mounted kubeconfig, with their output.
     fn attached_job(&self, cluster: &Outside<'_>) -> anyhow::Result<()> {
         let mount = format!("{}:/kubeconfig:ro", cluster.kubeconfig.display());
         let status = self
@@ -330,7 +331,7 @@ impl Podman {
     }
 }
 
-/// What a command printed, for people.
+/// Returns what a command printed, for people.
 fn text(output: &Output) -> String {
     let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     String::from_utf8_lossy(&text).trim().to_owned()

@@ -1,4 +1,4 @@
-//! `cargo xtask record api`: the conversations of the embedded API server's corpus, held with a real kube-apiserver.
+//! `cargo xtask record api`: runs the conversations of the embedded API server's corpus with a real kube-apiserver.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -101,7 +101,7 @@ fn fs_write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The recordings of a file, an answer a line.
+/// Renders the recordings of a file, one answer per line.
 fn render(recordings: &Recordings) -> anyhow::Result<String> {
     let mut text = String::from("{\n");
     for (number, (id, answers)) in recordings.iter().enumerate() {

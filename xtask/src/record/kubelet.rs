@@ -1,4 +1,4 @@
-//! Sequences for the kubelet model.
+//! Records sequences for the kubelet model.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -118,7 +118,7 @@ fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
     }
 }
 
-/// Builds the program that the cluster's inner processes are; its directory.
+/// Builds the program for the cluster's inner processes. Returns its directory.
 fn build() -> anyhow::Result<PathBuf> {
     cargo::build(&["-q", "-p", "testbed"])?;
     let program = std::env::current_exe().context("cannot find this program")?;

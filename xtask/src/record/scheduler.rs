@@ -1,7 +1,8 @@
-//! `cargo xtask record scheduler`: what each filter plugin of a real kube-scheduler says of a pod and a node, and what each score plugin gives.
+//! `cargo xtask record scheduler`: the verdict of each filter plugin of a real kube-scheduler on a pod and a node, and the scores of each
+//! score plugin.
 //!
-//! Everything that the cases need exists before the scheduler starts, which then knows all of it before its first verdict. The verdict is
-//! read from the binding or from the message of the pod's condition.
+//! All objects of the cases exist before the scheduler starts, so that it knows them before its first verdict. The verdict is read from the
+//! binding or from the message of the pod's condition.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,11 +36,11 @@ mod score_cases;
 mod scores;
 mod volume_cases;
 
-/// Cases whose objects are made at once.
+/// Cases whose objects are created concurrently.
 const AT_ONCE: usize = 16;
 /// Longest time until every pod has its verdict.
 const WITHIN: Duration = Duration::from_mins(5);
-/// Account of the scheduler.
+/// Service account of the scheduler.
 const ACCOUNT: &str = "recorded-scheduler";
 
 /// What to record, and where.
@@ -62,22 +63,22 @@ pub(crate) struct Args {
     corpus: PathBuf,
 }
 
-/// A case with its verdict, a line of the corpus.
+/// A case and its verdict: one line of the corpus.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 struct Recorded {
     case: String,
     namespaces: Vec<Value>,
     nodes: Vec<Value>,
     pods: Vec<Value>,
-    /// Volumes, claims and what they depend on.
+    /// Volumes, claims and the objects that they depend on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     storage: Vec<Value>,
     pod: Value,
-    /// The node that is judged.
+    /// The node that the verdict is about.
     node: String,
-    /// The plugin that rules out all other nodes, before the one that is recorded.
+    /// The plugin that rejects all other nodes, before the recorded one.
     pinned_by: String,
-    /// Why the node is ruled out; empty if the pod was bound to it.
+    /// Why the node is rejected; empty if the pod was bound to it.
     reasons: Vec<String>,
 }
 
@@ -153,7 +154,7 @@ async fn record(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cluster of its own: nodes of other plugins' cases would do as well.
+/// Records one plugin on its own cluster, because pods could also fit on nodes of other plugins' cases.
 async fn record_plugin(args: &Args, plugin: usize) -> anyhow::Result<Vec<Recorded>> {
     let server = ApiServer::start(Lane::Local).await?;
     let client = server.client().await?;
@@ -170,7 +171,7 @@ async fn record_plugin(args: &Args, plugin: usize) -> anyhow::Result<Vec<Recorde
         "schedulerName": name.to_lowercase(),
         "plugins": {
             "multiPoint": {"disabled": [named("*")], "enabled": enabled},
-            // nobody is there to bind volumes: the verdict on the node is all that is asked for
+            // no controller binds volumes; only the verdict on the node is needed
             "preBind": {"disabled": [named("*")]},
         },
     });
@@ -213,7 +214,7 @@ fn write<T: Serialize>(path: &Path, lines: &[T]) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What is judged otherwise than in the file; `told` gives a line's case and its verdict in words.
+/// Returns the cases with other verdicts than in the file. `told` returns a line's case and its verdict in words.
 fn differing<T: DeserializeOwned + PartialEq>(
     path: &Path,
     now: &[T],
@@ -238,7 +239,7 @@ fn differing<T: DeserializeOwned + PartialEq>(
     Ok(list)
 }
 
-/// Makes the objects of a case, and takes over what the API server makes of them as far as filters look at it.
+/// Creates the objects of a case, and copies the API server's changes to them as far as filters consider them.
 async fn create(client: Client, mut case: Case) -> anyhow::Result<Case> {
     let id = case.id.clone();
     let failed = || format!("cannot make the objects of {id}");
@@ -261,7 +262,7 @@ async fn create(client: Client, mut case: Case) -> anyhow::Result<Case> {
         api.patch_status(name, &patch, &Patch::Merge(status))
             .await
             .with_context(failed)?;
-        // admission adds one for nodes that are not ready
+        // admission adds a taint to nodes that are not ready
         let taints = json!({"spec": {"taints": node["spec"]["taints"]}});
         api.patch(name, &patch, &Patch::Merge(taints))
             .await
@@ -288,7 +289,7 @@ async fn create(client: Client, mut case: Case) -> anyhow::Result<Case> {
     Ok(case)
 }
 
-/// Makes a volume, a claim or what they depend on. Owners with uid `pod` get the pod's.
+/// Creates a volume, a claim or an object that they depend on. Owners with uid `pod` get the uid of the pod.
 async fn create_stored(client: &Client, object: &Value, pod: &str) -> anyhow::Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &object["metadata"];
@@ -323,7 +324,7 @@ async fn create_stored(client: &Client, object: &Value, pod: &str) -> anyhow::Re
     Ok(())
 }
 
-/// Makes a pod; its uid.
+/// Creates a pod. Returns its uid.
 async fn create_pod(client: &Client, pod: &mut Value) -> anyhow::Result<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (
@@ -357,7 +358,7 @@ async fn create_pod(client: &Client, pod: &mut Value) -> anyhow::Result<String> 
     Ok(uid)
 }
 
-/// A real kube-scheduler with a profile that runs nothing but a plugin and what holds the pods to their nodes.
+/// A real kube-scheduler with a profile that runs only a plugin and the one that pins pods to their nodes.
 struct Scheduler {
     process: Child,
     directory: TempDir,
@@ -365,7 +366,7 @@ struct Scheduler {
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        // both fail only when it is gone already
+        // both fail only if it has already ended
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -419,7 +420,7 @@ impl Scheduler {
     }
 }
 
-/// The scheduler may do everything.
+/// Grants the scheduler all permissions.
 async fn grant(client: &Client) -> anyhow::Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     let account = serde_json::from_value(json!({"metadata": {"name": ACCOUNT}}))?;
@@ -436,15 +437,15 @@ async fn grant(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What became of a pod.
+/// The verdict on a pod.
 enum Verdict {
-    /// It went to this node.
+    /// It was bound to this node.
     Bound(String),
-    /// Why its node was ruled out.
+    /// Why its node was rejected.
     Rejected(Vec<String>),
 }
 
-/// Waits until so many pods were judged; the verdicts by case.
+/// Waits until this many pods have a verdict. Returns the verdicts by case.
 async fn verdicts(client: &Client, wanted: usize) -> anyhow::Result<BTreeMap<String, Verdict>> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields("metadata.name=pod");
@@ -469,7 +470,7 @@ async fn verdicts(client: &Client, wanted: usize) -> anyhow::Result<BTreeMap<Str
     }
 }
 
-/// The verdict on a pod; none if there is none yet.
+/// Returns the verdict on a pod, if there is one.
 fn verdict(pod: &Pod) -> anyhow::Result<Option<Verdict>> {
     if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
         return Ok(Some(Verdict::Bound(node)));
@@ -486,9 +487,9 @@ fn verdict(pod: &Pod) -> anyhow::Result<Option<Verdict>> {
     Ok(Some(Verdict::Rejected(reasons)))
 }
 
-/// What a message says of the one node that differs from all others.
+/// Returns the reasons in a message for the one node that differs from all others.
 fn reasons(message: &str) -> Option<Vec<String>> {
-    /// Of the nodes that a pod is not held to.
+    /// Reasons of the nodes to which the pod is not pinned.
     const OTHERS: &[&str] = &[
         "node(s) had untolerated taint(s)",
         "node(s) didn't satisfy plugin(s) [NodeAffinity]",
@@ -501,7 +502,7 @@ fn reasons(message: &str) -> Option<Vec<String>> {
             .split_once(' ')
             .and_then(|(count, reason)| Some((count.parse().ok()?, reason)))
         else {
-            // one reason for all nodes, before any was looked at
+            // one reason for all nodes, before any node was considered
             return Some(vec![list.to_owned()]);
         };
         counted.push((count, reason));
@@ -512,7 +513,7 @@ fn reasons(message: &str) -> Option<Vec<String>> {
         .filter(|reason| !OTHERS.contains(reason))
         .collect();
     if own.is_empty() {
-        // the reason of others, but for itself alone or for all
+        // the same reason as for other nodes, but counted for this node alone or for all
         let all = counted.len() == 1;
         let alone = counted.iter().find(|(count, _)| *count == 1 || all)?;
         own.push(alone.1);

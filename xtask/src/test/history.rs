@@ -1,4 +1,4 @@
-//! What the jobs took the last time on this machine, so that the longest begin first and no more run at once than the processors serve.
+//! The cost of the jobs in the last run on this machine, so that the longest start first and no more run at once than the processors allow.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,8 @@ use crate::console::note;
 pub(crate) struct History(BTreeMap<String, Expected>);
 
 impl History {
-    /// What was written by [`History::write`]; nothing when there is no file or it cannot be read, because it is only an estimate.
+    /// Reads what [`History::write`] wrote. Returns an empty history if there is no file or it cannot be read, because it is only an
+    /// estimate.
     pub(crate) fn read(file: &Path) -> Self {
         std::fs::read(file)
             .ok()
@@ -21,7 +22,7 @@ impl History {
             .unwrap_or_default()
     }
 
-    /// Writes it for the next time. Without it that one starts from the table of [`plan`].
+    /// Writes it for the next run. Without it the next run starts from the table of [`plan`].
     pub(crate) fn write(&self, file: &Path) {
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
         let written = file
@@ -33,13 +34,13 @@ impl History {
         }
     }
 
-    /// What a job is expected to take.
+    /// Returns the expected cost of a job.
     pub(crate) fn expected(&self, id: &str, is_split: bool) -> Expected {
         let table = plan::known(id);
         let Some(last) = self.0.get(id) else {
             return table.unwrap_or_else(|| plan::unknown(is_split));
         };
-        // clusters of real parts end apart from the test that started them, so their processor time is not in what was measured
+        // clusters of real parts end apart from the test that started them, so the measured time lacks their processor time
         let least = table.map_or(0.0, |table| table.load);
         Expected {
             seconds: last.seconds,
@@ -47,7 +48,7 @@ impl History {
         }
     }
 
-    /// Keeps what a job took. One that failed may have ended early or waited out its limit and tells nothing.
+    /// Records the cost of a job. A failed job may have ended early or waited until its limit, so it is not recorded.
     pub(crate) fn learn(&mut self, done: &Done) {
         let seconds = done.ended.wall.as_secs_f64();
         if done.failed() || seconds == 0.0 {

@@ -1,4 +1,4 @@
-//! Jobs: what runs as one process.
+//! Jobs: tests that run as one process.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,37 +12,37 @@ use super::history::History;
 use super::plan::Expected;
 use super::targets::{Binary, Names, Test};
 
-/// How many tests of a library run in one process: enough that starting it does not count, few enough that its libraries share the
+/// Number of tests of a library that run in one process: enough to make its start negligible, few enough that the libraries share the
 /// processors to the end.
 const TOGETHER: usize = 48;
 /// Least time that a job may take before it counts as hanging.
 const LEAST_LIMIT: Duration = Duration::from_mins(5);
-/// How many times its expected time a job may take: on a busy machine all takes longer.
+/// Multiple of its expected time that a job may take, because everything takes longer on a busy machine.
 const LIMIT_FACTOR: f64 = 6.0;
 
 /// One process and the tests that it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// What its expectations are kept under, and how it is called in messages: `package/target/test`, `package/target` when it runs all
-    /// tests of a binary, or `package/target 2` when it runs the second part of them.
+    /// Key of its history and its name in messages: `package/target/test`, `package/target` when it runs all tests of a binary, or
+    /// `package/target 2` when it runs the second part of them.
     pub(crate) id: String,
     /// `package/target`.
     pub(crate) target: String,
-    /// Whether it runs many tests, so that what it prints has to be read to know them.
+    /// Whether it runs many tests, so that their verdicts must be read from its output.
     pub(crate) is_batch: bool,
-    /// Whether the program is cargo, which must not be told of a package.
+    /// Whether the program is cargo, which must not get the variables of a package.
     pub(super) is_cargo: bool,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) dir: PathBuf,
     pub(crate) package: String,
-    /// Names of the tests, as the binary calls them.
+    /// Names of the tests, as in the binary.
     pub(crate) tests: Vec<String>,
     pub(crate) expected: Expected,
 }
 
 impl Job {
-    /// When it counts as hanging.
+    /// Returns the time after which it counts as hanging.
     pub(crate) fn limit(&self) -> Duration {
         Duration::try_from_secs_f64(self.expected.seconds * LIMIT_FACTOR)
             .unwrap_or(LEAST_LIMIT)
@@ -84,12 +84,12 @@ impl Job {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Which {
     All,
-    /// Some of them, this part of all.
+    /// The part of them with this number.
     Part(usize),
     One,
 }
 
-/// Cuts tests into jobs, the longest first. `split` makes a job of every test; `complete` says that no test was left out by a filter.
+/// Cuts tests into jobs, the longest first. With `split` every test becomes a job; `complete` says that no test was left out by a filter.
 pub(crate) fn cut(
     tests: &[Test],
     split: bool,
@@ -114,7 +114,7 @@ pub(crate) fn cut(
                 jobs.extend(parts.map(|(part, number)| job(part, Which::Part(number))));
             }
             Names::One if tests.len() == 1 => jobs.push(job(&tests, Which::One)),
-            // several of a runner that takes one name are run with all others of it, which are not counted
+            // a runner that takes one name runs all of its tests if several are selected; the others are not counted
             Names::Any | Names::One | Names::None => jobs.push(job(&tests, Which::All)),
         }
     }
@@ -125,7 +125,7 @@ pub(crate) fn cut(
     (0..repeat).flat_map(|_| jobs.iter().cloned()).collect()
 }
 
-/// Puts jobs into the order of a seed.
+/// Sorts jobs in the random order of a seed.
 pub(crate) fn shuffle(jobs: &mut [Job], seed: u64) {
     jobs.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
 }

@@ -1,4 +1,4 @@
-//! What a test process printed, read as verdicts of its tests.
+//! Parses the output of a test process into verdicts of its tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::job::Job;
 use super::process::Ended;
 
-/// What became of a test.
+/// The outcome of a test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
     Passed,
     Failed,
-    /// It said itself that it cannot run (a scenario that its cluster cannot serve).
+    /// The test itself reported that it cannot run (a scenario that the cluster does not support).
     Skipped,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Verdict {
     pub(crate) name: String,
     pub(crate) outcome: Outcome,
     pub(crate) took: Duration,
-    /// What it printed, if it failed.
+    /// Its output, if it failed.
     pub(crate) output: String,
 }
 
@@ -32,7 +32,7 @@ impl Verdict {
     }
 }
 
-/// The verdicts of a job's tests. One that its process does not tell of failed.
+/// Returns the verdicts of a job's tests. A test that the process does not report has failed.
 pub(crate) fn verdicts(job: &Job, ended: &Ended) -> Vec<Verdict> {
     let told = told(&ended.lines);
     let complete = ended.status.is_some() && ended.trouble.is_none();
@@ -65,7 +65,7 @@ pub(crate) fn verdicts(job: &Job, ended: &Ended) -> Vec<Verdict> {
     let failed = verdicts.iter().any(Verdict::failed);
     let success = ended.status.is_some_and(|status| status.success());
     if complete && !success && !failed {
-        // every test passed and its process failed: what it does at its end went wrong
+        // every test passed but the process failed: the fault is in what it does at its end
         if let Some(last) = verdicts.last_mut() {
             last.outcome = Outcome::Failed;
         }
@@ -78,7 +78,7 @@ pub(crate) fn verdicts(job: &Job, ended: &Ended) -> Vec<Verdict> {
     verdicts
 }
 
-/// What a failed test of a batch printed, in the block that its runner prints at the end.
+/// Returns the output of a failed test of a batch, from the block that its runner prints at the end.
 fn section(lines: &[(Duration, String)], name: &str) -> Option<String> {
     let heads = [
         format!("---- {name} stdout ----"),
@@ -96,7 +96,7 @@ fn section(lines: &[(Duration, String)], name: &str) -> Option<String> {
     Some(text.join("\n").trim_end().to_owned())
 }
 
-/// The lines that say something about failures, with what happened to the process.
+/// Returns all lines but those of passed tests, and how the process ended.
 fn shown(ended: &Ended) -> String {
     let mut text = String::new();
     for (_, line) in &ended.lines {
@@ -117,11 +117,11 @@ fn shown(ended: &Ended) -> String {
     text
 }
 
-/// Outcome and time by test: one runs after another, so a test took the time since the verdict before.
+/// Returns outcome and time by test. Tests run one after another, so a test took the time since the verdict before.
 fn told(lines: &[(Duration, String)]) -> BTreeMap<&str, (Outcome, Duration)> {
     let mut told = BTreeMap::new();
     let mut before = Duration::ZERO;
-    // a test that prints past its runner tears the line with its name from the word
+    // output that a test prints past its runner separates the line with its name from the outcome
     let mut open: Option<&str> = None;
     for (at, line) in lines {
         let (name, word) = match begun(line) {
@@ -145,7 +145,7 @@ fn told(lines: &[(Duration, String)]) -> BTreeMap<&str, (Outcome, Duration)> {
     told
 }
 
-/// Name and rest of a line like `test a::b ... ok`, as libtest and libtest-mimic write it.
+/// Parses name and rest of a line like `test a::b ... ok`, as libtest and libtest-mimic write it.
 fn begun(line: &str) -> Option<(&str, &str)> {
     let (name, word) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let name = name.trim_end();

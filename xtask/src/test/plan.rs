@@ -1,19 +1,19 @@
-//! Which tests run at which level, and how long those take that nothing is known of yet.
+//! Which tests run at which level, and the expected cost of tests without a history.
 
 use super::targets::Test;
 
-/// How much of the tests runs.
+/// The level of tests to run.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Level {
-    /// What needs neither root nor Go nor real Kubernetes programs.
+    /// Tests that need neither root nor Go nor real Kubernetes programs.
     Plain,
-    /// What CI runs.
+    /// Tests that CI runs.
     Real,
-    /// What takes long, too.
+    /// All tests, including those that take long.
     All,
 }
 
-/// Why a test is not run when nobody asks for it.
+/// Why a test does not run by default.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Plain,
@@ -21,19 +21,19 @@ enum Kind {
     Real,
     /// Takes too long for CI.
     Long,
-    /// A scenario beyond tier 0, behind libtest's command line: `suite/it` runs the whole catalogue.
+    /// A scenario beyond tier 0 in the binary with libtest's command line; `suite/it` runs the whole catalogue.
     Catalogue,
 }
 
-/// What is wanted.
+/// The selected tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     pub(crate) level: Level,
-    /// Only tests with one of these in their id; all when there is none.
+    /// Only tests with one of these in their id; an empty list selects all.
     pub(crate) filters: Vec<String>,
 }
 
-/// How many tests were left out, by what would run them.
+/// Number of tests that were left out, by what would run them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct LeftOut {
     pub(crate) real: usize,
@@ -43,7 +43,7 @@ pub(crate) struct LeftOut {
 }
 
 impl Selection {
-    /// Removes what is not selected, and counts it.
+    /// Removes the tests that are not selected, and counts them.
     pub(crate) fn apply(&self, tests: &mut Vec<Test>) -> LeftOut {
         let mut left_out = LeftOut::default();
         tests.retain(|test| {
@@ -69,8 +69,8 @@ impl Selection {
     }
 }
 
-/// Tests that need something or take long are ignored by libtest, with the reason at the test. Those that take long are in a module
-/// `long`, because binaries list names and no reasons.
+/// Returns the kind of a test. libtest ignores tests that need something or take long, with the reason at the test. Those that take long
+/// are in a module `long`, because binaries list names and no reasons.
 fn kind(test: &Test) -> Kind {
     if !test.ignored {
         Kind::Plain
@@ -83,17 +83,17 @@ fn kind(test: &Test) -> Kind {
     }
 }
 
-/// What a job takes.
+/// The expected cost of a job.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 pub(crate) struct Expected {
     /// Seconds from start to end.
     pub(crate) seconds: f64,
-    /// Processors that it keeps busy.
+    /// Number of processors that it keeps busy.
     pub(crate) load: f64,
 }
 
-/// Jobs that take more than some seconds: measured on two processors, for whoever runs the tests the first time. A job is a test
-/// (`package/target/name`, or the beginning of several) or a whole binary (`package/target`).
+/// Jobs that take more than some seconds, measured on two processors, for the first run on a machine. A job is a test
+/// (`package/target/name`, or the prefix of several) or a whole binary (`package/target`).
 const LONG: &[(&str, Expected)] = &[
     ("suite/it/lanes::long::", takes(800.0, 1.4)),
     ("suite/it/lanes::every", takes(400.0, 1.4)),
@@ -135,13 +135,13 @@ const fn takes(seconds: f64, load: f64) -> Expected {
     Expected { seconds, load }
 }
 
-/// What a job takes, when the table knows it.
+/// Returns the cost of a job, if it is in the table.
 pub(crate) fn known(id: &str) -> Option<Expected> {
     let found = LONG.iter().find(|(beginning, _)| id.starts_with(beginning));
     found.map(|(_, expected)| *expected)
 }
 
-/// What a job takes that nothing is known of: most tests of clusters (`is_split`) wait half of their time; the tests of a library only
+/// Returns the expected cost of an unknown job. Most tests of clusters (`is_split`) wait half of their time; the tests of a library only
 /// compute.
 pub(crate) fn unknown(is_split: bool) -> Expected {
     if is_split {

@@ -1,5 +1,5 @@
-//! A test process: in a group of its own, ended with all that it started when it takes too long, with everything that it prints and what
-//! processor time it took.
+//! A test process in its own process group. It is ended with all of its children when it takes too long; its output and its processor time
+//! are recorded.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,26 +17,26 @@ use nix::unistd::Pid;
 use super::job::Job;
 use crate::cargo;
 
-/// How long to wait for the rest of what a process printed, after its end: something that it started may still hold the pipe.
+/// How long to wait for the rest of the output after the end of a process, because a child may still hold the pipe.
 const REST: Duration = Duration::from_secs(2);
-/// Ticks of a second in `/proc/PID/stat`: the same on every Linux that Rust knows (`USER_HZ`).
+/// Ticks per second in `/proc/PID/stat`: the same on every Linux that Rust supports (`USER_HZ`).
 const TICKS: f64 = 100.0;
 
 /// How a process ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
-    /// None when it could not be started or waited for, or took too long.
+    /// None if it could not be started or waited for, or took too long.
     pub(crate) status: Option<ExitStatus>,
-    /// What went wrong besides.
+    /// What else went wrong.
     pub(crate) trouble: Option<String>,
-    /// What it printed, by line and time since its start.
+    /// Its output, by line and time since its start.
     pub(crate) lines: Vec<(Duration, String)>,
     pub(crate) wall: Duration,
-    /// Processor time of it and of all that it waited for.
+    /// Processor time of it and of all children that it waited for.
     pub(crate) processor: Duration,
 }
 
-/// The processes that run now, with the time at which each counts as hanging.
+/// The running processes, with the time at which each counts as hanging.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
     deadlines: Mutex<Deadlines>,
@@ -46,9 +46,9 @@ pub(crate) struct Running {
 #[derive(Debug, Default)]
 struct Deadlines {
     by_group: BTreeMap<i32, Instant>,
-    /// Groups that were ended for their time.
+    /// Groups that were ended because of their time.
     late: Vec<i32>,
-    /// Nothing is started any more.
+    /// Nothing more is started.
     closed: bool,
 }
 
@@ -59,7 +59,7 @@ impl Running {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends whoever runs too long, until [`Running::close`].
+    /// Ends processes that run too long, until [`Running::close`].
     pub(crate) fn watch(&self) {
         let mut deadlines = self.lock();
         while !deadlines.closed {
@@ -86,7 +86,7 @@ impl Running {
         }
     }
 
-    /// Ends everything that runs and lets nothing start any more.
+    /// Ends all running processes and prevents new ones.
     pub(crate) fn close(&self) {
         let mut deadlines = self.lock();
         deadlines.closed = true;
@@ -123,7 +123,7 @@ impl Running {
     ) -> std::io::Result<Ended> {
         let (output, errors) = std::io::pipe()?;
         let mut command = Command::new(&job.program);
-        // as cargo has it; what `cargo xtask` itself was given is another package's
+        // the variables that cargo sets; those of `cargo xtask` itself are about another package
         cargo::without_package(&mut command);
         if !job.is_cargo {
             command
@@ -140,7 +140,7 @@ impl Running {
             .stdout(errors.try_clone()?)
             .stderr(errors);
         let mut child = command.spawn()?;
-        // it holds the ends of the pipe that are written to
+        // it holds the write ends of the pipe
         drop(command);
         let group = i32::try_from(child.id()).unwrap_or(i32::MAX);
         {
@@ -152,7 +152,7 @@ impl Running {
             self.changed.notify_all();
         }
         let lines = read(output, started);
-        // its record stays until it is waited for, so its processor time can be read after its end
+        // the record of the process stays until it is waited for, so its processor time can be read after its end
         let processor = waitid(
             Id::Pid(Pid::from_raw(group)),
             WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT,
@@ -166,7 +166,7 @@ impl Running {
             deadlines.late.retain(|other| *other != group);
             late
         };
-        // what it left running in its group would hold the pipe and the machine
+        // remaining processes of its group would hold the pipe and use the machine
         kill(group);
         let status = child.wait()?;
         let wall = started.elapsed();
@@ -189,12 +189,12 @@ impl Running {
     }
 }
 
-/// Ends a process group. It may be gone already.
+/// Ends a process group, which may have ended already.
 fn kill(group: i32) {
     let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
 }
 
-/// Reads lines as they come, on a thread of its own: it ends with the pipe.
+/// Reads lines when they arrive, on a separate thread that ends with the pipe.
 fn read(output: std::io::PipeReader, started: Instant) -> Receiver<(Duration, String)> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -215,15 +215,15 @@ fn read(output: std::io::PipeReader, started: Instant) -> Receiver<(Duration, St
     receiver
 }
 
-/// Processor time of a process that has ended and was not waited for, and of those that it waited for.
+/// Returns the processor time of a process that has ended and was not waited for, and of the children that it waited for.
 fn processor_time(process: i32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     Duration::from_secs_f64(ticks(&stat) / TICKS)
 }
 
-/// The sum of utime, stime, cutime and cstime in `/proc/PID/stat` (proc_pid_stat(5), fields 14 to 17).
+/// Returns the sum of utime, stime, cutime and cstime in `/proc/PID/stat` (proc_pid_stat(5), fields 14 to 17).
 fn ticks(stat: &str) -> f64 {
-    // the second field is the name in parentheses, which may have spaces and parentheses
+    // the second field is the name in parentheses, which may contain spaces and parentheses
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     after_name
         .split_whitespace()
@@ -284,7 +284,7 @@ mod tests {
         let mut job = shell("sleep 600", 1.0);
         std::thread::scope(|scope| {
             scope.spawn(|| running.watch());
-            // its limit is minutes: the deadline is moved instead of waited for
+            // its limit is minutes, so the test moves the deadline instead of waiting for it
             job.id = "late".to_owned();
             let hanging = scope.spawn(|| running.run(&job, &[]));
             loop {

@@ -1,4 +1,4 @@
-//! What a run of tests prints: a line for each test or library as it ends, and the sums.
+//! The output of a run of tests: a line for each test or library when it ends, and the sums.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use super::plan::LeftOut;
 use super::run::Done;
 use super::seconds;
 
-/// How many of the slowest tests are shown.
+/// Number of the slowest tests that are shown.
 const SLOWEST: usize = 10;
 
 /// Counts of tests.
@@ -36,7 +36,7 @@ impl Totals {
     }
 }
 
-/// What a target took.
+/// The cost of a target.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
     totals: Totals,
@@ -44,7 +44,7 @@ struct Spent {
     processor: Duration,
 }
 
-/// Collects and prints.
+/// Collects the results and prints them.
 #[derive(Debug)]
 pub(crate) struct Report {
     expected: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Report {
     totals: Totals,
     targets: BTreeMap<String, Spent>,
     slowest: Vec<(Duration, String)>,
-    /// Names and outputs of what failed.
+    /// Names and outputs of failed tests.
     failures: Vec<(String, String)>,
 }
 
@@ -70,7 +70,7 @@ impl Report {
         }
     }
 
-    /// Prints what became of a job.
+    /// Prints the result of a job.
     pub(crate) fn add(&mut self, done: Done) {
         let Done {
             job,
@@ -180,7 +180,7 @@ impl Report {
     }
 }
 
-/// What was not run, and how it is.
+/// Describes which tests did not run, and how to run them.
 fn told(left_out: &LeftOut) -> String {
     let LeftOut {
         real,
@@ -215,7 +215,7 @@ fn indented(text: &str) -> String {
     })
 }
 
-/// Nobody is left to tell when this fails.
+/// Writes to standard output. A failure is ignored, because there is no other place to report it.
 fn write(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes());

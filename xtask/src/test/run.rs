@@ -1,4 +1,4 @@
-//! Runs jobs beside each other, as many as the processors serve.
+//! Runs jobs in parallel, as many as the processors allow.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,9 +12,9 @@ use super::output::{self, Verdict};
 use super::process::{Ended, Running};
 use crate::console::note;
 
-/// A job that keeps less than this of a processor busy waits most of its time: it may begin before a longer one that has no room yet.
+/// A job that keeps less than this of a processor busy mostly waits: it may start before a longer one that does not fit yet.
 const WAITING: f64 = 0.4;
-/// What a job counts for at least: a machine full of jobs that wait is busy, too.
+/// Least load that a job counts for, because a machine full of waiting jobs is busy, too.
 const LEAST_LOAD: f64 = 0.1;
 
 /// A job that has ended.
@@ -22,7 +22,7 @@ const LEAST_LOAD: f64 = 0.1;
 pub(crate) struct Done {
     pub(crate) job: Job,
     pub(crate) ended: Ended,
-    /// What became of each of its tests.
+    /// The verdict of each of its tests.
     pub(crate) verdicts: Vec<Verdict>,
 }
 
@@ -32,10 +32,10 @@ impl Done {
     }
 }
 
-/// Runs all jobs and gives each that has ended to `done`. Whether it was interrupted before all had run.
+/// Runs all jobs and passes each to `done` when it has ended. Returns whether the run was interrupted before all jobs had run.
 ///
 /// # Errors
-/// When a thread or the handler of Ctrl-C cannot be made.
+/// Returns an error if a thread or the handler of Ctrl-C cannot be created.
 pub(crate) fn all(
     jobs: Vec<Job>,
     capacity: f64,
@@ -79,7 +79,7 @@ pub(crate) fn all(
     })
 }
 
-/// Ends everything at Ctrl-C and SIGTERM: test processes are in groups of their own, so a terminal does not reach them.
+/// Ends everything at Ctrl-C and SIGTERM. Test processes are in their own groups, so the signals of a terminal do not reach them.
 fn interrupts(running: Arc<Running>) -> anyhow::Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -96,7 +96,7 @@ fn interrupts(running: Arc<Running>) -> anyhow::Result<tokio::runtime::Runtime> 
         let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
             return;
         };
-        // nobody waits any more when this fails
+        // it fails only when the receiver is gone
         let _ = ready.send(());
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -109,7 +109,7 @@ fn interrupts(running: Arc<Running>) -> anyhow::Result<tokio::runtime::Runtime> 
     Ok(runtime)
 }
 
-/// The jobs that have not begun, the longest first, and how much of the machine is taken.
+/// The jobs that have not started, the longest first, and how much of the machine is taken.
 #[derive(Debug)]
 struct Waiting {
     jobs: VecDeque<Job>,
@@ -132,7 +132,7 @@ impl Waiting {
         job.expected.load.clamp(LEAST_LOAD, self.capacity)
     }
 
-    /// The next job that has room: the longest, or, while that has none, the longest of those that mostly wait.
+    /// Returns the next job that fits: the longest, or, if that does not fit, the longest of those that mostly wait.
     fn next(&mut self) -> Option<Job> {
         let fits = |job: &Job| self.taken + self.load(job) <= self.capacity + 0.01;
         let place = self
@@ -150,7 +150,7 @@ impl Waiting {
         self.taken -= self.load(job);
         self.running -= 1;
         if self.running == 0 {
-            // what rounding left
+            // removes rounding errors
             self.taken = 0.0;
         }
     }

@@ -20,22 +20,22 @@ pub(crate) struct Binary {
     /// its documentation.
     pub(crate) target: String,
     pub(crate) executable: PathBuf,
-    /// What comes before the arguments of the test runner.
+    /// Arguments before those of the test runner.
     pub(crate) leading: Vec<OsString>,
     /// Directory of the package, in which its tests run.
     pub(crate) dir: PathBuf,
 }
 
 impl Binary {
-    /// Whether each test gets a process of its own: those of integration binaries, which share nothing and take long.
+    /// Returns whether each test gets its own process: those of integration binaries, which share nothing and take long.
     pub(crate) fn is_split(&self) -> bool {
         self.target == "it"
     }
 
-    /// How many names of tests its runner takes.
+    /// Returns how many names of tests its runner takes.
     pub(crate) fn names(&self) -> Names {
         if !self.leading.is_empty() {
-            // cargo's own run of a documentation's examples
+            // cargo's own run of documentation examples
             Names::None
         } else if matches!(self.id().as_str(), "apiserver/replay" | "suite/suite") {
             // libtest-mimic
@@ -45,7 +45,7 @@ impl Binary {
         }
     }
 
-    /// Its short name, `package/target`.
+    /// Returns its short name, `package/target`.
     pub(crate) fn id(&self) -> String {
         format!("{}/{}", self.package, self.target)
     }
@@ -68,16 +68,16 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// What filters are matched with: `package/target/name`.
+    /// Returns the text that filters match: `package/target/name`.
     pub(crate) fn id(&self) -> String {
         format!("{}/{}", self.binary.id(), self.name)
     }
 }
 
-/// Builds all programs and tests at once: building them one after another would compile much of it with other features again.
+/// Builds all programs and tests at once, because separate builds would compile many packages again with other features.
 ///
 /// # Errors
-/// When cargo cannot be started or the build fails.
+/// Returns an error if cargo cannot be started or the build fails.
 pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     let mut binaries = Vec::new();
     for artifact in cargo::artifacts(&["--workspace", "--all-targets"])? {
@@ -108,7 +108,7 @@ pub(crate) fn build() -> anyhow::Result<Vec<Binary>> {
     Ok(binaries)
 }
 
-/// The examples in documentation, which are no binaries: cargo compiles and runs them.
+/// Returns the examples in documentation, which are no binaries: cargo compiles and runs them.
 fn documentation() -> anyhow::Result<Vec<Binary>> {
     let metadata = MetadataCommand::new()
         .no_deps()
@@ -131,7 +131,7 @@ fn documentation() -> anyhow::Result<Vec<Binary>> {
         .collect())
 }
 
-/// The name in a package id of this workspace: `path+file:///folder/name#0.1.0` or `path+file:///folder#name@0.1.0`.
+/// Parses the name from a package id of this workspace: `path+file:///folder/name#0.1.0` or `path+file:///folder#name@0.1.0`.
 fn package_name(id: &str) -> String {
     let (path, fragment) = id.rsplit_once('#').unwrap_or((id, ""));
     match fragment.split_once('@') {
@@ -140,10 +140,10 @@ fn package_name(id: &str) -> String {
     }
 }
 
-/// Asks the binaries for their tests.
+/// Lists the tests of the binaries.
 ///
 /// # Errors
-/// When a binary cannot be started or does not list its tests.
+/// Returns an error if a binary cannot be started or does not list its tests.
 pub(crate) fn list(binaries: &[Binary]) -> anyhow::Result<Vec<Test>> {
     let mut tests = Vec::new();
     for binary in binaries {

@@ -1,5 +1,4 @@
-//! Node groups of the control plane and of workers, beside each other and one within the other, on `OpenShift` clusters whose control plane
-//! takes pods.
+//! Node groups of the control plane and of workers, separate and overlapping, on `OpenShift` clusters whose control plane runs pods.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +41,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// The nodes of the control plane and the workers beside them, where the control plane takes pods.
+/// Returns the nodes of the control plane and the other workers, if the control plane accepts pods.
 async fn nodes(ctx: &Context) -> Result<[Vec<Node>; 2], Stop> {
     ctx.step("the control plane takes pods", async {
         let nodes = Api::<Node>::all(ctx.client());
@@ -75,7 +74,7 @@ async fn groups_stand_beside_each_other(ctx: &Context) -> Result<(), Stop> {
         ));
     };
     let name = worker.name_any();
-    // a machine of two pools of its own is an error
+    // a machine in two custom pools is an error
     let mut roles = worker
         .labels()
         .keys()

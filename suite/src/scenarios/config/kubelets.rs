@@ -1,6 +1,6 @@
-//! Configurations of kubelets on `OpenShift`, and what the stack makes of them.
+//! Configurations of kubelets on `OpenShift`, and how the stack follows them.
 //!
-//! Each scenario takes the first node group whose pool has a `KubeletConfig`, and brings its kubelets back to what they were.
+//! Each scenario takes the first node group whose pool has a `KubeletConfig`, and restores the kubelets' old configuration.
 
 use api::labels::{MACHINE_CONFIG_ROLE, OPERATOR_NAME, POOL, node_role};
 use api::openshift::machine_config::{KubeletConfig, MachineConfigPool};
@@ -81,7 +81,7 @@ impl<'a> Kubelets<'a> {
                 let Some(pool) = pools.get_opt(&name).await? else {
                     continue;
                 };
-                // the newest counts
+                // the newest takes effect
                 let of_it = configs.iter().rev().find(|config| selects(config, &pool));
                 let Some(config) = of_it else { continue };
                 let payload = config.spec.kubelet_config.clone().unwrap_or_default();
@@ -101,8 +101,8 @@ impl<'a> Kubelets<'a> {
         .await
     }
 
-    /// Sets a field of their configuration, and waits until kubelets, ConfigMap and NRTs say policy and scope; the field is as before at the
-    /// end.
+    /// Sets a field of their configuration and waits until kubelets, ConfigMap and NRTs show this policy and scope. The field is restored
+    /// at the end.
     async fn set(&self, field: &str, value: &str, policy: &str, scope: &str) -> Result<(), Stop> {
         let ctx = self.ctx;
         let configs = Api::<KubeletConfig>::all(ctx.client());
@@ -128,7 +128,7 @@ impl<'a> Kubelets<'a> {
         self.followed(policy, scope).await
     }
 
-    /// Waits until the pool's ConfigMap, and the NRTs of its nodes, say what its kubelets do.
+    /// Waits until the pool's ConfigMap and the NRTs of its nodes match its kubelets.
     pub(super) async fn followed(&self, policy: &str, scope: &str) -> Result<(), Stop> {
         let what = format!("the ConfigMap says {policy}, {scope}");
         let limit = self.ctx.deadlines().installed;
@@ -153,7 +153,7 @@ impl<'a> Kubelets<'a> {
         Ok(())
     }
 
-    /// What the operator hands to the pool's exporters.
+    /// Returns the ConfigMap that the operator passes to the pool's exporters.
     async fn config_map(&self) -> Result<Option<ConfigMap>, Stop> {
         let ours = format!("{OPERATOR_NAME},{POOL}={}", self.pool);
         let maps = Api::<ConfigMap>::all(self.ctx.client());
@@ -161,14 +161,14 @@ impl<'a> Kubelets<'a> {
         Ok(found.items.into_iter().next())
     }
 
-    /// A pod with these limits that only the pool's nodes may have.
+    /// Plans a pod with these limits that only fits on the pool's nodes.
     fn plan(&self, name: &str, limits: Resources) -> PodPlan {
         PodPlan::new(name, self.ctx.scheduler(), [Asks::Limits(limits)])
             .on_nodes_with(&node_role(&self.pool), "")
     }
 }
 
-/// Policy and scope, with the kubelet's defaults.
+/// Returns policy and scope, with the kubelet's defaults.
 fn said(part: &KubeletPart) -> [&str; 2] {
     [
         part.topology_manager_policy.as_deref().unwrap_or("none"),
@@ -320,7 +320,7 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
         Ok(())
     })
     .await?;
-    // a controller that restores what was deleted since has looked since
+    // the operator restores the deleted ConfigMap only in a reconcile after the change above, so it has seen that change
     ctx.step("a deleted ConfigMap comes back", async {
         let Some(old) = kubelets.config_map().await? else {
             return Err(Stop::fail("the pool has no ConfigMap"));
@@ -352,7 +352,7 @@ async fn others_are_ignored(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Makes a pool that no machine is in; it goes at the end.
+/// Creates a pool without machines; it is deleted at the end.
 pub(super) async fn empty_pool(ctx: &Context, name: &str) -> Result<MachineConfigPool, Stop> {
     ctx.step("there is a pool without machines", async {
         let pool: MachineConfigPool = serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! A machine that changes its pool on `OpenShift`: its kubelet, its exporter and its NRT follow.
+//! A machine that moves to another pool on `OpenShift`: its kubelet, its exporter and its NRT follow.
 
 use api::labels::{MACHINE_CONFIG_ROLE, node_role};
 use api::openshift::machine_config::{KubeletConfig, MachineConfigPool, UPDATED};
@@ -17,7 +17,7 @@ use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::Look;
 use crate::scenario::{Scenario, Stop, body};
 
-/// Name of the pool, and of all that belongs to it.
+/// Name of the pool and of everything that belongs to it.
 const NAME: &str = "mcp-test";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -109,11 +109,11 @@ async fn node_moves_to_another_pool(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Makes a node a member of another pool; at the end it is where it was.
+/// Moves a node to another pool; at the end it is moved back.
 pub(super) async fn move_node(ctx: &Context, node: &str, from: &str, to: &str) -> Result<(), Stop> {
     let labels = |gone: &str, new: Option<&str>| -> Value {
         let mut labels = serde_json::Map::new();
-        // whoever is in a pool of its own stays a worker
+        // a node in a custom pool remains a worker
         if gone != "worker" {
             labels.insert(node_role(gone), Value::Null);
         }
@@ -146,7 +146,7 @@ pub(super) async fn machine_count(ctx: &Context, name: &str) -> Result<i32, Stop
     Ok(pool.status.unwrap_or_default().machine_count)
 }
 
-/// Waits until a pool has so many machines, all of them configured and ready.
+/// Waits until a pool has this many machines, all of them configured and ready.
 pub(super) async fn machines_are(ctx: &Context, name: &str, count: i32) -> Result<(), Stop> {
     let pools = Api::<MachineConfigPool>::all(ctx.client());
     let what = format!("pool {name} has {count} machines, which are up to date");
@@ -170,7 +170,7 @@ pub(super) async fn machines_are(ctx: &Context, name: &str, count: i32) -> Resul
     .await
 }
 
-/// Waits until so many exporters of a pool are there, and ready.
+/// Waits until a pool has this many exporters, all of them ready.
 pub(super) async fn exporters_are(ctx: &Context, pool: &str, count: i32) -> Result<(), Stop> {
     let name = names::rte_daemon_set(names::OPERATOR_CR, pool);
     let sets = Api::<DaemonSet>::namespaced(ctx.client(), names::NAMESPACE);

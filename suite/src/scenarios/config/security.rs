@@ -1,4 +1,4 @@
-//! What `OpenShift` asks of the exporters for the cluster's security: the SELinux policy of a pool, the TLS settings of all servers.
+//! The exporters' part in the security of an `OpenShift` cluster: the SELinux policy of a pool, and the TLS settings of all servers.
 
 use api::annotations::{CUSTOM, SELINUX_POLICY};
 use api::openshift::config::{ApiServer, CLUSTER, TlsSecurityProfile};
@@ -104,7 +104,7 @@ async fn one_pool_has_a_policy_of_its_own(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// TLS settings by name, and what the exporters' command lines say then: the smallest version, and whether suites can be chosen at all.
+/// A TLS profile by name, and the exporters' flags under it: the minimum version, and whether suites can be chosen at all.
 pub(in crate::scenarios) struct Profile {
     pub(in crate::scenarios) name: &'static str,
     pub(in crate::scenarios) min_version: &'static str,
@@ -112,7 +112,7 @@ pub(in crate::scenarios) struct Profile {
 }
 
 impl Profile {
-    /// The profile that a cluster has.
+    /// Returns the profile of a cluster.
     pub(in crate::scenarios) fn of(cluster: Option<&TlsSecurityProfile>) -> Result<Self, Stop> {
         match cluster.map(|cluster| cluster.profile.as_str()) {
             None | Some("" | "Intermediate") => Ok(INTERMEDIATE),
@@ -122,7 +122,7 @@ impl Profile {
     }
 }
 
-/// The smallest version and the suites that exporters are started with.
+/// Returns the minimum version and the suites that exporters are started with.
 pub(in crate::scenarios) fn tls_flags(set: &DaemonSet) -> (String, String) {
     let args = arguments(set);
     let flag = |name: &str| {
@@ -196,7 +196,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Waits until the exporters of every group were started with the settings of a profile.
+/// Waits until the exporters of every group run with the settings of a profile.
 async fn exporters_serve(
     ctx: &Context,
     daemon_sets: &[NamespacedName],
@@ -224,7 +224,7 @@ async fn exporters_serve(
     Ok(())
 }
 
-/// Arguments of the first container.
+/// Returns the arguments of the first container.
 fn arguments(set: &DaemonSet) -> Vec<String> {
     let pod = set
         .spec
@@ -236,7 +236,7 @@ fn arguments(set: &DaemonSet) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// Waits until all machines have what their pools ask for: the servers on them follow the profile, too.
+/// Waits until all machines have the configuration of their pools, because their servers follow the profile, too.
 async fn pools_are_updated(ctx: &Context) -> Result<(), Stop> {
     let pools = Api::<MachineConfigPool>::all(ctx.client());
     let limit = ctx.deadlines().installed;

@@ -1,8 +1,8 @@
-//! What exporters do when the definition of what they write is taken away (scenarios-other.md 7, `rte-cond-crd`).
+//! What exporters do when the definition of NRTs is deleted (scenarios-other.md 7, `rte-cond-crd`).
 //!
-//! The original's suite runs without an operator, and expects the condition to be False even when the definition is back: it looks at its
-//! own exporter, which waits a period. Here the operator, which restores the definition at once, is stopped meanwhile, and the condition
-//! has to be True in the end.
+//! The original's suite runs without an operator and expects the condition to be False even when the definition is back: it looks at its
+//! own exporter, which waits a period. Here the operator, which would restore the definition at once, is stopped meanwhile, and the
+//! condition must be True in the end.
 
 use api::conditions;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -23,7 +23,7 @@ use crate::workload::{Asks, PodPlan};
 
 /// Name of the definition of NRTs.
 const DEFINITION: &str = "noderesourcetopologies.topology.node.k8s.io";
-/// What the condition says when a write failed.
+/// Status, reason and message of the condition when a write failed.
 const FAILED: [&str; 3] = [
     "False",
     conditions::REASON_UPDATE_FAILED,
@@ -99,7 +99,7 @@ async fn definition_is_missed(ctx: &Context) -> Result<(), Stop> {
         .await
 }
 
-/// The operator's Deployment.
+/// Returns the operator's Deployment.
 async fn operator(ctx: &Context) -> Result<Deployment, Stop> {
     let name = ListParams::default().fields(&format!(
         "metadata.name={}",
@@ -130,7 +130,7 @@ async fn scale(ctx: &Context, operator: &Deployment, replicas: i32) -> Result<()
     Ok(())
 }
 
-/// Scales the operator to nothing and waits until none of its pods is left.
+/// Scales the operator to zero and waits until none of its pods is left.
 async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
     let reference = ObjectRef::of(operator);
     ctx.recorder.plan(
@@ -160,7 +160,7 @@ async fn stop(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
     .await
 }
 
-/// Scales the operator to what it was and waits until it is available.
+/// Scales the operator to its former number of replicas and waits until it is available.
 async fn start(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
     let wanted = replicas(operator);
     scale(ctx, operator, wanted).await?;
@@ -179,7 +179,7 @@ async fn start(ctx: &Context, operator: &Deployment) -> Result<(), Stop> {
     .await
 }
 
-/// Waits until every node of before has an NRT, and these are settled.
+/// Waits until every node of the reference has an NRT and the cluster is settled.
 async fn every_node_is_there(ctx: &Context) -> Result<(), Stop> {
     ctx.until("no NRT is missing", ctx.deadlines().settled, async || {
         let present = ctx.topologies().await?;

@@ -1,5 +1,5 @@
-//! Metrics: those of the stack over TLS, those of an exporter of our own without, for the operator has no such setting. They are asked for by
-//! way of the API server's proxy, where the original's suite runs `curl` in the exporter's container.
+//! Metrics: those of the stack over TLS, and those of our own exporter without TLS, because the operator has no such setting. They are read
+//! through the API server's proxy, where the original's suite runs `curl` in the exporter's container.
 
 use super::reported::exporters;
 use super::{one_node, own, scenario};
@@ -9,7 +9,7 @@ use crate::scenario::{Scenario, Stop, body};
 use crate::workload::{Asks, PodPlan};
 
 const MONITORING: &str = "[RTE][Monitoring] metrics";
-/// Parts of the names that have to be there.
+/// Fragments that the names of metrics must contain.
 const FRAGMENTS: [&str; 2] = ["operation_delay", "wakeup_delay"];
 const WRITES: &str = "noderesourcetopology_writes_total";
 
@@ -95,7 +95,7 @@ async fn writes_are_counted(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// A node that has an exporter.
+/// Returns a node that has an exporter.
 pub(super) fn some_node(ctx: &Context) -> Result<String, Stop> {
     let mut candidates = ctx.facts().candidates(None);
     let node = candidates

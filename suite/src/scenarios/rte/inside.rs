@@ -1,4 +1,4 @@
-//! What is to be seen and done inside of exporters' containers, by running commands there.
+//! What can be observed and done inside the exporters' containers, by running commands there.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use crate::resources::Resources;
 use crate::scenario::{Scenario, Stop, body};
 use crate::workload::{Asks, PodPlan};
 
-/// Where an exporter of our own is notified: on the node, as the stack's exporters may be.
+/// Notification file of our own exporter: on the node, where the stack's exporters may have theirs.
 const NOTIFY_FILE: &str = "/host-run-rte/notify";
-/// Longest wait for one change of an NRT before saying what is missing.
+/// Longest wait for one change of an NRT before reporting what is missing.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often the file is touched, and heard.
+/// How often the file is touched and the reaction checked.
 const ROUNDS: usize = 2;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -47,7 +47,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Runs a command in the container of a pod that is the exporter.
+/// Runs a command in the exporter container of a pod.
 async fn run(ctx: &Context, pod: &Pod, command: &[&str]) -> Result<Output, Stop> {
     let container = pod.spec.as_ref().and_then(own::exporter);
     let container = container.ok_or_else(|| Stop::fail("the pod has no exporter"))?;
@@ -59,7 +59,7 @@ async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {
         let node = node_of(pod).unwrap_or_default().to_owned();
         let name = format!("testpod-{index}");
         let exclusive = Asks::Limits(Resources::literal("1c 32Mi"));
-        // Whatever the method counts, it counts this one.
+        // Every fingerprint method counts this pod.
         let plan = PodPlan::new(&name, "", [exclusive]).bound_to(&node);
         ctx.step(
             format!("a pod with a CPU of its own runs on {node}"),
@@ -82,7 +82,8 @@ async fn status_is_dumped(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Looks for the latest record. Former exporters had one in `dump.json`, present ones have a list in a file with the node's name.
+/// Checks the latest record of a dump. Older exporters write one record to `dump.json`; current ones write a list to a file with the node's
+/// name.
 async fn record(ctx: &Context, exporter: &Pod, node: &str, pod: &str) -> Result<Look<()>, Stop> {
     let directory = api::names::PFP_STATUS_DIR;
     let mut problem = String::new();
@@ -100,7 +101,7 @@ async fn record(ctx: &Context, exporter: &Pod, node: &str, pod: &str) -> Result<
     Ok(Look::NotYet(problem))
 }
 
-/// What a dump lacks.
+/// Returns what is wrong with a dump.
 fn flaw(text: &str, namespace: &str, pod: &str) -> Option<String> {
     let dump: Value = match serde_json::from_str(text) {
         Ok(dump) => dump,
@@ -124,7 +125,7 @@ fn flaw(text: &str, namespace: &str, pod: &str) -> Option<String> {
     (!has_it).then(|| format!("does not have {namespace}/{pod}"))
 }
 
-/// The words that make an exporter publish fingerprints as those of the stack do.
+/// Returns the arguments that make an exporter publish fingerprints like those of the stack.
 async fn fingerprint_words(ctx: &Context) -> Result<Vec<String>, Stop> {
     let sets = own::daemon_sets(ctx).await?;
     let spec = sets
@@ -153,7 +154,7 @@ async fn notification_is_heard(ctx: &Context) -> Result<(), Stop> {
         })
         .await?;
     let objects = Api::<NodeResourceTopology>::all(ctx.client());
-    // The exporter of our own publishes when it starts, without being asked: that can be taken for one answer, not for two.
+    // Our own exporter publishes at its start without a notification. That can be mistaken for one reaction, but not for two.
     for round in 1..=ROUNDS {
         let version = ctx
             .step(
@@ -172,7 +173,7 @@ async fn notification_is_heard(ctx: &Context) -> Result<(), Stop> {
                 ),
             )
             .await?;
-        // Each version is to be seen: the other exporter writes as well.
+        // The watch must show each version, because the other exporter writes as well.
         let only = WatchParams::default().fields(&format!("metadata.name={node}"));
         let mut changes = objects.watch(&only, &version).await?.boxed();
         ctx.step(
@@ -199,7 +200,7 @@ async fn notification_is_heard(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Why the next version of an NRT was published.
+/// Returns why the next version of an NRT was published.
 async fn reason(
     changes: &mut (impl TryStream<Ok = WatchEvent<NodeResourceTopology>, Error = kube::Error> + Unpin),
 ) -> Result<Option<String>, Stop> {

@@ -1,6 +1,6 @@
-//! What the operator makes of its resource, as far as exporters have it on their command line or in their file (scenarios-other.md 3). The
-//! original's two scenarios about the file (`kubelet-reserv`, `cm-aligned`) stand on OpenShift's `KubeletConfig`; here its plain counterpart, the
-//! kubelets' own configuration, is what the file has to agree with.
+//! How the operator's resource shows in the exporters' command line and configuration file (scenarios-other.md 3). The original's two
+//! scenarios about the file (`kubelet-reserv`, `cm-aligned`) rely on OpenShift's `KubeletConfig`. Here the file must agree with the
+//! kubelets' own configuration, the counterpart on plain Kubernetes.
 
 use api::operator::LogLevel;
 use api::operator::v1::NumaResourcesOperator;
@@ -53,7 +53,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// `-v` as klog has it.
+/// Returns the level for klog's `-v`.
 const fn verbosity(level: LogLevel) -> u8 {
     match level {
         LogLevel::Debug => 4,
@@ -84,7 +84,7 @@ async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), Stop> 
     .await
 }
 
-/// Whether the exporter of a set is started with a word; `--v=` is as good as `-v=`.
+/// Returns whether the exporter of a set is started with this argument; `--v=` counts like `-v=`.
 fn has_word(set: &DaemonSet, wanted: &str) -> bool {
     let spec = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
     let words = spec
@@ -148,7 +148,7 @@ async fn log_level_is_changed(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Waits until every exporter is one of the present template, and ready.
+/// Waits until every exporter is made from the current template and ready.
 async fn rolled_out(ctx: &Context) -> Result<(), Stop> {
     ctx.until(
         "all exporters are rolled out",
@@ -166,7 +166,7 @@ async fn rolled_out(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// The ConfigMaps that the operator hands to exporters: one a pool.
+/// Returns the ConfigMaps that the operator passes to exporters: one per pool.
 async fn config_maps(ctx: &Context) -> Result<Vec<ConfigMap>, Stop> {
     let params = ListParams::default().labels(api::labels::OPERATOR_NAME);
     let all = Api::<ConfigMap>::all(ctx.client());
@@ -220,7 +220,8 @@ async fn exporters_are_configured(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Namespaces of the daemon sets in the operator's status. Those of its groups, if there are any, must be the same.
+/// Returns the namespaces of the daemon sets in the operator's status. If the status of its groups names daemon sets, they must be the
+/// same.
 async fn named_daemon_sets(ctx: &Context) -> Result<Vec<String>, Stop> {
     ctx.until(
         "the status names daemon sets",

@@ -1,4 +1,4 @@
-//! The exporter's program by itself, without a cluster: what it makes of command line, environment and file.
+//! The exporter's program alone, without a cluster: its configuration from command line, environment and file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// A run of the program: its standard output. It must succeed.
+/// Runs the program and returns its standard output. The program must succeed.
 async fn output(
     ctx: &Context,
     arguments: &[&str],
@@ -98,7 +98,7 @@ async fn output(
         return Err(Stop::fail("the exporter's program is not known"));
     };
     let output = Command::new(program)
-        // the program of the bundled operand goes by its name
+        // the bundled program is the exporter only under this name
         .arg0("resource-topology-exporter")
         .args(arguments)
         .env_clear()
@@ -143,7 +143,7 @@ async fn version(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// The settings that a dump of the configuration shows.
+/// Returns the settings that a dump of the configuration shows.
 async fn dumped(
     ctx: &Context,
     file: Option<&str>,

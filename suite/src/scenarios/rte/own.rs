@@ -1,4 +1,4 @@
-//! An exporter of the scenario's own: a pod like those of the stack, started with other arguments.
+//! An exporter of the scenario itself: a pod like those of the stack, started with other arguments.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -10,10 +10,10 @@ use crate::ledger::{ObjectRef, Undo};
 use crate::recorder::Look;
 use crate::scenario::Stop;
 
-/// A port that the exporters of the stack do not use: pods may share their node's address.
+/// A port that the exporters of the stack do not use, because pods may share their node's address.
 pub(super) const METRICS_PORT: u16 = 2199;
 
-/// Arguments that would make two exporters of one node disturb each other, or the pod wait for something that this one does not do.
+/// Arguments that keep two exporters of one node from disturbing each other, and the pod from waiting for what this exporter does not do.
 const QUIET: [&str; 4] = [
     "--podreadiness=false",
     "--watch-pods=false",
@@ -21,7 +21,7 @@ const QUIET: [&str; 4] = [
     "--metrics-mode=disabled",
 ];
 
-/// The exporters' daemon sets.
+/// Returns the exporters' daemon sets.
 pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, Stop> {
     let all = Api::<DaemonSet>::all(ctx.client());
     let mut sets = all.list(&ListParams::default()).await?.items;
@@ -40,7 +40,7 @@ pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<Daemo
     Ok(sets)
 }
 
-/// The container that is the exporter.
+/// Returns the exporter's container.
 pub(super) fn exporter(spec: &PodSpec) -> Option<&Container> {
     let is_exporter = |container: &&Container| {
         let words = container.command.iter().chain(&container.args).flatten();
@@ -52,7 +52,8 @@ pub(super) fn exporter(spec: &PodSpec) -> Option<&Container> {
     spec.containers.iter().find(is_exporter)
 }
 
-/// Starts an exporter on a node, with arguments beyond those that tell it where to look. Where the exporters of the stack run, so does it.
+/// Starts an exporter on a node, with these arguments in addition to those for its paths. It runs in the namespace of the stack's
+/// exporters.
 pub(super) async fn start(
     ctx: &Context,
     name: &str,
@@ -111,7 +112,7 @@ pub(super) async fn start(
     Ok(pods.create(&PostParams::default(), &pod).await?)
 }
 
-/// Waits for a phase of a pod.
+/// Waits until a pod is in this phase.
 pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<(), Stop> {
     let pods: Api<Pod> = Api::namespaced(ctx.client(), &pod.namespace().unwrap_or_default());
     let name = pod.name_any();

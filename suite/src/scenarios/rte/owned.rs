@@ -1,4 +1,4 @@
-//! The node as owner of the object. The operator's exporters do without (rte.md 9.3), so one of our own sets it, once.
+//! The node as owner of the object. The operator's exporters do not set it (rte.md 9.3), so an exporter of our own sets it once.
 
 use api::nrt::v1alpha2::NodeResourceTopology;
 use k8s_openapi::api::core::v1::Node;

@@ -1,6 +1,6 @@
-//! What a fingerprint proves: that the zones account for exactly its pods. The scheduler takes back its own, pessimistic charge for a pod as
-//! soon as it is in a published fingerprint. Not in the catalogue: the original does not keep this, for a kubelet lists a pod while it is
-//! still giving to it.
+//! What a fingerprint proves: the zones account for exactly its pods. The scheduler drops its own, pessimistic charge for a pod as soon as
+//! the pod is in a published fingerprint. Not in the catalogue: the original does not guarantee this, because a kubelet lists a pod while
+//! it still assigns resources to the pod.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::scenario::{Scenario, Stop, body};
 use crate::settle::{counted, fingerprint};
 use crate::workload::{Asks, PodPlan};
 
-/// Pods that are created at once, and how often.
+/// Number of pods that are created at once, and number of rounds.
 const PODS: usize = 5;
 const ROUNDS: usize = 3;
 
@@ -86,7 +86,7 @@ async fn pods(ctx: &Context) -> Result<Vec<Pod>, Stop> {
     Ok(all.list(&ListParams::default()).await?.items)
 }
 
-/// Two containers, the first with a device too: the kubelet gives to them one after the other.
+/// Returns the requests of two containers, the first one with a device, too: the kubelet assigns resources to one after the other.
 fn asks(node: &NodeTopology) -> Result<[Asks; 2], Stop> {
     let mut names = node.zones.iter().flat_map(|zone| zone.resources.keys());
     let device = names.find(|name| name.starts_with(NUMACELL));
@@ -107,7 +107,7 @@ async fn run(ctx: &Context, plans: &[PodPlan], node: &str) -> Result<NodeTopolog
     ctx.settled_on(node).await
 }
 
-/// What is available with each set of the pods, by the fingerprint of the set: a kubelet may admit them in any order.
+/// Returns what is available with each subset of the pods, by the fingerprint of the subset, because a kubelet may admit them in any order.
 fn possible(
     ctx: &Context,
     before: &NodeTopology,
@@ -134,7 +134,7 @@ fn possible(
         .collect()
 }
 
-/// All versions of a node's NRT after one up to another.
+/// Returns all versions of a node's NRT after the first one up to the last one.
 async fn versions_between(
     ctx: &Context,
     first: &NodeTopology,
@@ -168,7 +168,7 @@ async fn versions_between(
     Err(Stop::fail("the watch of the NRT ended too early"))
 }
 
-/// Whether a version has the amounts that belong to its fingerprint.
+/// Checks that a version has the amounts that belong to its fingerprint.
 fn proves(version: &NodeTopology, possible: &BTreeMap<String, Resources>) -> Result<(), Stop> {
     let published = version.attribute(attributes::POD_FINGERPRINT).unwrap_or("");
     let Some(expected) = possible.get(published) else {

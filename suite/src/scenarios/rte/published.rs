@@ -1,4 +1,4 @@
-//! The object: its form, its fingerprint, and what pods change in it.
+//! The published object: its form, its fingerprint, and how pods change it.
 
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::{annotations, attributes};
@@ -106,7 +106,7 @@ async fn objects(ctx: &Context) -> Result<Vec<NodeResourceTopology>, Stop> {
     Ok(found)
 }
 
-/// Some node that scenarios can stand on.
+/// Returns some node that scenarios can use.
 async fn some_node(ctx: &Context) -> Result<NodeTopology, Stop> {
     let settled = ctx.settle().await?;
     let node = settled
@@ -262,7 +262,7 @@ async fn object_is_valid(ctx: &Context) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The first thing that is not as it must be.
+/// Returns the first deviation from the required form.
 fn flaw(object: &NodeResourceTopology) -> Option<String> {
     if !object.topology_policies.is_empty() {
         return Some("has topologyPolicies, which are deprecated".to_owned());
@@ -308,7 +308,7 @@ fn flaw(object: &NodeResourceTopology) -> Option<String> {
     None
 }
 
-/// A pod takes CPUs from a zone, or none at all.
+/// Checks that a pod takes CPUs from a zone, or from none.
 async fn pod_is_accounted(ctx: &Context, asks: Asks, takes: bool) -> Result<(), Stop> {
     let before = ctx.step("the cluster is settled", some_node(ctx)).await?;
     let cpus = |node: &NodeTopology| node.available().milli("cpu");

@@ -1,4 +1,4 @@
-//! What exporters say about themselves: conditions and logs.
+//! What exporters report about themselves: conditions and logs.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -28,7 +28,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// The exporters' pods.
+/// Returns the exporters' pods.
 pub(in crate::scenarios) async fn exporters(ctx: &Context) -> Result<Vec<Pod>, Stop> {
     let label = ListParams::default().labels("name=resource-topology");
     let pods = Api::<Pod>::all(ctx.client()).list(&label).await?.items;

@@ -1,4 +1,4 @@
-//! A replica of the scheduler whose node is taken from it (scenarios-other.md 4, `sched-host-down`).
+//! A replica of the scheduler that loses its node (scenarios-other.md 4, `sched-host-down`).
 
 use api::names;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -70,7 +70,7 @@ async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), Stop> {
                 .await
             };
             let first = waits().await?;
-            // whoever places pods has done so since, and the successor waits on
+            // a scheduler has placed a pod since, and the successor still waits
             witness(ctx).await?;
             let again = waits().await?;
             if first == again {
@@ -94,7 +94,7 @@ async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), Stop> {
     several.restore(ctx).await
 }
 
-/// Whether a pod waits, and all that is said about it is that it could not be placed, for this reason among others.
+/// Returns whether a pod is pending with a single condition, which says that it could not be placed, for this reason among others.
 fn waits_because(pod: &Pod, refusal: &str) -> bool {
     let conditions = pod
         .status

@@ -1,4 +1,4 @@
-//! Images of the scheduler: another one, and those that are not to be trusted (scenarios-other.md 4).
+//! Images of the scheduler: a change of the image, and images that are not trusted (scenarios-other.md 4).
 
 use api::{conditions, names};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -9,11 +9,11 @@ use super::{UPDATES, deployments, replicas, replicas_are, scenario};
 use crate::context::Context;
 use crate::scenario::{Scenario, Stop, body};
 
-/// A reference that somebody can move to another image.
+/// A reference by tag, which can be moved to another image.
 const BY_TAG: &str = "quay.io/openshift-kni/scheduler-plugins:4.12-snapshot";
-/// A digest that no operator trusts by itself.
+/// A digest that an operator does not trust by default.
 const DIGEST: &str = "sha256:c1b0456fa8b7b96325a9cd2509c19c1e407e9d2cd7523ca62dd5db30cadb73b9";
-/// Variable of the operator with the digests that it is to trust.
+/// Environment variable of the operator with additional digests to trust.
 const TRUSTED: &str = "SCHEDULER_IMAGE_DIGESTS";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -33,7 +33,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Image of the first container.
+/// Returns the image of the first container.
 fn image(deployment: &Deployment) -> String {
     let pod = deployment
         .spec
@@ -52,7 +52,7 @@ async fn image_is_changed(ctx: &Context) -> Result<(), Stop> {
         let reason = "the image is not pinned: no other reference is known to be the same image";
         return Err(Stop::Skip(reason.to_owned()));
     };
-    // the digest alone tells what is run
+    // the digest alone decides which image runs
     let repository = repository
         .rsplit_once(':')
         .map_or(repository, |(name, tag)| {
@@ -125,7 +125,7 @@ async fn only_trusted_images_are_run(ctx: &Context) -> Result<(), Stop> {
     .await
 }
 
-/// Has the operator trust one digest more.
+/// Makes the operator trust one more digest.
 async fn trust(ctx: &Context) -> Result<(), Stop> {
     let operator = deployments(ctx).get(names::OPERATOR_DEPLOYMENT).await?;
     let pod = operator.spec.and_then(|spec| spec.template.spec);

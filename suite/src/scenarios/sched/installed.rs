@@ -1,4 +1,4 @@
-//! The scheduler comes with its resource and goes with it (scenarios-other.md 4, `sched-install` and `sched-uninstall`).
+//! The scheduler is created for its resource and deleted with it (scenarios-other.md 4, `sched-install` and `sched-uninstall`).
 
 use api::{conditions, labels, names};
 use k8s_openapi::api::core::v1::Node;
@@ -15,10 +15,11 @@ use crate::scenarios::{labels as all_labels, title};
 
 const INSTALL: &str = "[Scheduler] install";
 const DEFINITION: &str = "numaresourcesschedulers.nodetopology.openshift.io";
-/// So many nodes of the control plane have a replica each by themselves; fewer have one for all of them (operator.md 5.5).
+/// Default number of replicas on a control plane with at least this many nodes; with fewer nodes there is a single replica (operator.md
+/// 5.5).
 const REPLICATED: usize = 3;
 
-/// What the scheduler is made of (operator.md 6.1): version, kind, name in addresses, name, and whether it is in the stack's namespace.
+/// Objects of the scheduler (operator.md 6.1): version, kind, name in URLs, name, and whether it is in the stack's namespace.
 const OBJECTS: [(&str, &str, &str, &str, bool); 9] = [
     (
         "v1",

@@ -1,4 +1,4 @@
-//! Group C: pods with one or more containers land on the one node whose zones fit them.
+//! Group C: pods with one or more containers run on the one node whose zones fit them.
 
 use super::{CONTEXT, LABELS};
 use crate::arena::Fit;
@@ -9,8 +9,8 @@ use crate::scenarios::{labels, lists, title};
 use crate::workload::{Asks, PodPlan};
 use k8s_openapi::api::core::v1::Pod;
 
-/// Containers, init containers, and what is left free in each zone of the unsuitable nodes and of the target; an empty target
-/// list means the containers' own amounts.
+/// Containers, init containers, and what is left free in each zone of the unsuitable nodes and of the target. An empty target list means
+/// the containers' own amounts.
 pub(super) struct Row {
     pub(super) id: &'static str,
     pub(super) test_id: u32,
@@ -253,7 +253,7 @@ impl Row {
         }
     }
 
-    /// Nodes, and the devices that the containers name.
+    /// Returns the needs: nodes, and the devices that the containers name.
     pub(super) fn needs(&self, count: usize) -> Vec<Need> {
         let named = ["d1", "d2", "d3"]
             .into_iter()
@@ -275,7 +275,7 @@ impl Row {
         with_devices(self.unsuitable, devices)
     }
 
-    /// What is left free on the target: the row's lists, or the containers' own.
+    /// Returns what is left free on the target: the row's lists, or the containers' own amounts.
     pub(super) fn target(&self, devices: &DeviceNames) -> Vec<Resources> {
         with_devices(
             if self.target.is_empty() {
@@ -287,7 +287,7 @@ impl Row {
         )
     }
 
-    /// The pod of the row, to be confined to an arena.
+    /// Plans the pod of the row, to be confined to an arena.
     pub(super) fn plan(&self, ctx: &Context) -> PodPlan {
         let devices = &ctx.facts().devices;
         let plan = PodPlan::new(
@@ -309,7 +309,7 @@ fn with_devices(text: &str, devices: &DeviceNames) -> Vec<Resources> {
         .collect()
 }
 
-/// Whether the API server will call the pod Guaranteed.
+/// Returns whether the API server makes the pod Guaranteed.
 fn is_guaranteed(containers: &[Resources]) -> bool {
     containers
         .iter()

@@ -14,7 +14,7 @@ const CANNOT_ALIGN: &str = "pod with two gu cnt keep on pending because cannot a
 const HP: &str = "4c 4Gi h2=32 h1=1; 4c 4Gi h2=32 h1=1";
 const SMALL: &str = "1c 4Gi h2=32 h1=1; 4c 4Gi h2=32 h1=1";
 
-/// Reason when a container, or the pod as a whole, finds no zone (scheduler.md 3.5).
+/// Reason when no zone fits a container, or the pod as a whole (scheduler.md 3.5).
 const CONTAINER: &str = "cannot align container";
 const POD: &str = "cannot align pod";
 
@@ -49,7 +49,7 @@ const fn row(
     }
 }
 
-/// Amounts: containers; free on the unsuitable nodes; free on the target.
+/// The amounts are those of the containers, those free on the unsuitable nodes, and those free on the target.
 static ROWS: &[PendingRow] = &[
     row(
         "tmpol/pend-cpu-cnt",

@@ -1,4 +1,4 @@
-//! Groups A and B: one guaranteed container into one zone, alone or from a deployment.
+//! Groups A and B: one Guaranteed container in one zone, alone or from a deployment.
 
 use super::{CONTEXT, LABELS};
 use crate::arena::Fit;

@@ -1,5 +1,5 @@
-//! Random pods, sized for the default machine: 22 CPUs, 58 GiB, 1 GiB of small and 4 large hugepages for pods in each of two zones. On smaller
-//! ones more of them are refused.
+//! Random pods, sized for the default machine: each of its two zones has 22 CPUs, 58 GiB, 1 GiB of small and 4 large hugepages for pods. On
+//! smaller machines more of the pods are refused.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use suite::workload::PAUSE_IMAGE;
 
 use super::machine::NodeFacts;
 
-/// Most pods that a set puts on one node.
+/// Most pods of a set on one node.
 const MOST_PODS: usize = 4;
-/// Whole CPUs of one container; small ones are frequent, so that several pods fit beside each other.
+/// Whole CPUs of one container. Small numbers are frequent, so that several pods fit on a node.
 const CPUS: [&str; 10] = ["1", "1", "2", "2", "3", "4", "6", "8", "12", "16"];
-/// CPUs that no zone has, but the node.
+/// CPUs that no zone has, but the node has.
 const TOO_MANY_CPUS: [&str; 3] = ["23", "27", "30"];
-/// Parts of CPUs: never exclusive.
+/// Fractions of CPUs: never exclusive.
 const FRACTIONS: [&str; 4] = ["250m", "500m", "1500m", "2500m"];
 const MEMORY: [&str; 8] = ["64Mi", "256Mi", "1Gi", "2Gi", "5Gi", "11Gi", "20Gi", "35Gi"];
 const SMALL_HUGEPAGES: [&str; 3] = ["2Mi", "64Mi", "256Mi"];
 const LARGE_HUGEPAGES: [&str; 2] = ["1Gi", "2Gi"];
-/// Device resources with the most devices of one container.
+/// Device resources, each with the largest number of devices of one container.
 const DEVICES: [(&str, u32); 6] = [
     (fixtures::machines::DEVICE_A, 3),
     (fixtures::machines::DEVICE_B, 2),
@@ -35,21 +35,21 @@ const DEVICES: [(&str, u32); 6] = [
     ("kni.node/numacell03", 1),
 ];
 
-/// As much of a node as matters for the pods that it gets.
+/// The facts about a node that matter for its pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Name of the node.
     pub(crate) name: String,
     /// CPUs for pods in one zone.
     pub(crate) zone_cpus: i64,
-    /// Memory for pods in one zone, in bytes; none where memory is not pinned.
+    /// Memory for pods in one zone, in bytes; `None` where memory is not pinned.
     pub(crate) zone_memory: Option<i64>,
-    /// Whether one container may hold something of several zones.
+    /// Whether one container may hold resources of several zones.
     pub(crate) spans_zones: bool,
 }
 
 impl Target {
-    /// Of a node whose zones are alike.
+    /// Reads them from a node whose zones are alike.
     pub(crate) fn new(facts: &NodeFacts) -> Self {
         let of_a_zone = |resource: &str| {
             let zone = facts.zones.first()?;
@@ -64,7 +64,7 @@ impl Target {
     }
 }
 
-/// Quality of service that a pod is made for.
+/// Quality of service that a pod should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quality {
     Guaranteed,
@@ -80,22 +80,23 @@ enum Role {
     Init,
 }
 
-/// What is done with a set.
+/// One set: the pods to create and to delete.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PodSet {
-    /// The pods, all to be created at once.
+    /// The pods that are created at once.
     pub(crate) pods: Vec<Pod>,
-    /// Names of pods to be deleted half-way, while the others go on.
+    /// Names of pods that are deleted half-way, while the others continue.
     pub(crate) delete_first: Vec<String>,
-    /// Pods to be created after that.
+    /// Pods that are created after that.
     pub(crate) later: Vec<Pod>,
 }
 
-/// The pods of one set; the same for the same seed, number and nodes. What each node gets, one after another, is a sequence of its own.
+/// Builds the pods of one set. The result is the same for the same seed, number and nodes. The pods of each node, one set after another,
+/// are its sequence.
 pub(crate) fn pod_set(seed: u64, number: u32, nodes: &[Target]) -> PodSet {
-    // one generator for each set, so that a set does not depend on those before it
+    // one generator for each set, so that a set does not depend on the sets before it
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(u64::from(number) << 32));
-    // finished init containers must occur whatever the seed: one pod of each set certainly has one that needs more than the rest
+    // finished init containers must occur with every seed, so one pod of each set has one that needs more than its app container
     let narrow: Vec<usize> = (0..nodes.len())
         .filter(|&index| !nodes[index].spans_zones)
         .collect();
@@ -105,7 +106,7 @@ pub(crate) fn pod_set(seed: u64, number: u32, nodes: &[Target]) -> PodSet {
     for (index, node) in nodes.iter().enumerate() {
         let mut count = random.random_range(1..=MOST_PODS);
         let spans = node.spans_zones && (number == 1 || random.random_bool(0.5));
-        // certainly one that has all the room that it needs
+        // in the first set this pod is alone, so that it has all the room that it needs
         if spans && number == 1 {
             count = 1;
         }
@@ -145,9 +146,9 @@ pub(crate) fn pod_set(seed: u64, number: u32, nodes: &[Target]) -> PodSet {
     }
 }
 
-/// A container with more CPUs and memory than a zone has.
+/// Builds a container with more CPUs and memory than a zone has.
 fn spanning(zone_cpus: i64, zone_memory: i64) -> PodSpec {
-    // what is reserved counts when the kubelet asks whether one zone could be enough
+    // reserved resources count when the kubelet checks whether one zone could be enough
     let (cpus, memory) = (zone_cpus + 4, zone_memory / 4 * 5);
     let limits = amounts(&[("cpu", &cpus.to_string()), ("memory", &memory.to_string())]);
     PodSpec {
@@ -161,7 +162,7 @@ fn spanning(zone_cpus: i64, zone_memory: i64) -> PodSpec {
     }
 }
 
-/// Most pods are bound by name, so that only the kubelet judges them; the others come by way of the default scheduler.
+/// Binds most pods by name, so that only the kubelet decides about them. The default scheduler places the others.
 fn placed(random: &mut Xoshiro256PlusPlus, name: &str, node: &str, mut spec: PodSpec) -> Pod {
     if random.random_bool(0.75) {
         spec.node_name = Some(node.to_owned());
@@ -183,7 +184,7 @@ fn placed(random: &mut Xoshiro256PlusPlus, name: &str, node: &str, mut spec: Pod
     }
 }
 
-/// An init container with more CPUs, memory and devices than the app container.
+/// Builds an init container with more CPUs, memory and devices than the app container.
 fn larger_init() -> PodSpec {
     let limits = |list: &[(&str, &str)]| requirements(&amounts(list), true);
     PodSpec {
@@ -220,7 +221,7 @@ fn spec(random: &mut Xoshiro256PlusPlus, node: &Target) -> PodSpec {
     let ends = random.random_bool(0.12);
     let too_large = quality == Quality::Guaranteed && random.random_bool(0.08);
     let mut before = Vec::new();
-    // each end of a container takes the kubelet a second to notice, so no pod has many of them
+    // the kubelet takes a second to notice the end of a container, so no pod has many that end
     if !ends && random.random_bool(0.4) {
         let count = if random.random_bool(0.2) { 2 } else { 1 };
         before.extend(std::iter::repeat_n(Role::Init, count));
@@ -257,8 +258,8 @@ fn spec(random: &mut Xoshiro256PlusPlus, node: &Target) -> PodSpec {
             true,
         ));
     }
-    // Where memory is not pinned only its CPUs make a Guaranteed pod one that the fingerprint covers: without any, fingerprints would say
-    // nothing about when its node is settled.
+    // Where memory is not pinned, the fingerprint covers a Guaranteed pod only if it has whole CPUs. Without such a pod, fingerprints would
+    // not show when the node is settled.
     if node.zone_memory.is_none()
         && quality == Quality::Guaranteed
         && let Some(limits) = containers[0]
@@ -328,7 +329,7 @@ fn resources(random: &mut Xoshiro256PlusPlus, quality: Quality) -> ResourceRequi
             }
         }
     }
-    // hugepages need limits like devices, and CPU or memory beside them
+    // hugepages need limits as devices do, and CPU or memory beside them
     let mut limited = devices;
     if quality != Quality::BestEffort {
         if random.random_bool(0.15) {
@@ -345,7 +346,7 @@ fn resources(random: &mut Xoshiro256PlusPlus, quality: Quality) -> ResourceRequi
     requirements
 }
 
-/// The list as limits, which the API server copies to the requests, or as requests alone.
+/// Returns the list as limits, which the API server copies to the requests, or as requests alone.
 fn requirements(list: &BTreeMap<String, Quantity>, limited: bool) -> ResourceRequirements {
     let list = (!list.is_empty()).then(|| list.clone());
     let (limits, requests) = if limited { (list, None) } else { (None, list) };
@@ -383,7 +384,7 @@ mod tests {
             .collect()
     }
 
-    /// Whether some container of a pod, of its init containers or of its apps, is so.
+    /// Returns whether the predicate holds for some container of a pod. Its second argument is true for init containers.
     fn any(pod: &Pod, is_so: impl Fn(&Container, bool) -> bool) -> bool {
         let spec = pod.spec.as_ref().expect("spec");
         spec.containers.iter().any(|one| is_so(one, false))

@@ -1,4 +1,4 @@
-//! Who holds what on a node: each entry of the state files with its owner's standing.
+//! Which containers hold what on a node: each entry of the state files with its owner's standing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,12 +12,12 @@ use super::state::NodeState;
 /// Whether an entry counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// An app container or sidecar of a pod that is not over: it counts.
+    /// An app container or sidecar of a pod that has not ended: it counts.
     Active,
-    /// A plain init container that has ended, of a pod that is not over: the kubelet keeps its CPUs and devices until the pod is over, but
-    /// does not tell about them (kubelet-node.md 6.6, 10), so they show as available.
+    /// A plain init container that has ended, of a pod that has not ended. The kubelet keeps its CPUs and devices until the pod ends but
+    /// does not report them (kubelet-node.md 6.6, 10), so they show as available.
     FinishedInit,
-    /// A container of a pod that is over or gone: the kubelet drops it when it needs to know what is free (kubelet-node.md 9).
+    /// A container of a pod that has ended or is gone. The kubelet drops the entry when it computes what is free (kubelet-node.md 9).
     Stale,
 }
 
@@ -32,16 +32,16 @@ pub(crate) struct Holding {
     pub(crate) zone: usize,
     /// `pod/container`.
     pub(crate) owner: String,
-    /// Units or bytes.
+    /// Amount in units or bytes.
     pub(crate) amount: i64,
-    /// Which CPUs or devices; none for memory.
+    /// Ids of the CPUs or devices; empty for memory.
     pub(crate) ids: Vec<String>,
-    /// All zones of memory that lies on several: then this is one of as many holdings, each of the whole amount.
+    /// All zones of memory that spans several: then there is one such holding per zone, each with the whole amount.
     pub(crate) spans: Vec<usize>,
 }
 
 impl Holding {
-    /// What it is, for lists by name.
+    /// Describes it, for lists by name.
     pub(crate) fn by_name(&self) -> String {
         let what = if self.ids.is_empty() {
             self.amount.to_string()
@@ -64,14 +64,14 @@ impl Holding {
         )
     }
 
-    /// Whether this is the one of the holdings of an entry by which the entry is counted once.
+    /// Returns whether this is the holding by which its entry is counted once.
     pub(crate) fn is_first(&self) -> bool {
         self.spans.first().is_none_or(|first| *first == self.zone)
     }
 }
 
 impl fmt::Display for Holding {
-    /// As a term of a sum.
+    /// Writes it as a term of a sum.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.amount, self.owner)?;
         if !self.ids.is_empty() {
@@ -81,7 +81,7 @@ impl fmt::Display for Holding {
     }
 }
 
-/// The pods of the API, and the names of all that ever were.
+/// The pods of the API, and the names of all pods that ever existed.
 #[derive(Debug)]
 pub(crate) struct Pods<'a> {
     /// Pods that exist, by UID.
@@ -91,7 +91,7 @@ pub(crate) struct Pods<'a> {
 }
 
 impl<'a> Pods<'a> {
-    /// From the pods that the API lists.
+    /// Creates it from the pods that the API lists.
     pub(crate) fn new(list: &'a [Pod], names: &'a BTreeMap<String, String>) -> Self {
         Self {
             existing: list
@@ -102,7 +102,7 @@ impl<'a> Pods<'a> {
         }
     }
 
-    /// Name of a pod, for people.
+    /// Returns the name of a pod, for people.
     fn name(&self, uid: &str) -> String {
         let listed = self.existing.get(uid).map(|pod| pod.name_any());
         listed
@@ -110,7 +110,7 @@ impl<'a> Pods<'a> {
             .unwrap_or_else(|| format!("unknown pod {uid}"))
     }
 
-    /// Whether an entry of this container counts.
+    /// Returns whether an entry of this container counts.
     fn standing(&self, uid: &str, container: &str) -> Result<Standing, String> {
         let Some(pod) = self.existing.get(uid).filter(|pod| !is_over(pod)) else {
             return Ok(Standing::Stale);
@@ -139,7 +139,8 @@ impl<'a> Pods<'a> {
         }
     }
 
-    /// Finished plain init containers of pods that are not over and that asked for memory of their own, as `pod/container`.
+    /// Returns the finished plain init containers, as `pod/container`, of Guaranteed pods on this node that have not ended. Such containers
+    /// requested memory of their own.
     pub(crate) fn finished_inits_with_memory(&self, node: &str) -> BTreeSet<String> {
         let on_node = |pod: &&&Pod| {
             pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node)
@@ -165,7 +166,7 @@ impl<'a> Pods<'a> {
     }
 }
 
-/// Whether a pod has come to its end: nothing of it counts any more.
+/// Returns whether a pod has ended, so that nothing of it counts any more.
 pub(crate) fn is_over(pod: &Pod) -> bool {
     let phase = pod
         .status
@@ -197,7 +198,7 @@ fn has_ended(pod: &Pod, container: &str) -> bool {
 /// CPUs or devices of one container: zone and id.
 type Ids = BTreeSet<(usize, String)>;
 
-/// All that is held on a node. The error says which entry makes no sense (yet).
+/// Reads everything that is held on a node. The error names the entry that is not consistent (yet).
 pub(crate) fn read(
     node: &NodeFacts,
     state: &NodeState,
@@ -258,7 +259,7 @@ pub(crate) fn read(
                     ));
                 }
                 let standing = pods.standing(uid, container)?;
-                // rte.md 4.4 charges a block of several zones in full to each
+                // rte.md 4.4 charges a block of several zones in full to each zone
                 holdings.extend(zones.iter().map(|&zone| Holding {
                     standing,
                     resource: block.resource.clone(),
@@ -279,8 +280,8 @@ pub(crate) fn read(
     Ok(holdings)
 }
 
-/// Holdings of one pod of a resource whose units have names. An app container may have got what an init container of its pod had: then it
-/// is the app container's.
+/// Adds the holdings of one pod of a resource whose units have ids. An app container may have taken over what an init container of its pod
+/// had; then it belongs to the app container.
 fn exclusive(
     holdings: &mut Vec<Holding>,
     pods: &Pods<'_>,
@@ -292,7 +293,7 @@ fn exclusive(
     for (container, ids) in containers {
         ordered.push((pods.standing(uid, container)?, container, ids));
     }
-    // what counts comes first; the names of app containers come before those of init containers
+    // entries that count come first; the names of app containers sort before those of init containers
     ordered.sort();
     let mut seen = Ids::new();
     for (standing, container, ids) in ordered {

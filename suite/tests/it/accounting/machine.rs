@@ -15,11 +15,11 @@ pub(crate) struct NodeFacts {
     pub(crate) name: String,
     /// Zones, by id.
     pub(crate) zones: Vec<ZoneFacts>,
-    /// Topology manager policy, as the kubelet's configuration has it.
+    /// Topology manager policy, as the kubelet's configuration spells it.
     pub(crate) policy: String,
-    /// Topology manager scope, as the kubelet's configuration has it.
+    /// Topology manager scope, as the kubelet's configuration spells it.
     pub(crate) scope: String,
-    /// Whether memory is pinned, and listed.
+    /// Whether memory is pinned and listed.
     pub(crate) manages_memory: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct NodeFacts {
 pub(crate) struct ZoneFacts {
     /// All its CPUs.
     pub(crate) cpus: BTreeSet<u32>,
-    /// Those that no pod gets.
+    /// The CPUs that no pod gets.
     pub(crate) reserved_cpus: BTreeSet<u32>,
     /// Amounts by resource, in units or bytes.
     pub(crate) resources: BTreeMap<String, Amount>,
@@ -46,7 +46,7 @@ pub(crate) struct Amount {
 }
 
 impl NodeFacts {
-    /// Derives them; only kubelets that pin CPUs are accounted for here.
+    /// Derives the facts. It is an error if the kubelet does not pin CPUs.
     pub(crate) fn new(
         name: &str,
         machine: &Machine,
@@ -76,12 +76,12 @@ impl NodeFacts {
         })
     }
 
-    /// Whether one container may hold something of several zones.
+    /// Returns whether one container may hold resources of several zones.
     pub(crate) fn spans_zones(&self) -> bool {
         self.policy != "single-numa-node"
     }
 
-    /// The zone that has a CPU.
+    /// Returns the zone that has a CPU.
     pub(crate) fn zone_of_cpu(&self, cpu: u32) -> Option<usize> {
         self.zones.iter().position(|zone| zone.cpus.contains(&cpu))
     }
@@ -98,7 +98,7 @@ fn zone_facts(
     let reserved_cpus: BTreeSet<u32> = cpus.intersection(reserved).copied().collect();
     let mut resources = BTreeMap::new();
     let mut add = |name: &str, capacity: u64, allocatable: u64| {
-        // what a zone has nothing of is not listed
+        // resources with an amount of zero are not listed
         if allocatable > 0 {
             let amount = Amount {
                 capacity: capacity.cast_signed(),

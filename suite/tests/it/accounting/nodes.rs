@@ -1,4 +1,4 @@
-//! The workers: one of each setting that accounting depends on.
+//! The workers: one for each setting that accounting depends on.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use fixtures::machines::Machine;
 use testbed::local::cluster::{NodePlan, WORKER};
 use testbed::local::kubelet::{KubeletSettings, MemoryPolicy, TopologyPolicy, TopologyScope};
 
-/// Every worker with a pool of its own, for an exporter has the settings of its pool.
+/// Plans every worker with its own pool, because an exporter has the settings of its pool.
 fn plans() -> Vec<NodePlan> {
     let two = Machine::default_profile();
     let four = Machine::named("four-zones").expect("it is built in");

@@ -1,5 +1,5 @@
-//! What an NRT has to say, by plain arithmetic: what the machine has for pods, less what the state files say that containers of active pods hold
-//! (rte.md 4.4). And what the entries that do not count are to be seen by.
+//! What an NRT must contain, by plain arithmetic: what the machine has for pods, minus what the state files say that containers of active
+//! pods hold (rte.md 4.4). Also the effects of the entries that do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
@@ -12,27 +12,27 @@ use super::holdings::{self, Holding, Pods, Standing};
 use super::machine::{Amount, NodeFacts, ZoneFacts};
 use super::state::NodeState;
 
-/// Something is not as it has to be.
+/// A value that is not as required.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Node, zone and resource, and which number of it.
+    /// Node, zone and resource, and which of its numbers differs.
     pub(crate) place: String,
     /// What was expected, with its terms.
     pub(crate) expected: String,
-    /// What was there.
+    /// What was seen instead.
     pub(crate) seen: String,
 }
 
-/// The entries that do not count, each with what it holds. All of them had the effect that they must have.
+/// The entries that do not count, each with what it holds. All of them had the required effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Uncounted {
-    /// CPUs and devices of finished init containers: kept by the kubelet, available in the NRT.
+    /// CPUs and devices of finished init containers: the kubelet keeps them, the NRT shows them as available.
     pub(crate) finished_init: BTreeSet<String>,
-    /// Finished init containers whose memory the kubelet has given back.
+    /// Finished init containers whose memory the kubelet has released.
     pub(crate) released_init: BTreeSet<String>,
-    /// Of containers whose pods are over or gone: still in the state files, available in the NRT.
+    /// Entries of containers whose pods have ended or are gone: still in the state files, available in the NRT.
     pub(crate) stale: BTreeSet<String>,
-    /// Memory over several zones, of containers that count: in full not available in each of these zones.
+    /// Memory over several zones, of containers that count: none of these zones has any of it available.
     pub(crate) spanning: BTreeSet<String>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn compare(
     uncounted(node, state, pods, &held)
 }
 
-/// No CPU and no device is held twice: a stale entry is gone before its units are given to others.
+/// Checks that no CPU and no device is held twice: a stale entry is gone before its units are assigned again.
 fn held_once(node: &str, held: &[Holding]) -> Result<(), Difference> {
     let mut owners: BTreeMap<(&str, &str), &Holding> = BTreeMap::new();
     for one in held {
@@ -169,7 +169,7 @@ fn compare_zone(
             .filter(|one| one.resource == resource.name && one.standing == Standing::Active)
             .copied()
             .collect();
-        // memory over several zones is charged to each, which may be more than a zone has
+        // memory over several zones is charged in full to each, which may be more than a zone has
         let available = (allocatable - sum(&counted)).max(0);
         let terms = terms(&counted);
         let numbers = [
@@ -203,7 +203,7 @@ fn sum<'a>(held: impl IntoIterator<Item = &'a &'a Holding>) -> i64 {
     held.into_iter().map(|one| one.amount).sum()
 }
 
-/// What is taken from a sum, for people.
+/// Formats what is subtracted from an amount, for people.
 fn terms(held: &[&Holding]) -> String {
     let mut text = String::new();
     for one in held {
@@ -213,9 +213,9 @@ fn terms(held: &[&Holding]) -> String {
     text
 }
 
-/// The kubelet's own sums, in the same files: what it has left, and what is held by containers that count and by those that do not, is all
-/// that it has for pods. So what the NRT has available beyond what the kubelet could give is held by the entries that do not count. Zones that
-/// share memory of some container are one sum: nothing says how much of it is where.
+/// Checks the kubelet's own sums in the same files: what it has left, plus what containers hold, whether they count or not, equals what it
+/// has for pods. So what the NRT has available beyond what the kubelet could assign is held by the entries that do not count. Zones that
+/// share the memory of a container are added up, because nothing says how much of it is in which zone.
 fn kubelets_view(node: &NodeFacts, state: &NodeState, held: &[Holding]) -> Result<(), Difference> {
     for (id, facts) in node.zones.iter().enumerate() {
         let shared = &state.cpus.default_cpu_set.0;
@@ -260,7 +260,7 @@ fn kubelets_view(node: &NodeFacts, state: &NodeState, held: &[Holding]) -> Resul
     Ok(())
 }
 
-/// The zones, put together where some container has a resource of several.
+/// Groups the zones: zones are in one group if a container has a resource of several of them.
 fn groups(zones: usize, resource: &str, held: &[Holding]) -> Vec<Vec<usize>> {
     let mut group_of: Vec<usize> = (0..zones).collect();
     let spanning = held
@@ -283,7 +283,7 @@ fn groups(zones: usize, resource: &str, held: &[Holding]) -> Vec<Vec<usize>> {
     groups.into_values().collect()
 }
 
-/// Whether the kubelet has left what the holders leave, in some zones together.
+/// Checks that the kubelet has left in these zones together what the holders leave.
 fn left_of(
     resource: &str,
     node: &NodeFacts,
@@ -317,7 +317,7 @@ fn left_of(
     ))
 }
 
-/// Names the entries that do not count, and checks that each has its effect.
+/// Lists the entries that do not count, and checks that each has its effect.
 fn uncounted(
     node: &NodeFacts,
     state: &NodeState,
@@ -330,13 +330,13 @@ fn uncounted(
     for one in held.iter().filter(|one| one.is_first()) {
         let text = format!("{name} {}", one.by_name());
         if one.standing == Standing::Active {
-            // the NRT has it missing in each zone: that was compared
+            // the comparison above showed that the NRT has it unavailable in each zone
             if !one.spans.is_empty() {
                 uncounted.spanning.insert(text);
             }
             continue;
         }
-        // the NRT shows them as available: that was compared; the kubelet does not
+        // the comparison above showed that the NRT has them available; in the state files they are not
         if one.resource == "cpu"
             && let Some(id) = one.ids.iter().find(|id| {
                 id.parse()
@@ -354,7 +354,7 @@ fn uncounted(
             uncounted.finished_init.insert(text);
         }
     }
-    // the memory manager gives back what a finished init container had (kubelet-node.md 7.4), unless the app container got other zones
+    // the memory manager releases what a finished init container had (kubelet-node.md 7.4), unless the app container got other zones
     if !kept.is_empty() {
         let kept: Vec<String> = kept.into_iter().collect();
         let place = format!("{name} memory of finished init containers");

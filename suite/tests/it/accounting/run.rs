@@ -1,4 +1,4 @@
-//! The random pod sets on a cluster, one after another.
+//! Runs the random pod sets on a cluster, one after another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,28 +22,28 @@ use super::machine::NodeFacts;
 use super::oracle::{self, Difference, Uncounted};
 use super::state::{NodeState, Texts};
 
-/// Time for the state files and the NRTs to agree once the NRTs are settled: the kubelet writes its files at once, an exporter looks every
+/// Time for the state files and the NRTs to agree once the NRTs are settled. The kubelet writes its files at once, an exporter looks every
 /// second.
 const AGREE: Duration = Duration::from_secs(30);
 
-/// What is run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Seed of all sets.
     pub(crate) seed: u64,
-    /// Number of sequences: of each set every node has one.
+    /// Number of sequences. Each set adds one to every node.
     pub(crate) sequences: u32,
 }
 
 impl Plan {
-    /// So many sets make at least as many sequences as are asked for.
+    /// Returns how many sets make at least the requested number of sequences.
     pub(crate) fn sets(self, nodes: usize) -> u32 {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
         self.sequences.div_ceil(nodes)
     }
 }
 
-/// A node with what it has for pods.
+/// A node and what it has for pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// Access to its files.
@@ -57,7 +57,7 @@ pub(crate) struct Node {
 struct Totals {
     /// Names of all pods by UID.
     names: BTreeMap<String, String>,
-    /// Pods by how they ended up.
+    /// Numbers of pods by outcome.
     outcomes: BTreeMap<String, u32>,
     /// Entries that do not count, by kind.
     uncounted: BTreeMap<&'static str, Entries>,
@@ -66,7 +66,7 @@ struct Totals {
 /// Entries of one kind.
 #[derive(Debug, Default)]
 struct Entries {
-    /// Sets that had some.
+    /// Number of sets that had some.
     sets: u32,
     /// All of them, by name.
     list: BTreeSet<String>,
@@ -75,7 +75,7 @@ struct Entries {
 /// Kinds of entries that do not count, each of which must occur.
 const KINDS: [&str; 4] = ["finished init", "released init", "stale", "spanning"];
 
-/// Runs all sets. Fails at the first difference, and when no entry of some kind that does not count has occurred. The entries are listed in
+/// Runs all sets. Fails at the first difference, and if no entry of some kind that does not count has occurred. The entries are listed in
 /// the file `listing`.
 pub(crate) async fn all(
     context: &Context,
@@ -123,7 +123,7 @@ pub(crate) async fn all(
         .await
 }
 
-/// Lists the entries that do not count; each kind must have occurred.
+/// Lists the entries that do not count. It is an error if a kind has not occurred.
 fn not_vacuous(context: &Context, seed: u64, totals: &Totals, listing: &Path) -> Result<(), Stop> {
     let mut text = String::new();
     for (kind, Entries { sets, list }) in &totals.uncounted {
@@ -196,7 +196,7 @@ async fn one(
                 }),
         )
         .await?;
-        // pods that found no place may find one now
+        // pods that did not fit may fit now
         all_final(context).await?;
         add(
             &mut uncounted,
@@ -263,7 +263,7 @@ fn add(all: &mut Uncounted, more: Uncounted) {
     all.spanning.extend(more.spanning);
 }
 
-/// Waits until every pod has come to the state in which it stays by itself.
+/// Waits until every pod is in a state in which it stays. Returns the numbers of pods by outcome.
 async fn all_final(context: &Context) -> Result<BTreeMap<String, u32>, Stop> {
     let api = context.api::<Pod>();
     context
@@ -297,7 +297,7 @@ async fn all_gone(context: &Context) -> Result<(), Stop> {
         .await
 }
 
-/// How a pod ended up, if it has: what runs goes on running until it is deleted.
+/// Returns the outcome of a pod, if it has one: a running pod runs until it is deleted.
 fn outcome(pod: &Pod) -> Option<String> {
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
     match status.phase.as_deref()? {
@@ -330,7 +330,7 @@ fn outcome(pod: &Pod) -> Option<String> {
     }
 }
 
-/// A pod in one line.
+/// Describes a pod in one line.
 fn describe(pod: &Pod) -> String {
     let status = pod.status.as_ref();
     format!(
@@ -349,7 +349,7 @@ fn describe(pod: &Pod) -> String {
     )
 }
 
-/// A pod with what it asks for.
+/// Describes a pod and its requests.
 fn describe_fully(pod: &Pod) -> String {
     let mut text = format!("{} {}", pod.uid().unwrap_or_default(), describe(pod));
     let spec = pod.spec.clone().unwrap_or_default();
@@ -366,13 +366,13 @@ fn describe_fully(pod: &Pod) -> String {
     text
 }
 
-/// A difference with everything that explains it.
+/// A difference and everything that explains it.
 struct Mismatch {
     difference: Difference,
     details: Vec<String>,
 }
 
-/// Waits until the cluster is settled and each NRT is what machine and state files say.
+/// Waits until the cluster is settled and each NRT equals what machine and state files say.
 async fn agree(
     context: &Context,
     nodes: &[Node],

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-/// What the CPU manager wrote.
+/// The file of the CPU manager.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CpuState {
-    /// CPUs that no container has for itself.
+    /// CPUs that no container has exclusively.
     pub(crate) default_cpu_set: CpuList,
     /// Exclusive CPUs by pod UID and container.
     #[serde(default)]
     pub(crate) entries: BTreeMap<String, BTreeMap<String, CpuList>>,
 }
 
-/// What the memory manager wrote.
+/// The file of the memory manager.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MemoryState {
@@ -38,7 +38,7 @@ pub(crate) struct NodeMemory {
 /// The memory manager's sums of one resource of one NUMA node, in bytes.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct MemorySums {
-    /// What pods may have.
+    /// What pods may use.
     pub(crate) allocatable: i64,
     /// What is left of it.
     pub(crate) free: i64,
@@ -48,7 +48,7 @@ pub(crate) struct MemorySums {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Block {
-    /// NUMA nodes that it lies on.
+    /// NUMA nodes that it is on.
     pub(crate) numa_affinity: Vec<usize>,
     /// Resource: `memory` or `hugepages-<size>`.
     #[serde(rename = "type")]
@@ -57,7 +57,7 @@ pub(crate) struct Block {
     pub(crate) size: i64,
 }
 
-/// What the device manager wrote.
+/// The file of the device manager.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Checkpoint {
@@ -85,7 +85,7 @@ pub(crate) struct DeviceEntry {
     /// Name of the resource.
     #[serde(rename = "ResourceName")]
     pub(crate) resource: String,
-    /// Ids by NUMA node; -1 has those without one.
+    /// Ids by NUMA node; -1 has the ids of devices without a NUMA node.
     #[serde(rename = "DeviceIDs")]
     pub(crate) ids: BTreeMap<i64, Vec<String>>,
 }
@@ -113,7 +113,7 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    /// Reads all three; the error says which one is not understood.
+    /// Parses all three. The error names the file that is invalid.
     pub(crate) fn parse(texts: &Texts) -> Result<Self, String> {
         fn read<'a, T: Deserialize<'a>>(name: &str, text: &'a str) -> Result<T, String> {
             serde_json::from_str(text).map_err(|error| format!("{name}: {error}: {text:?}"))
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// As a kubelet writes them (kubelet-node.md 11).
+    /// Returns files as a kubelet writes them (kubelet-node.md 11).
     fn full() -> Texts {
         texts(
             r#"{"policyName":"static","defaultCpuSet":"0,3-8","entries":{"u":{"c":"1-2,9-10"}},"checksum":353318124}"#,

@@ -1,4 +1,4 @@
-//! Four real kubelets with the stack, installed by its operator with the samples that people start with.
+//! Four real kubelets with the stack, installed by its operator with the samples for new users.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,12 +32,12 @@ zones:
 - {cores: 8, memory: 32Gi}
 - {cores: 8, memory: 32Gi}
 ";
-/// Longest that setting up or calming down may take.
+/// Longest time for set-up, and for getting idle.
 const LIMIT: Duration = Duration::from_mins(3);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The cluster, gone with this value.
+/// The cluster; it ends with this value.
 pub(super) struct Cluster {
     local: LocalCluster,
     /// CPUs for pods of every zone, node by node.
@@ -50,7 +50,7 @@ impl Cluster {
     pub(super) async fn start(bin_dir: &Path) -> anyhow::Result<Self> {
         let place = tempfile::tempdir()?;
         let machine = profile::from_yaml(MACHINE)?;
-        // one core of the machine is the system's: 30 of 32 CPUs are left
+        // one core of the machine is reserved for the system: 30 of 32 CPUs are left
         let reserved = machine.core_cpus(0);
         let kubelet = KubeletSettings {
             reserved_cpus: Some(reserved.clone()),
@@ -100,7 +100,7 @@ impl Cluster {
         self.local.client()
     }
 
-    /// Index among [`Self::zones`] of the zone that a pod's kubelet gave it.
+    /// Returns the index in [`Self::zones`] of the zone that the kubelet assigned to a pod.
     pub(super) fn zone_of(&self, node: &str, uid: &str) -> anyhow::Result<usize> {
         let workers = self.workers();
         let place = workers.iter().position(|worker| worker.name() == node);
@@ -120,13 +120,13 @@ impl Cluster {
             .collect()
     }
 
-    /// Names of the workers.
+    /// Returns the names of the workers.
     pub(super) fn worker_names(&self) -> Vec<String> {
         let names = self.workers().into_iter().map(NodeHandle::name);
         names.map(str::to_owned).collect()
     }
 
-    /// Waits until the NRT of every worker says that all that it has is free.
+    /// Waits until the NRT of every worker has everything available.
     pub(super) async fn calm(&self) -> anyhow::Result<()> {
         let api: Api<NodeResourceTopology> = Api::all(self.client());
         let deadline = Instant::now() + LIMIT;
@@ -199,7 +199,7 @@ impl Cluster {
         }
     }
 
-    /// Ends it.
+    /// Takes it down.
     pub(super) fn down(self) -> anyhow::Result<()> {
         Ok(self.local.down()?)
     }

@@ -1,10 +1,10 @@
-//! What the clients want: the same for a seed, whoever places it.
+//! What the clients request: the same for each seed, regardless of the scheduler.
 
 use std::time::Duration;
 
 use testbed::kubelet::random::Random;
 
-/// Clients that each run one pod after another.
+/// Number of clients that each run one pod after another.
 pub(super) const CLIENTS: usize = 20;
 
 /// A pod to run.
@@ -17,7 +17,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// What it is worth when it has run.
+    /// Returns what it counts when it has run.
     pub(super) fn cpu_seconds(self) -> f64 {
         f64::from(self.cpus) * self.life.as_secs_f64()
     }
@@ -28,7 +28,7 @@ impl Job {
 pub(super) struct Jobs(Random);
 
 impl Jobs {
-    /// Of every client.
+    /// Creates the jobs of every client.
     pub(super) fn of_all(seed: u64) -> Vec<Self> {
         let first = Random::new(seed).between(0, u64::MAX - 1);
         (0..CLIENTS as u64)

@@ -1,4 +1,4 @@
-//! What became of the pods of one run.
+//! The outcome of the pods of one run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,13 +12,13 @@ pub(super) struct Outcome {
     pub(super) refused: usize,
     /// CPU-seconds of those that ran.
     pub(super) served: f64,
-    /// From creation to running of each, in seconds.
+    /// Time from creation to running of each, in seconds.
     pub(super) to_running: Vec<f64>,
     /// How long each was not running although a zone had room for it, in seconds.
     pub(super) idle_room: Vec<f64>,
-    /// The part of it after the binding: what the kubelet took.
+    /// The part of it after the binding, which the kubelet took.
     pub(super) starts: Vec<f64>,
-    /// For how long each that ended was bound beyond its life, in seconds: what the kubelet adds to it.
+    /// How long each ended pod was bound beyond its life, in seconds: the delay that the kubelet adds.
     pub(super) holds: Vec<f64>,
     /// All that ran, in the order of [`Self::idle_room`].
     pub(super) pods: Vec<Ran>,
@@ -29,22 +29,22 @@ pub(super) struct Outcome {
 pub(super) struct Ran {
     /// CPUs that it held.
     pub(super) cpus: u32,
-    /// For how long its process runs.
+    /// How long its process runs.
     pub(super) life: Duration,
-    /// Index of its zone among all of the cluster.
+    /// Index of its zone among all zones of the cluster.
     pub(super) zone: usize,
-    /// When its client asked for it.
+    /// When its client requested it.
     pub(super) created: Duration,
-    /// When a node was seen to be chosen.
+    /// When the choice of a node was seen.
     pub(super) bound: Duration,
     /// When it was seen running.
     pub(super) running: Duration,
-    /// When it was seen to have ended; none if that was not waited for.
+    /// When its end was seen; `None` if that was not waited for.
     pub(super) ended: Option<Duration>,
 }
 
 impl Ran {
-    /// The moments as a line of a table: seconds since the start of the run.
+    /// Formats the moments as a line of a table: seconds since the start of the run.
     pub(super) fn row(&self) -> String {
         let ended = self.ended.map_or_else(
             || "-".to_owned(),
@@ -62,11 +62,12 @@ impl Ran {
     }
 }
 
-/// Heads the columns of [`Ran::row`].
+/// Header of the columns of [`Ran::row`].
 pub(super) const COLUMNS: &str = "cpus\tzone\tlife\tcreated\tbound\trunning\tended";
 
-/// For each pod the time before it ran in which a zone had room for it: while it was not bound, whenever a zone had as many CPUs that no other pod
-/// had been given; and from its binding on. Room that another pod was given at once is none.
+/// Computes for each pod how long it did not run although a zone had room for it. Before its binding, that is whenever a zone had as many
+/// CPUs that were assigned to no other pod; after its binding, the whole time. Room that was assigned to another pod at once does not
+/// count.
 pub(super) fn idle_room(pods: &[Ran], zones: &[u32]) -> Vec<f64> {
     let mut moments = BTreeSet::new();
     for pod in pods {
@@ -101,7 +102,7 @@ pub(super) fn idle_room(pods: &[Ran], zones: &[u32]) -> Vec<f64> {
         .collect()
 }
 
-/// The arithmetic mean; 0 of none.
+/// Returns the arithmetic mean; 0 for no values.
 pub(super) fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -109,7 +110,7 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The value that so many percent of all are not above; 0 of none.
+/// Returns the value that this percentage of all values does not exceed; 0 for no values.
 pub(super) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

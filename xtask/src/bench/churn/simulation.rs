@@ -1,6 +1,6 @@
-//! The most that could be had: the same demand without any delay but that of a kubelet.
+//! The upper bound: the same demand without any delays but those of a kubelet.
 //!
-//! A waiting pod takes a zone the moment that one has room for it, the one with the smallest gap; no order is kept, so a small pod overtakes a
+//! A waiting pod takes a zone as soon as one has room for it, the one in which least is left. There is no order, so a small pod overtakes a
 //! large one.
 
 use std::cmp::Reverse;
@@ -10,24 +10,24 @@ use std::time::Duration;
 use super::demand::{Job, Jobs};
 use super::outcome::Outcome;
 
-/// What a kubelet adds to the life of a pod.
+/// The delays that a kubelet adds to the life of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kubelet {
     /// From the choice of the node to running.
     pub(super) start: Duration,
-    /// For how long a zone is held beyond the life.
+    /// How long a zone is held beyond the life, including the start.
     pub(super) hold: Duration,
 }
 
 impl Kubelet {
-    /// The one of the goals: half a second to start, none to end.
+    /// The kubelet of the goals: half a second to start a pod, no time to end it.
     pub(super) const IDEAL: Self = Self {
         start: Duration::from_millis(500),
         hold: Duration::from_millis(500),
     };
 }
 
-/// Runs the demand of `seed` for `time` on `zones` of so many CPUs.
+/// Runs the demand of `seed` for `time` on `zones` with these numbers of CPUs.
 pub(super) fn run(seed: u64, time: Duration, zones: &[u32], kubelet: Kubelet) -> Outcome {
     let mut clients = Jobs::of_all(seed);
     let mut free = zones.to_vec();
@@ -108,7 +108,7 @@ mod tests {
         let zones = [14, 16];
         let outcome = run(7, time, &zones, Kubelet::IDEAL);
         assert!(outcome.ran > 0);
-        // whoever runs at the end of the time is counted with all of its life
+        // a pod that runs at the end of the time counts with its whole life
         let most = 30.0 * (time.as_secs_f64() + 12.0);
         assert!(outcome.served <= most, "{} of {most}", outcome.served);
     }

@@ -11,13 +11,13 @@ use serde_json::json;
 use testbed::local::NodeHandle;
 use tokio::time::{Instant, sleep};
 
-/// Longest that anything may take.
+/// Longest time that any step may take.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Time between two looks where the moment does not matter.
+/// Time between two looks when precision does not matter.
 const LOOK: Duration = Duration::from_millis(50);
 /// CPUs of each pod.
 const CPUS: i64 = 2;
-/// Room for the next event within the exporter's limit of one a second.
+/// Pause for the next event within the exporter's limit of one per second.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Creates pods on one node.
@@ -40,7 +40,7 @@ impl Admissions {
         }
     }
 
-    /// Creates a pod that holds CPUs and memory for itself, and waits until it runs.
+    /// Creates a pod with exclusive CPUs and memory, and waits until it runs.
     pub(super) async fn fill(&self, name: &str) -> anyhow::Result<()> {
         self.create(name).await?;
         let deadline = Instant::now() + DEADLINE;
@@ -55,7 +55,7 @@ impl Admissions {
         }
     }
 
-    /// Waits until the object says that so many pods hold CPUs.
+    /// Waits until the NRT shows that this many pods hold CPUs.
     pub(super) async fn published(&mut self, pods: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -72,7 +72,7 @@ impl Admissions {
         }
     }
 
-    /// One more pod: the time from its admission to the update of the object. The pod is removed again.
+    /// Creates one more pod, measures the time from its admission to the update of the NRT, and deletes the pod.
     pub(super) async fn measure(&mut self) -> anyhow::Result<Duration> {
         sleep(PAUSE).await;
         self.measured += 1;
@@ -89,11 +89,11 @@ impl Admissions {
             .delete(&name, &DeleteParams::default().grace_period(0))
             .await?;
         self.changed(before - CPUS).await?;
-        // The kernel stamps files with the time of its last tick, which may be a little earlier or later than ours.
+        // The kernel stamps files with the time of its last tick, which may differ slightly from our clock.
         Ok(published.duration_since(admitted).unwrap_or_default())
     }
 
-    /// Waits until the available CPUs are others, and tells when that was seen.
+    /// Waits until the available CPUs differ from `from`. Returns when that was seen.
     async fn changed(&self, from: i64) -> anyhow::Result<SystemTime> {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -112,7 +112,7 @@ impl Admissions {
         }
     }
 
-    /// Allocatable and available CPUs of all zones.
+    /// Returns allocatable and available CPUs of all zones.
     async fn cpus(&self) -> anyhow::Result<Option<(i64, i64)>> {
         let Some(object) = self.objects.get_opt(self.node.name()).await? else {
             return Ok(None);
@@ -131,7 +131,7 @@ impl Admissions {
         Ok(Some(sums))
     }
 
-    /// When the kubelet last wrote down what it gave to a pod.
+    /// Returns when the kubelet last recorded what it assigned to a pod.
     fn admitted_at(&self) -> anyhow::Result<SystemTime> {
         let dir = self
             .node

@@ -1,4 +1,4 @@
-//! A server in place of the kubelet: answers at any rate, for pods that no machine here could hold.
+//! A server in place of the kubelet: it answers at any rate, for pods that no machine here could hold.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use tokio::time::{Instant, sleep};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-/// Longest that any number of scans may take.
+/// Longest time that any number of scans may take.
 const DEADLINE: Duration = Duration::from_mins(5);
-/// Scans between two changes of what is listed, so that writing is measured as well.
+/// Scans between two changes of the listed pods, so that writing is measured as well.
 const CHANGE: usize = 50;
 const MEMORY: u64 = 64 << 20;
 
-/// A machine that has a CPU for each of 1,000 containers.
+/// Returns a machine that has a CPU for each of 1,000 containers.
 pub(super) fn large_machine() -> anyhow::Result<Machine> {
     let zones = "- {cores: 128, memory: 256Gi}\n".repeat(4);
     let text = format!("name: large\nthreadsPerCore: 2\nzones:\n{zones}");
     Ok(profile::from_yaml(&text)?)
 }
 
-/// Lists made-up pods.
+/// Lists fake pods.
 #[derive(Clone)]
 pub(super) struct FakeKubelet(Arc<Answers>);
 
@@ -40,7 +40,7 @@ struct Answers {
 }
 
 impl FakeKubelet {
-    /// Lists so many pods; each container has a CPU and some memory for itself.
+    /// Creates a server that lists this many pods; each container has an exclusive CPU and some memory.
     pub(super) fn new(machine: &Machine, pods: usize, containers: usize) -> Self {
         let cpus = machine.total_cpus();
         let mut free = 0..cpus;
@@ -76,7 +76,7 @@ impl FakeKubelet {
 
     /// Serves until the task is aborted.
     pub(super) async fn serve(&self, path: &Path) -> anyhow::Result<JoinHandle<()>> {
-        // A socket of the run before is stale.
+        // A socket of the previous run is stale.
         let listener = Listener::bind(&Socket::new(path)?, 0o600).await?;
         let routes = Routes::new(PodResourcesListerServer::new(self.clone()));
         Ok(tokio::spawn(async move {
@@ -84,7 +84,7 @@ impl FakeKubelet {
         }))
     }
 
-    /// Waits until so many scans were made.
+    /// Waits until this many scans were made.
     pub(super) async fn scanned(&self, scans: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + DEADLINE;
         while self.0.lists.load(Ordering::Relaxed) < scans {

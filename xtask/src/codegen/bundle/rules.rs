@@ -1,4 +1,4 @@
-//! What `operator-sdk bundle validate` and the lifecycle manager ask of a bundle, as far as ours can break it.
+//! Rules of `operator-sdk bundle validate` and of the lifecycle manager for bundles, as far as ours can break them.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const LEVELS: [&str; 5] = [
     "Auto Pilot",
 ];
 
-/// The files of a bundle, read back as an image would hold them.
+/// The files of a bundle, as an image would hold them.
 struct Bundle {
     /// The cluster service version.
     csv: Value,
@@ -104,7 +104,7 @@ impl Bundle {
         }
     }
 
-    /// Kinds and versions that the definitions serve and that the version owns are the same.
+    /// Checks that the definitions serve exactly the kinds and versions that the version owns.
     fn check_kinds(&self, found: &mut Vec<String>) {
         let mut served = BTreeSet::new();
         for definition in &self.objects {
@@ -122,7 +122,7 @@ impl Bundle {
         }
     }
 
-    /// Each kind and version has an example.
+    /// Checks that each kind and version has an example.
     fn check_examples(&self, found: &mut Vec<String>) {
         let examples = text(&self.csv["metadata"]["annotations"]["alm-examples"]);
         let examples: Vec<Value> = serde_json::from_str(examples).unwrap_or_default();
@@ -169,7 +169,7 @@ impl Bundle {
     fn check_objects(&self, found: &mut Vec<String>) {
         for object in &self.objects {
             let (kind, metadata) = (text(&object["kind"]), &object["metadata"]);
-            // the lifecycle manager makes what the version names; namespaces it never makes
+            // the lifecycle manager creates what the version names; it never creates namespaces
             if ["ServiceAccount", "Namespace", "Deployment"].contains(&kind) {
                 found.push(format!("a {kind} is no part of a bundle"));
             }
@@ -211,7 +211,7 @@ fn rendered_bundle_keeps_the_rules() {
     assert_eq!(Bundle::rendered().violations(), Vec::<String>::new());
 }
 
-/// A rule that nothing breaks says nothing.
+/// Checks that each rule finds its violation; a rule that is never broken would prove nothing.
 #[rstest]
 #[case::version("/spec/version", json!("latest"), "is not semantic")]
 #[case::name("/metadata/name", json!("operator"), "not package and version")]

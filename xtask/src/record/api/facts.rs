@@ -1,7 +1,7 @@
-//! `cargo xtask record api --facts`: what the embedded API server knows of Kubernetes, from a real kube-apiserver and the published Go
-//! types of the same version. Nothing below `corpus/facts` is written by hand.
+//! `cargo xtask record api --facts`: what the embedded API server knows about Kubernetes, from a real kube-apiserver and the published Go
+//! types of the same version. No file below `corpus/facts` is written by hand.
 //!
-//! Reading order: [`all`], `server` (asked of the server), `types` (read from the Go types), `go` (their source).
+//! Reading order: [`all`], `server` (requested from the server), `types` (read from the Go types), `go` (their source).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ mod types;
 /// The files by name.
 type Files = BTreeMap<&'static str, String>;
 
-/// Writes all facts, or with `check` tells which differ from what is committed.
+/// Writes all facts, or with `check` reports which differ from the committed ones.
 pub(super) async fn record(caller: &Caller, directory: &Path, check: bool) -> anyhow::Result<()> {
     let files = all(caller).await?;
     let mut drifted = Vec::new();
@@ -67,7 +67,7 @@ async fn all(caller: &Caller) -> anyhow::Result<Files> {
     ]))
 }
 
-/// A map, a field a line.
+/// Renders a map, one field per line.
 fn fields(map: &BTreeMap<String, Value>) -> anyhow::Result<String> {
     let lines = map
         .iter()
@@ -76,7 +76,7 @@ fn fields(map: &BTreeMap<String, Value>) -> anyhow::Result<String> {
     Ok(format!("{{\n{}\n}}\n", lines.join(",\n")))
 }
 
-/// A list, an item a line.
+/// Renders a list, one item per line.
 fn items(list: &[Value]) -> String {
     let lines: Vec<String> = list.iter().map(Value::to_string).collect();
     format!("[\n{}\n]\n", lines.join(",\n"))
@@ -105,7 +105,7 @@ fn first_difference(known: Option<&str>, text: &str) -> String {
     }
 }
 
-/// Files that no recording makes.
+/// Returns files that no recording writes.
 fn strangers(directory: &Path, files: &Files) -> anyhow::Result<Vec<String>> {
     let entries = std::fs::read_dir(directory)
         .with_context(|| format!("cannot read {}", directory.display()))?;

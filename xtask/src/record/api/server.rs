@@ -1,4 +1,4 @@
-//! A real etcd and kube-apiserver on free loopback ports, with the settings of the local lane, gone when the value is dropped.
+//! A real etcd and kube-apiserver on free loopback ports, with the settings of the local lane; they end when the value is dropped.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use testbed::local::pki;
 
 const READY_WITHIN: Duration = Duration::from_mins(2);
 
-/// The two processes with their files.
+/// The two processes and their files.
 pub(super) struct RealServer {
     processes: Vec<Child>,
     directory: TempDir,
@@ -28,7 +28,7 @@ pub(super) struct RealServer {
 impl Drop for RealServer {
     fn drop(&mut self) {
         while let Some(mut process) = self.processes.pop() {
-            // both fail only when it is gone already
+            // both fail only if it has already ended
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -103,7 +103,7 @@ impl RealServer {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// Certificate of its authority as PEM.
+    /// Returns the certificate of its authority as PEM.
     pub(super) fn authority(&self) -> &str {
         &self.authority
     }
@@ -128,7 +128,7 @@ impl RealServer {
         Ok(())
     }
 
-    /// Waits until it is ready and has written what every cluster has.
+    /// Waits until it is ready and has created the objects of every cluster.
     pub(super) async fn wait_until_ready(&self, caller: &Caller) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         let mut tick = tokio::time::interval(Duration::from_millis(200));
@@ -156,7 +156,7 @@ impl RealServer {
     }
 }
 
-/// Makes etcd forget all that is older than now.
+/// Compacts etcd to its current revision.
 pub(super) fn compact(port: u16) -> anyhow::Result<()> {
     let range = ask_etcd(port, "/v3/kv/range", &json!({"key": "AA=="}))?;
     let revision = &range["header"]["revision"];
@@ -173,7 +173,7 @@ pub(super) fn compact(port: u16) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// etcd's JSON gateway, without a client for one call.
+/// Sends a request to etcd's JSON gateway; one call does not justify a client library.
 fn ask_etcd(port: u16, path: &str, body: &Value) -> anyhow::Result<Value> {
     let body = body.to_string();
     let mut stream =

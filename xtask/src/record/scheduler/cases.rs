@@ -1,14 +1,14 @@
-//! Random cases: a few nodes, the pods on them, and a pod that asks for one of the nodes.
+//! Random cases: a few nodes, the pods on them, and a pod that is pinned to one of the nodes.
 //!
-//! All cases live in one cluster at the same time, so each has names, a namespace and topology keys of its own, and its pod is held to one
-//! node: by a taint that only it tolerates, or by an affinity to the node's name, whichever is not what the case is about.
+//! All cases are in one cluster at the same time, so each has its own names, namespace and topology keys. Its pod is pinned to one node,
+//! either by a taint that only this pod tolerates or by an affinity to the node's name, whichever the case does not test.
 
 use serde_json::{Value, json};
 use testbed::kubelet::random::Random;
 
 use super::volume_cases;
 
-/// How a pod is held to its node.
+/// How a pod is pinned to its node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pin {
     /// Every node has a taint with its name.
@@ -53,7 +53,7 @@ pub(super) const PLUGINS: &[Plugin] = &[
     Plugin::new("VolumeZone", Pin::Name, volume_cases::volume_zone),
 ];
 
-/// The plugin that holds pods to nodes.
+/// Returns the plugin that pins pods to nodes.
 pub(super) fn pinned_by(pin: Pin) -> &'static str {
     match pin {
         Pin::Taint => "TaintToleration",
@@ -63,7 +63,7 @@ pub(super) fn pinned_by(pin: Pin) -> &'static str {
 
 /// Objects of one case.
 pub(super) struct Case {
-    /// Tells its names apart from those of other cases.
+    /// Distinguishes its names from those of other cases.
     pub(super) id: String,
     pub(super) namespaces: Vec<Value>,
     pub(super) nodes: Vec<Value>,
@@ -71,14 +71,14 @@ pub(super) struct Case {
     pub(super) pod: Value,
     /// Services and controllers of pods.
     pub(super) groups: Vec<Value>,
-    /// Volumes, claims and what they depend on.
+    /// Volumes, claims and the objects that they depend on.
     pub(super) storage: Vec<Value>,
-    /// The node that the pod asks for.
+    /// The node to which the pod is pinned.
     pub(super) node: String,
 }
 
 impl Case {
-    /// The case of a plugin and a seed.
+    /// Builds the case of a plugin and a seed.
     pub(super) fn new(plugin: usize, seed: u64) -> Self {
         let Plugin { name, pin, fill } = PLUGINS[plugin];
         let mut random = Random::new(seed.wrapping_mul(31).wrapping_add(plugin as u64));
@@ -88,7 +88,7 @@ impl Case {
         case
     }
 
-    /// A pod in a namespace of its own, for the scheduler of that name.
+    /// Builds a case with a pod in its own namespace, for the scheduler of that name.
     pub(super) fn empty(seed: u64, scheduler: &str) -> Self {
         let id = format!("c{seed}");
         let mut case = Self {
@@ -143,14 +143,14 @@ impl Case {
         })
     }
 
-    /// A pod on one of the nodes, in a phase in which it counts, or no longer.
+    /// Builds a pod on one of the nodes, in a phase in which it counts or no longer counts.
     pub(super) fn guest(&self, random: &mut Random, labels: &Value) -> Value {
         let mut pod = self.new_pod(&format!("guest-{}", self.pods.len()), labels);
         let node = random.between(0, self.nodes.len() as u64 - 1);
         pod["spec"]["nodeName"] = json!(format!("{}-{node}", self.id));
         match random.between(0, 9) {
             0 => pod["status"] = json!({"phase": "Succeeded"}),
-            // something holds it back from being gone
+            // the finalizer keeps it from being deleted
             1 => {
                 pod["metadata"]["finalizers"] = json!(["example.com/hold"]);
                 pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -296,7 +296,7 @@ fn ports(random: &mut Random) -> Value {
         }
         ports.push(port);
     }
-    // one list must not name a port twice
+    // one list must not contain a port twice
     ports.dedup_by_key(|port| (port["hostPort"].clone(), port["protocol"].clone()));
     json!(ports)
 }
@@ -393,7 +393,7 @@ fn node_resources_fit(random: &mut Random, case: &mut Case) {
     case.pod = pod;
 }
 
-/// Three nodes in up to three zones; a node may lack a label.
+/// Adds two to four nodes in up to three zones; a node may lack a label.
 fn zoned(random: &mut Random, case: &mut Case) {
     for _ in 0..random.between(2, 4) {
         let mut labels = json!({});
@@ -430,7 +430,7 @@ pub(super) fn selector(random: &mut Random) -> Value {
     }
 }
 
-/// A label must not be in the selector and among the keys to match.
+/// Returns whether the selector has the label `version`, which must then not be among the keys to match.
 fn mentions_version(rule: &Value) -> bool {
     rule["labelSelector"].to_string().contains("version")
 }
@@ -439,7 +439,7 @@ fn key(random: &mut Random, case: &Case) -> String {
     format!("{}-{}", pick(random, &["zone", "zone", "host"]), case.id)
 }
 
-/// A second namespace, where some of the pods are.
+/// Adds a second namespace, for some of the pods.
 pub(super) fn neighbourhood(random: &mut Random, case: &mut Case) -> String {
     let other = format!("{}-other", case.id);
     let labels = json!({"case": case.id, "team": pick(random, &["a", "b"])});

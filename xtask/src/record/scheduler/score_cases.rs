@@ -1,4 +1,4 @@
-//! Random cases for scores: a few nodes that would all do, the pods on them, and a pod that goes to one of them.
+//! Random cases for scores: a few nodes that all fit, the pods on them, and a pod that goes to one of them.
 
 use serde_json::{Value, json};
 use testbed::kubelet::random::Random;
@@ -7,7 +7,7 @@ use super::cases::{
     Case, app, expression, neighbourhood, pick, push, resources, selector, sized, term, toleration,
 };
 
-/// The plugin that holds pods to the nodes of their case.
+/// The plugin that pins pods to the nodes of their case.
 pub(super) const HELD_BY: &str = "NodeAffinity";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -22,7 +22,7 @@ pub(super) struct Variant {
     fill: fn(&mut Random, &mut Case),
 }
 
-/// What is recorded.
+/// The recorded variants.
 pub(super) const VARIANTS: &[Variant] = &[
     Variant {
         name: "score-TaintToleration",
@@ -104,7 +104,7 @@ pub(super) const VARIANTS: &[Variant] = &[
     },
 ];
 
-/// The case of a variant and a seed.
+/// Builds the case of a variant and a seed.
 pub(super) fn new(variant: &Variant, seed: u64) -> Case {
     let salt = variant.name.bytes().map(u64::from).sum::<u64>();
     let mut random = Random::new(seed.wrapping_mul(31).wrapping_add(salt));
@@ -159,7 +159,7 @@ fn ignoring() -> Value {
     json!({"ignorePreferredTermsOfExistingPods": true})
 }
 
-/// Some nodes with these labels, each one otherwise.
+/// Adds some nodes, each with labels from this function.
 fn nodes(random: &mut Random, case: &mut Case, labels: fn(&mut Random, &Case) -> Value) {
     for _ in 0..random.between(2, 4) {
         let labels = labels(random, case);
@@ -225,7 +225,7 @@ fn amounts(random: &mut Random, case: &mut Case) {
         case.pods.push(guest);
     }
     let mut pod = case.pod.clone();
-    // what every node has, so that all will do
+    // no more than every node has, so that all fit
     let wanted = |random: &mut Random| {
         let mut wanted = resources(random)["requests"].clone();
         for name in ["ephemeral-storage", "hugepages-2Mi"] {
@@ -251,7 +251,7 @@ fn amounts(random: &mut Random, case: &mut Case) {
     case.pod = pod;
 }
 
-/// Up to three zones and racks, in which some nodes are not.
+/// Returns labels for up to three zones and racks; some nodes are in none.
 fn placed(random: &mut Random, case: &Case) -> Value {
     let mut labels = json!({});
     if random.chance(85) {
@@ -307,7 +307,7 @@ fn spread(random: &mut Random, case: &mut Case) {
     case.pod["spec"]["topologySpreadConstraints"] = json!(constraints);
 }
 
-/// The pod is selected by services, or belongs to a controller, or neither.
+/// Lets services select the pod, or a controller own it, or neither.
 fn spread_by_default(random: &mut Random, case: &mut Case) {
     nodes(random, case, placed);
     let other = neighbourhood(random, case);
@@ -387,7 +387,7 @@ fn images(random: &mut Random, case: &mut Case) {
         format!("{}-c:latest", case.id),
     ];
     for name in &names {
-        // one image has one size, wherever it is; most are in so few of all nodes that only a large one counts
+        // an image has the same size on every node; most are on so few of all nodes that only a large one counts
         let size = random.between(1, 100) * (random.between(1, 60) << 30);
         for node in &mut case.nodes {
             if random.chance(60) {

@@ -1,4 +1,4 @@
-//! What each score plugin of a real kube-scheduler gives each node: from its log, which tells it at the highest verbosity.
+//! The score of each node by each score plugin of a real kube-scheduler, from its log at the highest verbosity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -18,7 +18,7 @@ use super::cases::Case;
 use super::score_cases::{self, Variant};
 use super::{AT_ONCE, Args, Scheduler, WITHIN, create};
 
-/// A case with its scores, a line of the corpus.
+/// A case and its scores: one line of the corpus.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Scored {
     pub(super) case: String,
@@ -33,11 +33,11 @@ pub(super) struct Scored {
     nodes: Vec<Value>,
     pods: Vec<Value>,
     pod: Value,
-    /// By node that would do; empty if there was one or none.
+    /// Scores by feasible node; empty if at most one node is feasible.
     pub(super) scores: BTreeMap<String, i64>,
 }
 
-/// A cluster of its own, and a scheduler in which nothing but the plugin, and what holds pods to the nodes of their case, runs.
+/// Records a variant on its own cluster, with a scheduler that runs only the plugin and the one that pins pods to the nodes of their case.
 pub(super) async fn record(args: &Args, variant: &Variant) -> anyhow::Result<Vec<Scored>> {
     let server = ApiServer::start(Lane::Local).await?;
     let client = server.client().await?;
@@ -62,7 +62,7 @@ pub(super) async fn record(args: &Args, variant: &Variant) -> anyhow::Result<Vec
         "plugins": {"multiPoint": {"disabled": [named("*")], "enabled": enabled}},
         "pluginConfig": [{"name": variant.plugin, "args": config}],
     });
-    // without arguments of its own the plugin must not be named: some have none
+    // a plugin without arguments of its own must not be in the list, because some plugins have none
     let profile = match &config {
         Value::Null => {
             let mut profile = profile;
@@ -125,7 +125,7 @@ async fn create_all(client: Client, case: Case) -> anyhow::Result<Case> {
     Ok(case)
 }
 
-/// Until every pod has a node, or is known to find none.
+/// Waits until every pod has a node, or is known to be unschedulable.
 async fn wait_until_judged(client: &Client, wanted: usize) -> anyhow::Result<()> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields("metadata.name=pod");
@@ -155,7 +155,7 @@ fn is_judged(pod: &Pod) -> bool {
             .any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
 }
 
-/// What the log tells of a plugin and the pod of a case: `"Plugin scored node for pod" pod="c1/pod" plugin="P" node="c1-0" score=42`.
+/// Parses the scores of a plugin for the pod of a case: `"Plugin scored node for pod" pod="c1/pod" plugin="P" node="c1-0" score=42`.
 fn scores(log: &str, case: &str, plugin: &str) -> BTreeMap<String, i64> {
     let mark =
         format!("\"Plugin scored node for pod\" pod=\"{case}/pod\" plugin=\"{plugin}\" node=\"");

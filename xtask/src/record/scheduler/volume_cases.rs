@@ -1,6 +1,6 @@
-//! Random cases of the volume plugins: volumes, claims, classes and what nodes say of their drivers.
+//! Random cases of the volume plugins: volumes, claims, classes and what nodes report about their drivers.
 //!
-//! Where kube-scheduler takes any of several volumes that are alike, a case has only one: no two volumes are of the same size.
+//! Where kube-scheduler may choose any of several equal volumes, a case has only one: no two volumes have the same size.
 
 use serde_json::{Value, json};
 use testbed::kubelet::random::Random;
@@ -64,7 +64,7 @@ fn uses(pod: &mut Value, number: u64, claim: &str) {
     push(&mut pod["spec"]["volumes"], volume);
 }
 
-/// A claim that has its volume for good.
+/// Binds a claim to its volume.
 fn bind(claim: &mut Value, volume: &str) {
     claim["spec"]["volumeName"] = json!(volume);
     claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = json!("yes");
@@ -247,7 +247,7 @@ fn zone_terms(random: &mut Random) -> Value {
     json!({"required": {"nodeSelectorTerms": terms}})
 }
 
-/// Volumes that claims may get.
+/// Adds volumes that claims may get.
 fn free_volumes(random: &mut Random, case: &mut Case) {
     let mut has_owner = false;
     for number in 0..random.between(0, 4) {
@@ -285,7 +285,7 @@ fn free_volumes(random: &mut Random, case: &mut Case) {
     }
 }
 
-/// Classes whose volumes are made by somebody or by nobody, and how much room there is.
+/// Adds classes with and without provisioning of volumes, and the available capacity.
 fn classes(random: &mut Random, case: &mut Case) {
     let provisioner = format!("{}.example.com", case.id);
     let mut dynamic = case.class("dynamic", &provisioner, true);
@@ -342,7 +342,7 @@ fn classes(random: &mut Random, case: &mut Case) {
     }
 }
 
-/// A claim in any state, with the volume that it has.
+/// Builds a claim in any state, with its volume.
 fn any_claim(random: &mut Random, case: &mut Case, number: u64, name: &str) -> Value {
     let class = pick(
         random,

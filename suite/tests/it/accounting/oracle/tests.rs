@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::accounting::state::Texts;
 
-/// Two zones of four CPUs, the first of each reserved; 100 bytes of memory each; two devices in zone 0.
+/// Makes a node with two zones of four CPUs, the first of each reserved; 100 bytes of memory each; two devices in zone 0.
 fn node() -> NodeFacts {
     let zone = |first: u32, devices: i64| {
         let amount = |capacity, allocatable| Amount {
@@ -39,7 +39,7 @@ fn node() -> NodeFacts {
     }
 }
 
-/// Available CPUs, memory and devices of zone 0; zone 1 is free.
+/// Makes an NRT with these available CPUs, memory and devices in zone 0; zone 1 is free.
 fn nrt(cpu: &str, memory: &str, devices: &str) -> NodeResourceTopology {
     let value = json!({
         "metadata": {"name": "n"},
@@ -70,7 +70,7 @@ fn nrt(cpu: &str, memory: &str, devices: &str) -> NodeResourceTopology {
     serde_json::from_value(value).expect("an NRT")
 }
 
-/// State files: CPU, memory and device entries, and the free memory of zone 0.
+/// Makes state files from CPU, memory and device entries and the free memory of zone 0.
 fn state(
     default_cpus: &str,
     cpus: &Value,
@@ -96,7 +96,7 @@ fn device(container: &str, ids: &[&str]) -> Value {
     json!({"PodUID": "u", "ContainerName": container, "ResourceName": "x/dev", "DeviceIDs": {"0": ids}})
 }
 
-/// The pod `p` with UID `u` on `n`: app `a`, sidecar `s`, plain init container `i` that has ended or runs.
+/// Makes the pod `p` with UID `u` on `n`: app `a`, sidecar `s`, plain init container `i` that has ended or runs.
 fn pod(phase: &str, init_ended: bool) -> Pod {
     let state = if init_ended { "terminated" } else { "running" };
     let details = if init_ended {
@@ -208,7 +208,7 @@ fn entries_of_pods_that_are_over_do_not_count(
         format!("n {owner}: memory 40 in node-0"),
     ];
     assert_eq!(uncounted.stale, expected.into());
-    // had they counted
+    // the difference if they had counted
     let difference = check(&state, pods, &nrt("1", "60", "2")).expect_err("differs");
     assert_eq!(difference.place, "n node-0 cpu available");
 }
@@ -258,7 +258,7 @@ fn a_cpu_of_two_pods_is_a_difference() {
     assert_eq!(difference.seen, "p/a and q/a");
 }
 
-/// Memory of 60 over both zones, and 30 in zone 0 alone.
+/// Makes state files with memory of 60 over both zones, and 30 in zone 0 alone.
 fn spanning(free: i64) -> NodeState {
     let memory = json!({"u": {
         "a": [{"numaAffinity": [0, 1], "type": "memory", "size": 60}],
@@ -267,7 +267,7 @@ fn spanning(free: i64) -> NodeState {
     state("0-7", &json!({}), &memory, free, &json!(null))
 }
 
-/// As [`nrt`], with memory available in both zones.
+/// Like [`nrt`], with memory available in both zones.
 fn both(zone0: &str, zone1: &str) -> NodeResourceTopology {
     let mut seen = nrt("3", zone0, "2");
     seen.zones[1].resources[1].available.0 = zone1.to_owned();
@@ -286,7 +286,7 @@ fn memory_over_several_zones_is_charged_in_full_to_each_and_named() {
         seen.attributes[1].value = "restricted".to_owned();
         compare(&restricted, state, &Pods::new(&pods, &names), &seen)
     };
-    // the kubelet's sums: 10 of zone 0 and 100 of zone 1 are what 60 and 30 leave of 200
+    // in the kubelet's sums, 60 and 30 of 200 leave 10 in zone 0 and 100 in zone 1
     assert_eq!(
         check(&spanning(10), both("10", "40")).map(|found| found.spanning),
         Ok(BTreeSet::from([

@@ -1,4 +1,4 @@
-//! Types of Go packages, read from their source. Only what `gofmt` leaves is understood: one field a line.
+//! Types of Go packages, read from their source. The parser expects the format of `gofmt`: one field per line.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use testbed::local::assets::KUBERNETES_VERSION;
 
-/// Modules that types are read from; the one of Kubernetes itself has its version, the others that of what is published beside it.
+/// Modules that types are read from. That of Kubernetes itself has its version, the others have the version that is published with it.
 const MODULES: [&str; 5] = [
     "k8s.io/api",
     "k8s.io/apiextensions-apiserver",
@@ -18,7 +18,7 @@ const MODULES: [&str; 5] = [
     "k8s.io/kube-aggregator",
     "k8s.io/kubernetes",
 ];
-/// Types that every package has.
+/// Predeclared types of Go.
 const SCALARS: [&str; 14] = [
     "bool", "byte", "float32", "float64", "int", "int16", "int32", "int64", "int8", "string",
     "uint", "uint16", "uint32", "uint64",
@@ -30,7 +30,7 @@ pub(super) type Name = (String, String);
 /// A field of a structure.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Field {
-    /// Name in Go; that of its type for an embedded one.
+    /// Name in Go; for an embedded field the name of its type.
     pub(super) name: String,
     /// Its type as written.
     pub(super) written: String,
@@ -43,13 +43,13 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Name in JSON, empty when it has none there.
+    /// Returns the name in JSON; empty if the field has none.
     pub(super) fn json_name(&self) -> &str {
         let tag = self.json.as_deref().unwrap_or_default();
         tag.split(',').next().unwrap_or_default()
     }
 
-    /// Whether JSON leaves it out when it is empty.
+    /// Returns whether JSON leaves it out when it is empty.
     pub(super) fn omits_empty(&self) -> bool {
         let tag = self.json.as_deref().unwrap_or_default();
         tag.split(',')
@@ -58,7 +58,7 @@ impl Field {
     }
 }
 
-/// What a type is.
+/// The kind of a type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     /// A structure.
@@ -67,34 +67,34 @@ pub(super) enum Kind {
     Other(String),
 }
 
-/// A type with what is needed to understand the names in it.
+/// A type, with what is needed to resolve the names in it.
 #[derive(Clone, Debug)]
 pub(super) struct Type {
     package: String,
     imports: Rc<HashMap<String, String>>,
-    /// What it is.
+    /// Its kind.
     pub(super) kind: Kind,
 }
 
-/// What a written type comes to.
+/// The resolved meaning of a written type.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Meaning {
     /// `bool`, `string`, `int32`, ...
     Scalar(&'static str),
     /// A structure.
     Structure(Name),
-    /// A pointer to what is written.
+    /// A pointer to this written type.
     Pointer(String),
-    /// A list of what is written.
+    /// A list of this written type.
     List(String),
-    /// A map to what is written.
+    /// A map to this written type.
     Map(String),
-    /// Nothing that is known here.
+    /// A type that is not known here.
     Unknown,
 }
 
 impl Type {
-    /// Package and name of a type as this one writes it.
+    /// Returns package and name of a type that this one mentions.
     fn qualify(&self, written: &str) -> Name {
         match written.split_once('.') {
             Some((package, name)) => {
@@ -106,7 +106,7 @@ impl Type {
     }
 }
 
-/// Packages that were read so far.
+/// The packages that were read so far.
 #[derive(Debug)]
 pub(super) struct Packages {
     modules: BTreeMap<String, PathBuf>,
@@ -121,7 +121,7 @@ struct Download {
 }
 
 impl Packages {
-    /// Finds the modules where Go keeps them; those that are not there are fetched.
+    /// Finds the modules in Go's module cache and downloads missing ones.
     pub(super) fn locate() -> anyhow::Result<Self> {
         let published = KUBERNETES_VERSION.replacen("v1.", "v0.", 1);
         let wanted = MODULES.map(|module| match module {
@@ -150,7 +150,7 @@ impl Packages {
         })
     }
 
-    /// All types of a package; none for one outside of the modules.
+    /// Returns all types of a package; none for a package outside of the modules.
     pub(super) fn package(&self, name: &str) -> anyhow::Result<Rc<BTreeMap<String, Type>>> {
         if let Some(types) = self.read.borrow().get(name) {
             return Ok(Rc::clone(types));
@@ -171,12 +171,12 @@ impl Packages {
         Ok(types)
     }
 
-    /// A type by name.
+    /// Returns a type by name.
     pub(super) fn get(&self, (package, name): &Name) -> anyhow::Result<Option<Type>> {
         Ok(self.package(package)?.get(name).cloned())
     }
 
-    /// What a type comes to that is written in another one.
+    /// Resolves a type that is written within another one.
     pub(super) fn meaning(&self, within: &Type, written: &str) -> anyhow::Result<Meaning> {
         if let Some(inner) = written.strip_prefix('*') {
             return Ok(Meaning::Pointer(inner.to_owned()));
@@ -207,7 +207,7 @@ impl Packages {
         }
     }
 
-    /// Package and name of what is written in a type, whatever it comes to.
+    /// Returns package and name of what is written in a type, without resolving it.
     #[expect(
         clippy::unused_self,
         reason = "names mean something among packages only"
@@ -216,8 +216,8 @@ impl Packages {
         within.qualify(written)
     }
 
-    /// The fields of a structure with those of embedded ones in their place, each with the type that it is written in. `inlines` says
-    /// which embedded fields these are.
+    /// Returns the fields of a structure, with embedded structures replaced by their fields, each with the type in which it is written.
+    /// `inlines` selects the embedded fields to replace.
     pub(super) fn fields(
         &self,
         name: &Name,
@@ -314,7 +314,7 @@ fn read_file(package: &str, text: &str) -> BTreeMap<String, Type> {
         .collect()
 }
 
-/// `name "path"` or `"path"`, in a block or alone.
+/// Parses `name "path"` or `"path"`, in a block or alone.
 fn import(line: &str) -> Option<(String, String)> {
     let line = line.strip_prefix("import ").unwrap_or(line);
     let (name, path) = line.strip_suffix('"')?.split_once('"')?;

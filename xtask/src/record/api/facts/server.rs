@@ -1,4 +1,4 @@
-//! Facts that a new cluster's API server tells: discovery, schemas, columns of tables, and the objects that it starts with.
+//! Facts from the API server of a new cluster: discovery, schemas, columns of tables, and its initial objects.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const JSON: &str = "application/json";
-/// Lists of what a new cluster holds, apart from what a server says about itself there.
+/// Lists of the initial objects of a new cluster, except those that describe the server itself.
 const BOOTSTRAP: [&str; 7] = [
     "/api/v1/namespaces",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -33,7 +33,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Groups, versions and resources.
+/// Returns groups, versions and resources.
 pub(super) async fn discovery(caller: &Caller) -> anyhow::Result<Value> {
     let mut parts = json!({});
     for part in ["api", "apis"] {
@@ -42,7 +42,7 @@ pub(super) async fn discovery(caller: &Caller) -> anyhow::Result<Value> {
     Ok(parts)
 }
 
-/// The schemas of all documents by name, without prose.
+/// Returns the schemas of all documents by name, without descriptions.
 pub(super) async fn schemas(caller: &Caller) -> anyhow::Result<BTreeMap<String, Value>> {
     let index = get(caller, "/openapi/v3", JSON).await?;
     let mut all = BTreeMap::new();
@@ -62,7 +62,7 @@ pub(super) async fn schemas(caller: &Caller) -> anyhow::Result<BTreeMap<String, 
     Ok(all)
 }
 
-/// A schema without descriptions; references are plain names, beside what is said at the place of use.
+/// Returns a schema without descriptions. References become plain names, beside what the place of use adds.
 fn without_prose(schema: Value) -> Value {
     let Value::Object(mut words) = schema else {
         return match schema {
@@ -101,7 +101,7 @@ fn without_prose(schema: Value) -> Value {
     Value::Object(plain)
 }
 
-/// Columns of tables by where the objects are kept: name, type, format, priority and description of each.
+/// Returns the columns of tables by the resource that they show: name, type, format, priority and description of each.
 pub(super) async fn columns(
     caller: &Caller,
     discovery: &Value,
@@ -143,7 +143,7 @@ pub(super) async fn columns(
     Ok(all)
 }
 
-/// The objects of a new cluster, without what each server gives them anew.
+/// Returns the objects of a new cluster, without the fields that differ between servers.
 pub(super) async fn bootstrap(caller: &Caller) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for path in BOOTSTRAP {
@@ -157,7 +157,7 @@ pub(super) async fn bootstrap(caller: &Caller) -> anyhow::Result<Vec<Value>> {
             let metadata = &object["metadata"];
             let place = [&metadata["name"], &metadata["namespace"]].map(text);
             if place == ["extension-apiserver-authentication", "kube-system"] {
-                // certificates of this one server
+                // certificates of this server
                 continue;
             }
             object["apiVersion"] = version.clone();
@@ -173,7 +173,7 @@ pub(super) async fn bootstrap(caller: &Caller) -> anyhow::Result<Vec<Value>> {
                 }
             }
             if object["data"]["since"].is_string() {
-                // the day on which the cluster began
+                // the day on which the cluster was created
                 object["data"]["since"] = json!("");
             }
             objects.push(object);

@@ -1,5 +1,5 @@
-//! Facts that only the Go types tell: what is a pointer, what is always written, the numbers of protobuf fields, and the form in which
-//! the server itself has pods.
+//! Facts that only the Go types have: which fields are pointers, which are always written, the numbers of protobuf fields, and the server's
+//! internal form of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::go::{Field, Meaning, Name, Packages, Type};
 
 const META: &str = "k8s.io/apimachinery/pkg/apis/meta/v1";
 const CORE: &str = "k8s.io/api/core/v1";
-/// Where the server's own form of the core types is.
+/// Package of the server's internal form of the core types.
 const INTERNAL: &str = "k8s.io/kubernetes/pkg/apis/core";
 
 /// The types of one version of Kubernetes.
@@ -19,7 +19,7 @@ pub(super) struct Types {
     packages: Packages,
 }
 
-/// `io.k8s.api.core.v1.Pod` as a type of Go.
+/// Converts a schema name such as `io.k8s.api.core.v1.Pod` to a type of Go.
 fn go_name(schema: &str) -> Option<Name> {
     let path = schema.strip_prefix("io.k8s.")?;
     let (package, name) = path.rsplit_once('.')?;
@@ -29,7 +29,7 @@ fn go_name(schema: &str) -> Option<Name> {
     ))
 }
 
-/// Fields that JSON shows as if they were those of the structure around them.
+/// Returns whether JSON shows the fields of this field as fields of the structure around it.
 fn is_inline(field: &Field) -> bool {
     field.embedded && field.json.is_some() && field.json_name().is_empty()
 }
@@ -38,7 +38,7 @@ fn is_time(meaning: &Meaning) -> bool {
     matches!(meaning, Meaning::Structure((package, name)) if package == META && ["Time", "MicroTime"].contains(&name.as_str()))
 }
 
-/// Whether a schema is that of a list of objects.
+/// Returns whether a schema is that of a list of objects.
 fn is_list(schema: &Value) -> bool {
     let metadata = &schema["properties"]["metadata"]["$ref"];
     metadata
@@ -54,7 +54,8 @@ impl Types {
         })
     }
 
-    /// By schema: scalars that are pointers, what is written as `null` when there is none, what is left out in spite of a default.
+    /// Returns by schema: scalars that are pointers, fields that are written as `null` when unset, fields that are left out in spite of a
+    /// default.
     pub(super) fn presence(
         &self,
         schemas: &BTreeMap<String, Value>,
@@ -86,7 +87,7 @@ impl Types {
                     Meaning::List(_) | Meaning::Map(_) if !omits => {
                         add("always");
                     }
-                    // structures are never empty to the encoder
+                    // structures are never empty for the encoder
                     other
                         if is_time(other)
                             && !field
@@ -114,7 +115,7 @@ impl Types {
         Ok(all)
     }
 
-    /// Packages by group and version, and messages with their fields by number.
+    /// Returns packages by group and version, and messages with their fields by number.
     pub(super) fn protobuf(
         &self,
         schemas: &BTreeMap<String, Value>,
@@ -125,7 +126,7 @@ impl Types {
             let Some(name) = go_name(schema_name).filter(|_| !is_list(schema)) else {
                 continue;
             };
-            // schemas within definitions have forms in JSON that their tags do not tell
+            // schemas within definitions have JSON forms that their tags do not show
             if name.0.starts_with("k8s.io/apiextensions-apiserver/") {
                 continue;
             }
@@ -136,7 +137,7 @@ impl Types {
                     ("", version) => version.to_owned(),
                     (group, version) => format!("{group}/{version}"),
                 };
-                // options of many groups are one message
+                // the options of many groups are one message
                 if name.0 != META {
                     packages.insert(version, json!(short(&name.0)));
                 }
@@ -180,7 +181,7 @@ impl Types {
         ]))
     }
 
-    /// What a type is on the wire; messages that it stands for are added to those that are wanted.
+    /// Returns the wire form of a type. Messages that it uses are added to `wanted`.
     fn wire(&self, within: &Type, written: &str, wanted: &mut Vec<Name>) -> anyhow::Result<String> {
         if let Some(inner) = written.strip_prefix('*') {
             return self.wire(within, inner, wanted);
@@ -232,8 +233,9 @@ impl Types {
         })
     }
 
-    /// The specification of pods as the server itself has it: fields of each structure in their order, by name there and in the API,
-    /// with their kinds: `s` text, `i` number, `b` truth value, `*` none or, `[` list of, `{` map to, `#` structure, `~` as in the API.
+    /// Returns the specification of pods in the server's internal form: the fields of each structure in their order, by their internal name
+    /// and their name in the API, with their kinds: `s` text, `i` number, `b` truth value, `*` none or, `[` list of, `{` map to, `#`
+    /// structure, `~` as in the API.
     pub(super) fn internal(&self) -> anyhow::Result<BTreeMap<String, Value>> {
         let mut all = BTreeMap::new();
         let mut wanted = vec!["PodSpec".to_owned()];
@@ -246,7 +248,7 @@ impl Types {
                     .fields(&(CORE.to_owned(), name.to_owned()), &is_inline)
             };
             let mut json_names: BTreeMap<String, String> = BTreeMap::new();
-            // some fields of the specification are part of its security context there
+            // some fields of the specification are in its security context internally
             for (prefix, owner) in [("^", "PodSpec"), ("", name.as_str())] {
                 for (_, field) in published(owner)? {
                     json_names.insert(field.name.clone(), format!("{prefix}{}", field.json_name()));
@@ -255,7 +257,7 @@ impl Types {
             let mut fields = Vec::new();
             let own = (INTERNAL.to_owned(), name.clone());
             for (within, field) in self.packages.fields(&own, &|field| field.embedded)? {
-                // what the API does not show there: the metadata of templates of claims
+                // fields that the API does not show there: the metadata of claim templates
                 let Some(json_name) = json_names.get(&field.name) else {
                     continue;
                 };
@@ -294,14 +296,14 @@ impl Types {
         })
     }
 
-    /// The type that the inner part of a named list or map is written in.
+    /// Returns the type in which the inner part of a named list or map is written.
     fn owner(&self, within: &Type, written: &str) -> anyhow::Result<Type> {
         let named = self.packages.get(&self.packages.name(within, written))?;
         Ok(named.unwrap_or_else(|| within.clone()))
     }
 }
 
-/// `core/v1`: a package as the facts name it.
+/// Shortens a package to its name in the facts, such as `core/v1`.
 fn short(package: &str) -> String {
     if let Some(rest) = package.strip_prefix("k8s.io/api/") {
         return rest.to_owned();
