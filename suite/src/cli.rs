@@ -34,7 +34,7 @@ const KILLED: i32 = 130;
 /// Largest number of embedded clusters of a run without `--clusters`.
 const MOST_CLUSTERS: usize = 4;
 /// Number of scenarios that are worth the set-up of one more cluster.
-const EACH: usize = 8;
+const EACH: usize = 12;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -183,7 +183,7 @@ struct RunArgs {
     /// Directory of our own clusters [default: ~/.local/state/numaresources]
     #[arg(long, value_name = "DIR", help_heading = "Cluster of our own")]
     state_root: Option<PathBuf>,
-    /// Clusters to spread the scenarios over; each runs one at a time [default: embedded: as many as processors, at most 4; local: 1]
+    /// Clusters to spread the scenarios over; each runs one at a time [default: embedded: 1 for 12 scenarios, at most 2 a processor and 4; local: 1]
     #[arg(
         long,
         value_name = "N",
@@ -507,13 +507,16 @@ fn options(args: &RunArgs, chosen: usize) -> Result<Options, String> {
     })
 }
 
-/// Returns the number of clusters when no option gives it. The embedded lane has one cluster for each processor, because a scenario spends half of
-/// its time waiting, but none that would run fewer than [`EACH`] scenarios. A local cluster keeps all processors busy.
+/// Returns the number of clusters when no option gives it. The embedded lane has two clusters for each processor, because a scenario spends half of
+/// its time waiting, but none that would run fewer than [`EACH`] scenarios: their set-up would cost more. A local cluster keeps all processors busy.
 fn default_clusters(lane: &Lane, chosen: usize) -> usize {
     match lane {
         Lane::Own(lane::Lane::Embedded) => {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            processors.min(MOST_CLUSTERS).min(chosen / EACH).max(1)
+            (2 * processors)
+                .min(MOST_CLUSTERS)
+                .min(chosen / EACH)
+                .max(1)
         }
         Lane::Own(lane::Lane::Local) | Lane::Kubeconfig(_) => 1,
     }
