@@ -129,7 +129,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     if args.is_on("enable-webhooks") {
-        tracing::warn!("No webhooks are served: the API server relabels versions by itself");
+        tracing::warn!("No webhooks are served: the API server needs none to convert versions");
     }
     let namespace = environment("NAMESPACE").unwrap_or_else(|| names::DEFAULT_NAMESPACE.into());
     let metrics = Metrics::default();

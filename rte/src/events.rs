@@ -205,7 +205,7 @@ impl Events {
         tracing::error!(error = %chain(&error), "Notifications stopped");
         self.watcher = self.notifications.as_deref().and_then(|path| {
             notify::prepare(path)
-                .inspect_err(|error| tracing::error!(error = %chain(error), "Cannot make the notification file anew"))
+                .inspect_err(|error| tracing::error!(error = %chain(error), "Cannot create the notification file again"))
                 .ok()?;
             watch(path)
         });
@@ -257,7 +257,7 @@ fn watch(path: &Path) -> Option<Watcher> {
             Some(watcher)
         }
         Err(error) => {
-            tracing::error!(error = %chain(&error), "Notifications do not work");
+            tracing::error!(error = %chain(&error), "Cannot watch the notification file");
             None
         }
     }
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(start.elapsed(), Duration::from_secs(1));
         assert!(
             events.next().now_or_never().is_none(),
-            "it was told while the limit held"
+            "it was reported while the limit held"
         );
     }
 

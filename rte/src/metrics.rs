@@ -132,7 +132,7 @@ impl Metrics {
         );
         registry.register(
             "rte_noderesourcetopology_write_failures",
-            "Publications that failed, by what was tried last",
+            "Failed publications by last action",
             metrics.write_failures.clone(),
         );
         registry.register(
@@ -142,12 +142,12 @@ impl Metrics {
         );
         registry.register(
             "rte_last_publish_timestamp_seconds",
-            "When the published content was last known to be right, in seconds since the epoch",
+            "When the published content was last known to be correct, in seconds since the epoch",
             metrics.last_publish.clone(),
         );
         registry.register(
             "rte_resources_without_numa_node",
-            "Units that no zone shows, because they are on no NUMA node",
+            "Units of resources without a NUMA node, which no zone shows",
             metrics.unzoned.clone(),
         );
         metrics

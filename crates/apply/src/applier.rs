@@ -92,7 +92,7 @@ impl Applier {
             match self.try_apply(&api, &identity, desired, wanted).await {
                 // the object appeared, vanished or changed between our read and our write
                 Err(Error::Apply(_, error)) if attempt <= CONFLICT_RETRIES && error.is_race() => {
-                    tracing::debug!(object = %identity, "Changed meanwhile");
+                    tracing::debug!(object = %identity, "Object changed between read and write, retrying");
                 }
                 result => return result,
             }

@@ -47,7 +47,7 @@ enum Refusal {
         verb: String,
         path: String,
     },
-    #[error("the API server does not say who may read this")]
+    #[error("the API server did not answer the authorization request")]
     Unanswered(#[from] kube::Error),
 }
 
@@ -57,7 +57,7 @@ impl IntoResponse for Refusal {
             Self::Unknown => StatusCode::UNAUTHORIZED,
             Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::Unanswered(ref error) => {
-                tracing::warn!(%error, "Nobody can be authorized");
+                tracing::warn!(%error, "Authorization request failed");
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         };

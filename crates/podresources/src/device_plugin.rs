@@ -177,7 +177,7 @@ impl Plugin {
             if stopped {
                 return Ok(());
             }
-            tracing::info!(resource = %self.resource, "Own socket is gone, serving anew");
+            tracing::info!(resource = %self.resource, "Own socket is gone, serving again");
         }
     }
 

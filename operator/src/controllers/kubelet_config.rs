@@ -225,7 +225,7 @@ async fn sync(
     context: &Context,
 ) -> Result<bool, SyncError> {
     let Some(found) = sources.of(cr, pool, context).await else {
-        tracing::debug!(pool = %pool.name, "Nothing tells the settings of the kubelets");
+        tracing::debug!(pool = %pool.name, "No source for the settings of the kubelets");
         return Ok(false);
     };
     let settings = &found.settings;

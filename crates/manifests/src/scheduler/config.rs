@@ -74,7 +74,7 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The text is not valid YAML.
-    #[error("scheduler configuration is no valid YAML")]
+    #[error("scheduler configuration is not valid YAML")]
     Yaml(#[source] serde_yaml::Error),
     /// An expected key or entry is missing.
     #[error("scheduler configuration has no {0}")]
