@@ -80,7 +80,7 @@ pub async fn acquire(
     };
     tracing::info!(lease = %candidate.params.name, identity = %candidate.params.identity, "Attempting to acquire leader lease");
     loop {
-        match candidate.try_hold().await {
+        match candidate.try_acquire_or_renew().await {
             Ok(true) => break,
             Ok(false) => {}
             Err(error) => {
@@ -112,7 +112,7 @@ async fn renew(mut candidate: Candidate, lost: CancellationToken, stop: Cancella
             }
             () = sleep(candidate.params.retry_period) => {}
         }
-        match timeout_at(deadline, candidate.try_hold()).await {
+        match timeout_at(deadline, candidate.try_acquire_or_renew()).await {
             Ok(Ok(true)) => deadline = Instant::now() + candidate.params.renew_deadline,
             // if a write succeeded but its answer got lost, the next write conflicts although the lease is still ours
             Ok(Ok(false)) if candidate.is_seen_as_holder() && Instant::now() < deadline => {}
@@ -138,7 +138,7 @@ struct Candidate {
 
 impl Candidate {
     /// Makes one attempt. Returns whether this candidate holds the lease afterwards.
-    async fn try_hold(&mut self) -> Result<bool, Error> {
+    async fn try_acquire_or_renew(&mut self) -> Result<bool, Error> {
         let Some(found) = self
             .api
             .get_opt(&self.params.name)
@@ -165,7 +165,7 @@ impl Candidate {
             .seen
             .as_ref()
             .map_or(Duration::ZERO, |(_, at)| now - *at);
-        if !may_hold(&spec, &self.params.identity, since) {
+        if !may_acquire(&spec, &self.params.identity, since) {
             return Ok(false);
         }
         let lease = Lease {
@@ -245,7 +245,7 @@ impl Candidate {
 }
 
 /// Returns whether `identity` may take or renew a lease that has not changed for `since`.
-fn may_hold(spec: &LeaseSpec, identity: &str, since: Duration) -> bool {
+fn may_acquire(spec: &LeaseSpec, identity: &str, since: Duration) -> bool {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     let duration =
         Duration::from_secs(u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0));

@@ -59,9 +59,6 @@ pub enum Error {
     /// Not a Go cipher suite name.
     #[error("cipher suite {0} not supported or doesn't exist")]
     Cipher(String),
-    /// rustls offers none of the named suites.
-    #[error("none of the cipher suites is available: {0}")]
-    NoCipher(String),
     /// The client authorities cannot be used.
     #[error("cannot verify clients")]
     ClientAuth(#[source] rustls::server::VerifierBuilderError),
@@ -232,9 +229,6 @@ fn provider(names: &[String]) -> Result<CryptoProvider, Error> {
             })
     };
     provider.cipher_suites.retain(wanted);
-    if provider.cipher_suites.is_empty() {
-        return Err(Error::NoCipher(names.join(",")));
-    }
     Ok(provider)
 }
 
