@@ -62,7 +62,7 @@ pub(crate) async fn run(context: Arc<Context>, with_scheduler: bool, stop: &Canc
 }
 
 /// Runs a controller until `stop` is cancelled. Failures are retried with growing waits.
-async fn drive<K, F, R>(
+async fn run_controller<K, F, R>(
     name: &'static str,
     controller: Controller<K>,
     context: Arc<Context>,

@@ -19,7 +19,7 @@ const LONGEST_NOTE: usize = 1024;
 const REASON_KUBELET_CONFIG: &str = "FailedKubeletConfigSync";
 
 /// Publishes an outcome that the conditions do not show yet.
-pub(crate) async fn tell<K>(
+pub(crate) async fn publish_transition<K>(
     controller: &'static str,
     object: &K,
     conditions: &[Condition],
@@ -34,19 +34,19 @@ pub(crate) async fn tell<K>(
         Outcome::Invalid { .. } | Outcome::Failed { .. } => (EventType::Warning, DEGRADED),
     };
     let (reason, message) = (outcome.reason(condition), outcome.message());
-    let is_told = conditions.iter().any(|told| {
-        told.type_ == condition
-            && told.status == "True"
-            && told.reason == reason
-            && told.message == message
+    let is_published = conditions.iter().any(|existing| {
+        existing.type_ == condition
+            && existing.status == "True"
+            && existing.reason == reason
+            && existing.message == message
     });
-    if !is_told {
+    if !is_published {
         publish(controller, object, kind, reason, message, context).await;
     }
 }
 
 /// Publishes that the settings of kubelets cannot be passed to the exporters.
-pub(crate) async fn tell_of_kubelet_config<K>(
+pub(crate) async fn publish_kubelet_config_failure<K>(
     controller: &'static str,
     object: &K,
     message: &str,

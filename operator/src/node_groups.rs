@@ -54,11 +54,11 @@ pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> 
             .filter(|name| !seen.insert(*name))
             .map(|name| format!("the pool name \"{name}\" has duplicates")),
     )?;
-    let crowded = groups
+    let over_annotated = groups
         .iter()
         .enumerate()
         .filter(|(_, group)| group.annotations.len() > MAX_ANNOTATIONS);
-    joined(crowded.map(|(index, group)| {
+    joined(over_annotated.map(|(index, group)| {
         format!(
             "pool #{index} has too many annotations {} max {MAX_ANNOTATIONS}",
             group.annotations.len()

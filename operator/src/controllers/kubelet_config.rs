@@ -25,7 +25,7 @@ use manifests::rte::config_map::{KubeletSettings, config_map};
 use manifests::to_value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, current, drive, pools, triggers};
+use super::{Error, current, pools, run_controller, triggers};
 use crate::context::Context;
 use crate::events;
 use crate::node_groups::Pool;
@@ -56,19 +56,18 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     );
     let maps: Api<PartialObjectMeta<ConfigMap>> =
         Api::namespaced(client.clone(), &context.namespace);
-    let controller = Controller::for_stream(resources, reader).reconcile_all_on(triggers::any(
-        maps,
-        Config::default().labels(labels::OPERATOR_NAME),
-    ));
+    let controller = Controller::for_stream(resources, reader).reconcile_all_on(
+        triggers::any_owner(maps, Config::default().labels(labels::OPERATOR_NAME)),
+    );
     let controller = match context.platform {
         Platform::Kubernetes => controller.reconcile_all_on(triggers::kubelets(client)),
         Platform::OpenShift => controller
-            .reconcile_all_on(triggers::any(
+            .reconcile_all_on(triggers::any_owner(
                 Api::<PartialObjectMeta<KubeletConfig>>::all(client.clone()),
                 Config::default(),
             ))
             .reconcile_all_on(triggers::machine_config_pools(client)),
-        Platform::HyperShift => controller.reconcile_all_on(triggers::any(
+        Platform::HyperShift => controller.reconcile_all_on(triggers::any_owner(
             Api::<PartialObjectMeta<ConfigMap>>::namespaced(
                 client.clone(),
                 names::HYPERSHIFT_CONFIG_NAMESPACE,
@@ -77,7 +76,7 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
         )),
     };
     let name = controller_name(context.platform);
-    drive(name, controller, Arc::clone(&context), stop, reconcile).await;
+    run_controller(name, controller, Arc::clone(&context), stop, reconcile).await;
 }
 
 fn controller_name(platform: Platform) -> &'static str {
@@ -106,7 +105,7 @@ async fn reconcile(
         && !context.is_failing(controller, &name)
     {
         let message = daemon::log::chain(error).to_string();
-        events::tell_of_kubelet_config(controller, &cr, &message, &context).await;
+        events::publish_kubelet_config_failure(controller, &cr, &message, &context).await;
     }
     result
 }
@@ -201,7 +200,8 @@ impl Sources {
                 })
             }
             Self::KubeletConfigs(all) => {
-                let (config, settings) = objects::of_machines(pool.machines.as_ref()?, all)?;
+                let (config, settings) =
+                    objects::for_machine_config_pool(pool.machines.as_ref()?, all)?;
                 Some(Found {
                     settings,
                     owner: apply::controller_reference(config),
@@ -210,7 +210,7 @@ impl Sources {
             }
             // these ConfigMaps are in another namespace, so they cannot own objects in ours
             Self::ConfigMaps(all) => Some(Found {
-                settings: objects::of_hosted(&pool.name, all)?,
+                settings: objects::for_hosted_pool(&pool.name, all)?,
                 owner: None,
                 annotations: None,
             }),

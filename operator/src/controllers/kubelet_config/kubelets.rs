@@ -48,7 +48,7 @@ pub(super) async fn list_nodes(context: &Context) -> Result<Vec<Member>, Cause> 
         }
     }
     let names: BTreeSet<&str> = all.iter().map(|node| node.name.as_str()).collect();
-    context.keep_kubelets(|node| names.contains(node));
+    context.retain_kubelets(|node| names.contains(node));
     Ok(all)
 }
 
@@ -71,8 +71,8 @@ pub(super) async fn ask_all(context: &Context, pool: &Pool, nodes: &[Member]) ->
     members.sort();
     let answers: Vec<(String, KubeletSettings)> = stream::iter(members)
         .map(|node| async move {
-            let said = ask(&context.client, &node).await;
-            let settings = context.kubelet(&node, said)?;
+            let answer = ask(&context.client, &node).await;
+            let settings = context.kubelet(&node, answer)?;
             Some((node, settings))
         })
         .buffered(AT_ONCE)

@@ -52,7 +52,7 @@ pub(super) async fn sync(
     cr: &NumaResourcesOperator,
     pools: &[Pool],
     context: &Context,
-    fresh: &mut NumaResourcesOperatorStatus,
+    new_status: &mut NumaResourcesOperatorStatus,
 ) -> Result<Pools, Error> {
     let mut paused = BTreeSet::new();
     for (pool, machines) in machines_of(pools) {
@@ -67,9 +67,9 @@ pub(super) async fn sync(
             remove(&names::machine_config(&cr.name_any(), &pool.name), context).await?;
         }
     }
-    fresh.machineconfigpools = Vec::new();
+    new_status.machineconfigpools = Vec::new();
     for (pool, machines) in machines_of(pools) {
-        fresh
+        new_status
             .machineconfigpools
             .push(status(pool, machines, context));
         if !paused.contains(&pool.name) && !is_updated(cr, pool, machines) {
@@ -80,7 +80,7 @@ pub(super) async fn sync(
             return Ok(Pools { paused, outcome });
         }
     }
-    for (status, pool) in fresh.machineconfigpools.iter_mut().zip(pools) {
+    for (status, pool) in new_status.machineconfigpools.iter_mut().zip(pools) {
         status.config = Some(pool.config.clone());
     }
     Ok(Pools {
