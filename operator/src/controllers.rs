@@ -110,7 +110,7 @@ async fn run_controller<K, F, R>(
 fn next(outcome: &Outcome) -> Result<Action, Error> {
     match outcome {
         Outcome::Available | Outcome::Invalid { .. } => Ok(Action::await_change()),
-        Outcome::Progressing { again_after, .. } => Ok(Action::requeue(*again_after)),
+        Outcome::Progressing { requeue_after, .. } => Ok(Action::requeue(*requeue_after)),
         Outcome::Failed { message } => Err(Error::Failed(message.clone())),
     }
 }

@@ -37,7 +37,7 @@ mod objects;
 const NAME: &str = "kubeletconfig";
 const HYPERSHIFT_NAME: &str = "configmap";
 /// Interval between two reconciliations on plain Kubernetes: the restart of a kubelet does not reliably cause an event of its node.
-const AGAIN: Duration = Duration::from_secs(30);
+const SYNC_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let client = &context.client;
@@ -129,9 +129,9 @@ async fn sync_all(cr: &NumaResourcesOperator, context: &Context) -> Result<Actio
             kept.insert(names::rte_daemon_set(&cr.name_any(), &pool.name));
         }
     }
-    drop_others(cr, &kept, context).await;
+    delete_others(cr, &kept, context).await;
     Ok(match context.platform {
-        Platform::Kubernetes => Action::requeue(AGAIN),
+        Platform::Kubernetes => Action::requeue(SYNC_INTERVAL),
         Platform::OpenShift | Platform::HyperShift => Action::await_change(),
     })
 }
@@ -163,7 +163,7 @@ enum Sources {
 }
 
 /// Settings of a pool's kubelets, and the owner of the ConfigMap.
-struct Found {
+struct PoolSettings {
     settings: KubeletSettings,
     owner: Option<OwnerReference>,
     /// Annotations of the ConfigMap, which the other controller reads.
@@ -183,17 +183,17 @@ impl Sources {
         sources.map_err(SyncError::Read)
     }
 
-    async fn of(
+    async fn pool_settings(
         &self,
         cr: &NumaResourcesOperator,
         pool: &Pool,
         context: &Context,
-    ) -> Option<Found> {
+    ) -> Option<PoolSettings> {
         match self {
             Self::Kubelets(nodes) => {
                 let answers = kubelets::ask_all(context, pool, nodes).await?;
                 let differing = (annotations::DIFFERING_KUBELETS.into(), answers.differing);
-                Some(Found {
+                Some(PoolSettings {
                     settings: answers.settings,
                     owner: apply::controller_reference(cr),
                     annotations: Some([differing].into()),
@@ -202,14 +202,14 @@ impl Sources {
             Self::KubeletConfigs(all) => {
                 let (config, settings) =
                     objects::for_machine_config_pool(pool.machines.as_ref()?, all)?;
-                Some(Found {
+                Some(PoolSettings {
                     settings,
                     owner: apply::controller_reference(config),
                     annotations: None,
                 })
             }
             // these ConfigMaps are in another namespace, so they cannot own objects in ours
-            Self::ConfigMaps(all) => Some(Found {
+            Self::ConfigMaps(all) => Some(PoolSettings {
                 settings: objects::for_hosted_pool(&pool.name, all)?,
                 owner: None,
                 annotations: None,
@@ -224,7 +224,7 @@ async fn sync(
     sources: &Sources,
     context: &Context,
 ) -> Result<bool, SyncError> {
-    let Some(found) = sources.of(cr, pool, context).await else {
+    let Some(found) = sources.pool_settings(cr, pool, context).await else {
         tracing::debug!(pool = %pool.name, "No source for the settings of the kubelets");
         return Ok(false);
     };
@@ -253,7 +253,7 @@ async fn sync(
 }
 
 /// Deletes the ConfigMaps of pools that are no longer selected or whose settings have no source any more.
-async fn drop_others(cr: &NumaResourcesOperator, kept: &BTreeSet<String>, context: &Context) {
+async fn delete_others(cr: &NumaResourcesOperator, kept: &BTreeSet<String>, context: &Context) {
     let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &context.namespace);
     let selector = format!("{}={}", labels::OPERATOR_NAME, cr.name_any());
     let found = match maps

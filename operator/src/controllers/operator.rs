@@ -35,7 +35,7 @@ mod machine_configs;
 
 const NAME: &str = "numaresourcesoperator";
 /// When to check DaemonSets that are not ready again if no event arrives earlier.
-const NOT_READY_AGAIN: Duration = Duration::from_secs(5);
+const NOT_READY_REQUEUE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let client = &context.client;
@@ -96,7 +96,7 @@ async fn reconcile(
         return Ok(Action::await_change());
     };
     let mut new_status = cr.status.clone().unwrap_or_default();
-    let mut paused = Extra::kept(
+    let mut paused = Extra::unchanged(
         condition::MACHINE_CONFIG_POOL_PAUSED,
         &new_status.conditions,
     );
@@ -274,7 +274,7 @@ async fn sync_exporters(
     if let Some(name) = waiting {
         return Ok(Outcome::Progressing {
             message: format!("{name} is updating"),
-            again_after: NOT_READY_AGAIN,
+            requeue_after: NOT_READY_REQUEUE,
         });
     }
     new_status.node_groups = pools

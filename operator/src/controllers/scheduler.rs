@@ -34,9 +34,9 @@ use crate::{events, images, status};
 
 const NAME: &str = "numaresourcesscheduler";
 /// When to check a Deployment that is not available again if no event arrives earlier.
-const NOT_READY_AGAIN: Duration = Duration::from_secs(5);
+const NOT_READY_REQUEUE: Duration = Duration::from_secs(5);
 /// Number of nodes from which three schedulers run instead of one.
-const HIGHLY_AVAILABLE: usize = 3;
+const MIN_NODES_FOR_HA: usize = 3;
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     remove_legacy_binding(&context).await;
@@ -206,7 +206,7 @@ async fn sync(
     } else {
         Outcome::Progressing {
             message: String::new(),
-            again_after: NOT_READY_AGAIN,
+            requeue_after: NOT_READY_REQUEUE,
         }
     })
 }
@@ -302,7 +302,7 @@ fn replicas(
         None if nodes == 0 => Err(format!(
             "{prefix}{prefix}no {role} nodes found for platform {platform}"
         )),
-        None if nodes < HIGHLY_AVAILABLE => Ok(1),
+        None if nodes < MIN_NODES_FOR_HA => Ok(1),
         None => Ok(3),
     }
 }

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use crate::context::Context;
 
 /// Page size when nodes are listed. It limits memory, because nodes are large and a whole page is held at once.
-const NODES_A_PAGE: u32 = 20;
+const NODE_PAGE_SIZE: u32 = 20;
 
 /// Triggers on every change, status included, of an object in the operator's namespace that a resource of `kind` owns.
 pub(super) fn owned_here<K>(
@@ -145,7 +145,7 @@ pub(super) fn constraints(client: &Client) -> impl Stream<Item = ()> + Send + 's
 pub(super) fn node_labels(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
     let watch = watcher(
         Api::<PartialObjectMeta<Node>>::all(client.clone()),
-        watcher::Config::default().page_size(NODES_A_PAGE),
+        watcher::Config::default().page_size(NODE_PAGE_SIZE),
     )
     .default_backoff();
     state_changes(watch, |node: &PartialObjectMeta<Node>| {
@@ -181,7 +181,7 @@ struct KubeletInfo {
 
 /// Triggers on nodes that appear, disappear or change their labels, or whose kubelet may have restarted.
 pub(super) fn kubelets(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
-    let config = watcher::Config::default().page_size(NODES_A_PAGE);
+    let config = watcher::Config::default().page_size(NODE_PAGE_SIZE);
     let watch = watcher(Api::<KubeletNode>::all(client.clone()), config).default_backoff();
     state_changes(watch, |node: &KubeletNode| {
         let mut hasher = DefaultHasher::new();

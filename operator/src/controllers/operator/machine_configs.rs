@@ -21,7 +21,7 @@ use crate::node_groups::Pool;
 use crate::node_groups::selectors;
 
 /// When to check a pool that is updating again if no event arrives earlier.
-const UPDATING_AGAIN: Duration = Duration::from_mins(1);
+const UPDATING_REQUEUE: Duration = Duration::from_mins(1);
 
 /// The machine configurations could not be reconciled.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,7 @@ pub(super) async fn sync(
         if !paused.contains(&pool.name) && !is_updated(cr, pool, machines) {
             let outcome = Some(Outcome::Progressing {
                 message: format!("{} is updating", pool.name),
-                again_after: UPDATING_AGAIN,
+                requeue_after: UPDATING_REQUEUE,
             });
             return Ok(Pools { paused, outcome });
         }
