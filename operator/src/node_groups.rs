@@ -26,7 +26,7 @@ pub struct Pool {
     /// Whether the exporters use the legacy SELinux policy (OpenShift only).
     pub custom_selinux_policy: bool,
     /// The corresponding machine config pool (OpenShift only).
-    pub machines: Option<MachineConfigPool>,
+    pub machine_config_pool: Option<MachineConfigPool>,
 }
 
 /// Validates the node groups. The first failing check ends the validation; the error has the messages of all groups that fail it.
@@ -118,7 +118,7 @@ pub fn pools(groups: &[NodeGroup], platform: Platform, workers_are_labelled: boo
             nodes: selection(name, platform, workers_are_labelled),
             config: group.normalized_config(),
             custom_selinux_policy: false,
-            machines: None,
+            machine_config_pool: None,
         })
         .collect()
 }

@@ -267,7 +267,7 @@ impl Files {
 
 impl Certificate {
     /// Returns the certificate to serve now. Reads the files first if they have changed; keeps the old certificate if they are unusable.
-    fn renewed(&self) -> Arc<CertifiedKey> {
+    fn reload_if_changed(&self) -> Arc<CertifiedKey> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(files) = &self.files
             && let Ok(stamp) = files.stamp()
@@ -292,7 +292,7 @@ impl Certificate {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.renewed())
+        Some(self.reload_if_changed())
     }
 }
 
@@ -341,11 +341,15 @@ mod tests {
         let served =
             self_signed_until_files(&certificate, &key, &["localhost".to_owned()]).expect("made");
         let made = served.chain();
-        assert_eq!(served.renewed().cert, made, "there are no files yet");
+        assert_eq!(
+            served.reload_if_changed().cert,
+            made,
+            "there are no files yet"
+        );
         fs::write(&certificate, "half").expect("write");
-        assert_eq!(served.renewed().cert, made, "there is no key yet");
+        assert_eq!(served.reload_if_changed().cert, made, "there is no key yet");
         let (_, _, real) = write_pair(dir.path(), "real");
-        assert_eq!(served.renewed().cert, [real]);
+        assert_eq!(served.reload_if_changed().cert, [real]);
     }
 
     #[rstest::rstest]

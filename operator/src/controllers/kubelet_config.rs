@@ -201,7 +201,7 @@ impl Sources {
             }
             Self::KubeletConfigs(all) => {
                 let (config, settings) =
-                    objects::for_machine_config_pool(pool.machines.as_ref()?, all)?;
+                    objects::for_machine_config_pool(pool.machine_config_pool.as_ref()?, all)?;
                 Some(PoolSettings {
                     settings,
                     owner: apply::controller_reference(config),

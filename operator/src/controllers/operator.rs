@@ -201,13 +201,15 @@ fn paused_pools(names: &BTreeSet<String>) -> Extra {
     }
 }
 
-/// Checks that every pool of machines has a node selector.
+/// Checks that every machine config pool has a node selector.
 fn check_selectors(pools: &[Pool]) -> Result<(), String> {
-    let mut machines = pools.iter().filter_map(|pool| pool.machines.as_ref());
-    match machines.find(|machines| machines.spec.node_selector.is_none()) {
-        Some(machines) => Err(format!(
+    let mut mcps = pools
+        .iter()
+        .filter_map(|pool| pool.machine_config_pool.as_ref());
+    match mcps.find(|mcp| mcp.spec.node_selector.is_none()) {
+        Some(mcp) => Err(format!(
             "the machine config pool {:?} does not have node selector",
-            machines.name_any()
+            mcp.name_any()
         )),
         None => Ok(()),
     }

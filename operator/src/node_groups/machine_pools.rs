@@ -96,7 +96,7 @@ fn from_machine_config_pool(group: &NodeGroup, pool: &MachineConfigPool) -> Pool
         nodes: NodeSelection::Selector(pool.spec.node_selector.clone().unwrap_or_default()),
         config: group.normalized_config(),
         custom_selinux_policy: annotation.is_some_and(|value| value == CUSTOM),
-        machines: Some(pool.clone()),
+        machine_config_pool: Some(pool.clone()),
     }
 }
 

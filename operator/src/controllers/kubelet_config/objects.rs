@@ -19,9 +19,9 @@ pub(super) async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig
     Ok(all)
 }
 
-/// Returns the configuration of a pool of machines, and its settings. Configurations without usable settings are skipped.
+/// Returns the configuration of a machine config pool, and its settings. Configurations without usable settings are skipped.
 pub(super) fn for_machine_config_pool<'a>(
-    machines: &MachineConfigPool,
+    mcp: &MachineConfigPool,
     newest_first: &'a [KubeletConfig],
 ) -> Option<(&'a KubeletConfig, KubeletSettings)> {
     newest_first
@@ -29,7 +29,7 @@ pub(super) fn for_machine_config_pool<'a>(
         .filter(|config| {
             let selector = config.spec.machine_config_pool_selector.as_ref();
             config.meta().deletion_timestamp.is_none()
-                && selector.is_some_and(|selector| selectors::matches(selector, machines.labels()))
+                && selector.is_some_and(|selector| selectors::matches(selector, mcp.labels()))
         })
         .find_map(|config| Some((config, settings(config)?)))
 }
