@@ -140,8 +140,8 @@ impl WatchedPod {
 
     /// Returns the demand. It is empty for a finished or terminating pod, whose remaining resources do not matter.
     pub(crate) fn demand(self) -> Demand {
-        let is_over = matches!(self.status.phase.as_str(), "Succeeded" | "Failed");
-        if is_over || self.metadata.deletion_timestamp.is_some() {
+        let is_finished = matches!(self.status.phase.as_str(), "Succeeded" | "Failed");
+        if is_finished || self.metadata.deletion_timestamp.is_some() {
             return Demand {
                 uid: self.metadata.uid,
                 containers: Vec::new(),

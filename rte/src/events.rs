@@ -126,7 +126,7 @@ impl Events {
                     let since = Instant::now();
                     self.probes = Some(Probes { since, done: 0 });
                 }
-                Wake::Notification => self.hold(),
+                Wake::Notification => self.throttle(),
             }
         }
     }
@@ -213,7 +213,7 @@ impl Events {
     }
 
     /// Asks the limit when the notification may pass. While one notification is held, further ones are merged into it.
-    fn hold(&mut self) {
+    fn throttle(&mut self) {
         let now = Instant::now();
         let limiter = &mut self.limiter;
         self.held_until
@@ -221,7 +221,7 @@ impl Events {
     }
 
     /// Plans the next retry, or none after a success.
-    pub(crate) fn plan(&mut self, trigger: Trigger, succeeded: bool) {
+    pub(crate) fn plan_retry(&mut self, trigger: Trigger, succeeded: bool) {
         if succeeded {
             self.retries = None;
             return;
@@ -311,7 +311,7 @@ mod tests {
     async fn failures_are_retried_ever_less_often_until_a_success() {
         let mut events = events(0, None);
         for seconds in [1, 2, 4, 8, 15, 15] {
-            events.plan(Trigger::Reactive, false);
+            events.plan_retry(Trigger::Reactive, false);
             let start = Instant::now();
             assert_eq!(events.next().await, REACTIVE);
             let (pause, least) = (start.elapsed(), Duration::from_secs(seconds));
@@ -321,7 +321,7 @@ mod tests {
             );
         }
 
-        events.plan(Trigger::Reactive, true);
+        events.plan_retry(Trigger::Reactive, true);
         assert!(events.next().now_or_never().is_none());
         assert!(!events.is_retrying());
     }
@@ -329,8 +329,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retry_of_a_notification_stays_one() {
         let mut events = events(0, None);
-        events.plan(Trigger::Reactive, false);
-        events.plan(Trigger::Periodic, false);
+        events.plan_retry(Trigger::Reactive, false);
+        events.plan_retry(Trigger::Periodic, false);
         assert_eq!(events.next().await, REACTIVE);
     }
 

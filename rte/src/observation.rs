@@ -104,7 +104,7 @@ pub fn observe(
         attributes.push(attribute(name, &most.to_string()));
     }
     if let Some(managers) = managers {
-        attributes.extend(of_managers(managers, machine.threads_per_core));
+        attributes.extend(manager_attributes(managers, machine.threads_per_core));
     }
     Observation {
         zones,
@@ -125,7 +125,7 @@ fn attribute(name: &str, value: &str) -> AttributeInfo {
 
 /// Returns the attributes of the CPU and memory managers. Returns none if containers get whole cores and the core size is unknown, because
 /// a scheduler with only part of the information would decide wrongly.
-fn of_managers(managers: &ResourceManagers, threads: Option<u16>) -> Vec<AttributeInfo> {
+fn manager_attributes(managers: &ResourceManagers, threads: Option<u16>) -> Vec<AttributeInfo> {
     let mut attributes = vec![
         attribute(names::CPU_MANAGER_POLICY, &managers.cpu),
         attribute(names::MEMORY_MANAGER_POLICY, &managers.memory),

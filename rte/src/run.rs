@@ -287,7 +287,7 @@ impl Exporter {
             if events.is_retrying() {
                 self.metrics.retried("cycle");
             }
-            events.plan(trigger, outcome.is_ok());
+            events.plan_retry(trigger, outcome.is_ok());
             trigger = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),

@@ -273,7 +273,7 @@ mod tests {
     #[derive(Clone, Copy, Default, PartialEq)]
     enum Health {
         #[default]
-        Sound,
+        Healthy,
         /// All requests fail.
         Broken,
         /// The next write is refused as a conflict.
@@ -300,7 +300,7 @@ mod tests {
                 return failure(500);
             }
             if inner.2 == Health::Conflicting && method != Method::GET {
-                inner.2 = Health::Sound;
+                inner.2 = Health::Healthy;
                 return failure(409);
             }
             let found = inner.0.clone();
@@ -344,12 +344,12 @@ mod tests {
                 .lease_transitions
         }
 
-        fn turn(&self, health: Health) {
+        fn set_health(&self, health: Health) {
             self.0.lock().expect("lock").2 = health;
         }
 
-        fn is_sound(&self) -> bool {
-            self.0.lock().expect("lock").2 == Health::Sound
+        fn is_healthy(&self) -> bool {
+            self.0.lock().expect("lock").2 == Health::Healthy
         }
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let held = acquire(store.client(), params("a"), &stop)
             .await
             .expect("free lease");
-        store.turn(Health::Broken);
+        store.set_health(Health::Broken);
         let before = Instant::now();
         held.lost().cancelled().await;
         assert!(
@@ -441,9 +441,9 @@ mod tests {
         let held = acquire(store.client(), params("a"), &stop)
             .await
             .expect("free lease");
-        store.turn(Health::Conflicting);
+        store.set_health(Health::Conflicting);
         sleep(Duration::from_mins(1)).await;
-        assert!(store.is_sound(), "no renewal was refused");
+        assert!(store.is_healthy(), "no renewal was refused");
         assert!(!held.lost().is_cancelled());
         assert_eq!(store.transitions(), Some(0));
     }
@@ -451,7 +451,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_cancelled_candidate_gives_up() {
         let (store, stop) = (Store::default(), CancellationToken::new());
-        store.turn(Health::Broken);
+        store.set_health(Health::Broken);
         stop.cancel();
         assert!(acquire(store.client(), params("a"), &stop).await.is_none());
     }
