@@ -16,7 +16,7 @@ pub enum Outcome {
         /// What is not ready; may be empty.
         message: String,
         /// When to reconcile again if no event arrives earlier.
-        again_after: Duration,
+        requeue_after: Duration,
     },
     /// The resource breaks a rule; only an edit helps.
     Invalid {
@@ -79,7 +79,7 @@ pub struct Extra {
 
 impl Extra {
     /// Copies the condition from a list; `Unknown` if the list does not have it.
-    pub fn kept(name: &'static str, existing: &[Condition]) -> Self {
+    pub fn unchanged(name: &'static str, existing: &[Condition]) -> Self {
         let found = existing.iter().find(|condition| condition.type_ == name);
         Self {
             name,
@@ -186,7 +186,7 @@ mod tests {
     fn progress_keeps_its_own_reason() {
         let outcome = Outcome::Progressing {
             message: "ns/ds is updating".into(),
-            again_after: Duration::from_secs(5),
+            requeue_after: Duration::from_secs(5),
         };
         let result = updated(&[], &outcome, &[], Some(1), at(10));
         assert_eq!(

@@ -94,17 +94,17 @@ impl Context {
     pub(crate) fn kubelet(
         &self,
         node: &str,
-        said: Option<KubeletSettings>,
+        answer: Option<KubeletSettings>,
     ) -> Option<KubeletSettings> {
         let mut kubelets = self.kubelets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(said) = said {
-            kubelets.insert(node.to_owned(), said);
+        if let Some(answer) = answer {
+            kubelets.insert(node.to_owned(), answer);
         }
         kubelets.get(node).cloned()
     }
 
     /// Forgets the kubelet settings of nodes that no longer exist.
-    pub(crate) fn keep_kubelets(&self, exists: impl Fn(&str) -> bool) {
+    pub(crate) fn retain_kubelets(&self, exists: impl Fn(&str) -> bool) {
         let mut kubelets = self.kubelets.lock().unwrap_or_else(PoisonError::into_inner);
         kubelets.retain(|node, _| exists(node));
     }

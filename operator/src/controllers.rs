@@ -62,7 +62,7 @@ pub(crate) async fn run(context: Arc<Context>, with_scheduler: bool, stop: &Canc
 }
 
 /// Runs a controller until `stop` is cancelled. Failures are retried with growing waits.
-async fn drive<K, F, R>(
+async fn run_controller<K, F, R>(
     name: &'static str,
     controller: Controller<K>,
     context: Arc<Context>,
@@ -110,7 +110,7 @@ async fn drive<K, F, R>(
 fn next(outcome: &Outcome) -> Result<Action, Error> {
     match outcome {
         Outcome::Available | Outcome::Invalid { .. } => Ok(Action::await_change()),
-        Outcome::Progressing { again_after, .. } => Ok(Action::requeue(*again_after)),
+        Outcome::Progressing { requeue_after, .. } => Ok(Action::requeue(*requeue_after)),
         Outcome::Failed { message } => Err(Error::Failed(message.clone())),
     }
 }

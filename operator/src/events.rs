@@ -14,12 +14,12 @@ use crate::context::Context;
 /// Action of every Event.
 const ACTION: &str = "Reconcile";
 /// Maximum length of a note that the API server accepts, in bytes.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 /// Reason of Events about the kubelet configuration controller, whose failures show in no condition.
 const REASON_KUBELET_CONFIG: &str = "FailedKubeletConfigSync";
 
 /// Publishes an outcome that the conditions do not show yet.
-pub(crate) async fn tell<K>(
+pub(crate) async fn publish_transition<K>(
     controller: &'static str,
     object: &K,
     conditions: &[Condition],
@@ -34,19 +34,19 @@ pub(crate) async fn tell<K>(
         Outcome::Invalid { .. } | Outcome::Failed { .. } => (EventType::Warning, DEGRADED),
     };
     let (reason, message) = (outcome.reason(condition), outcome.message());
-    let is_told = conditions.iter().any(|told| {
-        told.type_ == condition
-            && told.status == "True"
-            && told.reason == reason
-            && told.message == message
+    let is_published = conditions.iter().any(|existing| {
+        existing.type_ == condition
+            && existing.status == "True"
+            && existing.reason == reason
+            && existing.message == message
     });
-    if !is_told {
+    if !is_published {
         publish(controller, object, kind, reason, message, context).await;
     }
 }
 
 /// Publishes that the settings of kubelets cannot be passed to the exporters.
-pub(crate) async fn tell_of_kubelet_config<K>(
+pub(crate) async fn publish_kubelet_config_failure<K>(
     controller: &'static str,
     object: &K,
     message: &str,
@@ -98,7 +98,7 @@ async fn publish<K>(
 
 /// Cuts a text to the maximum length of a note, at a character boundary.
 fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_NOTE)]
+    &text[..text.floor_char_boundary(MAX_NOTE_BYTES)]
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn notes_end_where_the_api_server_wants_and_between_characters() {
         assert_eq!(shortened("short"), "short");
-        let long = format!("a{}", "\u{e9}".repeat(LONGEST_NOTE));
-        assert_eq!(shortened(&long).len(), LONGEST_NOTE - 1);
+        let long = format!("a{}", "\u{e9}".repeat(MAX_NOTE_BYTES));
+        assert_eq!(shortened(&long).len(), MAX_NOTE_BYTES - 1);
     }
 }

@@ -42,7 +42,7 @@ impl Metrics {
         );
         registry.register(
             "numaresources_operator_lost_events",
-            "Events about the resources that the API server did not take",
+            "Events about the resources that could not be written to the API server",
             self.lost_events.clone(),
         );
     }

@@ -26,7 +26,7 @@ pub struct Pool {
     /// Whether the exporters use the legacy SELinux policy (OpenShift only).
     pub custom_selinux_policy: bool,
     /// The corresponding machine config pool (OpenShift only).
-    pub machines: Option<MachineConfigPool>,
+    pub machine_config_pool: Option<MachineConfigPool>,
 }
 
 /// Validates the node groups. The first failing check ends the validation; the error has the messages of all groups that fail it.
@@ -54,11 +54,11 @@ pub fn validate(groups: &[NodeGroup], platform: Platform) -> Result<(), String> 
             .filter(|name| !seen.insert(*name))
             .map(|name| format!("the pool name \"{name}\" has duplicates")),
     )?;
-    let crowded = groups
+    let over_annotated = groups
         .iter()
         .enumerate()
         .filter(|(_, group)| group.annotations.len() > MAX_ANNOTATIONS);
-    joined(crowded.map(|(index, group)| {
+    joined(over_annotated.map(|(index, group)| {
         format!(
             "pool #{index} has too many annotations {} max {MAX_ANNOTATIONS}",
             group.annotations.len()
@@ -118,7 +118,7 @@ pub fn pools(groups: &[NodeGroup], platform: Platform, workers_are_labelled: boo
             nodes: selection(name, platform, workers_are_labelled),
             config: group.normalized_config(),
             custom_selinux_policy: false,
-            machines: None,
+            machine_config_pool: None,
         })
         .collect()
 }

@@ -18,7 +18,7 @@ pub enum Error {
     #[error("failed to read the cluster operator of the API server")]
     ClusterOperator(#[source] apply::Cause),
     /// The cluster operator has no version yet.
-    #[error("the cluster operator of the API server tells no version")]
+    #[error("the cluster operator of the API server reports no version")]
     NoVersion,
     /// The TLS settings of the cluster cannot be read.
     #[error("failed to read the TLS security profile of the cluster")]

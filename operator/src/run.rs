@@ -129,7 +129,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     if args.is_on("enable-webhooks") {
-        tracing::warn!("No webhooks are served: the API server relabels versions by itself");
+        tracing::warn!("No webhooks are served: the API server needs none to convert versions");
     }
     let namespace = environment("NAMESPACE").unwrap_or_else(|| names::DEFAULT_NAMESPACE.into());
     let metrics = Metrics::default();
@@ -154,7 +154,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         stop.cancel();
     };
     let result = tokio::select! {
-        result = lead(args, context, &stop) => result,
+        result = run_as_leader(args, context, &stop) => result,
         // this branch never ends first: the other one ends when `stop` is cancelled
         () = async { follow_tls.await; std::future::pending().await } => Ok(()),
     };
@@ -169,7 +169,11 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Runs the controllers while this process is the leader.
-async fn lead(args: &Args, context: Arc<Context>, stop: &CancellationToken) -> anyhow::Result<()> {
+async fn run_as_leader(
+    args: &Args,
+    context: Arc<Context>,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let with_scheduler = args.is_on("enable-scheduler");
     if !args.is_on("leader-elect") {
         controllers::run(context, with_scheduler, stop).await;

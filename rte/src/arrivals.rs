@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use crate::demand::{Demands, Key, Offer};
 
 /// How long a pod with an unknown spec must hold the same resources. The kubelet assigns them within milliseconds.
-pub(crate) const QUIET: Duration = Duration::from_millis(60);
+pub(crate) const QUIET_TIME: Duration = Duration::from_millis(60);
 /// Maximum wait for the resources that a spec requests. Device plugins may be slow, but the wait must end even if the kubelet assigns less
 /// than expected.
-pub(crate) const LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The pods of the last list.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ struct Arrival {
 
 impl Arrivals {
     /// Records an answer of the kubelet. Returns one of the pods that have not arrived, among those for which `covers` is true.
-    pub(crate) fn note(
+    pub(crate) fn record(
         &mut self,
         pods: &[v1::PodResources],
         allocatable: &v1::AllocatableResourcesResponse,
@@ -62,8 +62,8 @@ impl Arrivals {
                 };
                 let age = now - arrival.since;
                 let has_arrived = match demand {
-                    Some(demand) => demand.is_met(pod, &offer) || age >= LIMIT,
-                    None => age >= QUIET,
+                    Some(demand) => demand.is_met(pod, &offer) || age >= MAX_WAIT,
+                    None => age >= QUIET_TIME,
                 };
                 if !has_arrived && missing.is_none() && covers(pod) {
                     missing = Some(key.clone());
@@ -117,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::demand::SeenPod;
+    use crate::demand::WatchedPod;
     use crate::monitor::tests::pod;
 
     /// A kubelet with CPUs to assign, and a clock.
@@ -143,7 +143,7 @@ mod tests {
                 "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpus}}}]},
                 "status": {"qosClass": "Guaranteed"},
             });
-            let seen: SeenPod = serde_json::from_value(object).unwrap();
+            let seen: WatchedPod = serde_json::from_value(object).unwrap();
             self.demands
                 .with(|demands| demands.insert(seen.key(), seen.demand()));
         }
@@ -169,7 +169,7 @@ mod tests {
                 ..Default::default()
             };
             self.arrivals
-                .note(pods, &allocatable, &self.demands, covers, self.now)
+                .record(pods, &allocatable, &self.demands, covers, self.now)
                 .is_none()
         }
     }

@@ -68,19 +68,19 @@ impl Demand {
     /// Returns whether each container holds some of every kind that it requests and this kubelet offers. Counting is not needed, because
     /// the kubelet assigns all resources of one kind to a container at once.
     pub(crate) fn is_met(&self, pod: &v1::PodResources, offer: &Offer<'_>) -> bool {
-        self.containers.iter().all(|asks| {
-            let listed = pod.containers.iter().find(|one| one.name == asks.name);
-            let Some(holds) = listed else { return false };
+        self.containers.iter().all(|requested| {
+            let listed = pod.containers.iter().find(|one| one.name == requested.name);
+            let Some(assigned) = listed else { return false };
             let has = |device: &String| {
                 !offer.devices.contains(device.as_str())
-                    || holds
+                    || assigned
                         .devices
                         .iter()
                         .any(|item| item.resource_name == *device)
             };
-            (!asks.cpus || !offer.cpus || !holds.cpu_ids.is_empty())
-                && (!asks.memory || !offer.memory || !holds.memory.is_empty())
-                && asks.devices.iter().all(has)
+            (!requested.cpus || !offer.cpus || !assigned.cpu_ids.is_empty())
+                && (!requested.memory || !offer.memory || !assigned.memory.is_empty())
+                && requested.devices.iter().all(has)
         })
     }
 }
@@ -88,15 +88,15 @@ impl Demand {
 /// The parts of a pod that determine its demand. Metadata-only watches provide just the name.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct SeenPod {
-    metadata: SeenMetadata,
-    spec: SeenSpec,
-    status: SeenStatus,
+pub(crate) struct WatchedPod {
+    metadata: WatchedMetadata,
+    spec: WatchedSpec,
+    status: WatchedStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct SeenMetadata {
+struct WatchedMetadata {
     namespace: String,
     name: String,
     uid: String,
@@ -105,34 +105,34 @@ struct SeenMetadata {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct SeenSpec {
-    containers: Vec<SeenContainer>,
-    init_containers: Vec<SeenContainer>,
+struct WatchedSpec {
+    containers: Vec<WatchedContainer>,
+    init_containers: Vec<WatchedContainer>,
     resources: Option<IgnoredAny>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct SeenContainer {
+struct WatchedContainer {
     name: String,
     restart_policy: Option<String>,
-    resources: SeenResources,
+    resources: WatchedResources,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct SeenResources {
+struct WatchedResources {
     requests: BTreeMap<String, Quantity>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct SeenStatus {
+struct WatchedStatus {
     phase: String,
     qos_class: String,
 }
 
-impl SeenPod {
+impl WatchedPod {
     /// Returns namespace and name.
     pub(crate) fn key(&self) -> Key {
         (self.metadata.namespace.clone(), self.metadata.name.clone())
@@ -140,8 +140,8 @@ impl SeenPod {
 
     /// Returns the demand. It is empty for a finished or terminating pod, whose remaining resources do not matter.
     pub(crate) fn demand(self) -> Demand {
-        let is_over = matches!(self.status.phase.as_str(), "Succeeded" | "Failed");
-        if is_over || self.metadata.deletion_timestamp.is_some() {
+        let is_finished = matches!(self.status.phase.as_str(), "Succeeded" | "Failed");
+        if is_finished || self.metadata.deletion_timestamp.is_some() {
             return Demand {
                 uid: self.metadata.uid,
                 containers: Vec::new(),
@@ -155,7 +155,7 @@ impl SeenPod {
         containers.extend(self.spec.containers);
         let containers = containers
             .into_iter()
-            .filter_map(|container| container.asks(is_pinned))
+            .filter_map(|container| container.exclusive_requests(is_pinned))
             .collect();
         Demand {
             uid: self.metadata.uid,
@@ -164,9 +164,9 @@ impl SeenPod {
     }
 }
 
-impl SeenContainer {
-    fn asks(self, is_pinned: bool) -> Option<Container> {
-        let mut asks = Container {
+impl WatchedContainer {
+    fn exclusive_requests(self, is_pinned: bool) -> Option<Container> {
+        let mut requested = Container {
             name: self.name,
             cpus: false,
             memory: false,
@@ -178,14 +178,14 @@ impl SeenContainer {
                 continue;
             }
             if resource == CPU {
-                asks.cpus |= is_pinned && milli % 1000 == 0;
+                requested.cpus |= is_pinned && milli % 1000 == 0;
             } else if resource == MEMORY || resource.starts_with(HUGEPAGES) {
-                asks.memory |= is_pinned;
+                requested.memory |= is_pinned;
             } else if resource.contains('/') {
-                asks.devices.push(resource);
+                requested.devices.push(resource);
             }
         }
-        (asks.cpus || asks.memory || !asks.devices.is_empty()).then_some(asks)
+        (requested.cpus || requested.memory || !requested.devices.is_empty()).then_some(requested)
     }
 }
 
@@ -204,7 +204,9 @@ mod tests {
             "status": {"qosClass": "Guaranteed", "phase": "Pending"},
         });
         json_patch::merge(&mut object, further);
-        serde_json::from_value::<SeenPod>(object).unwrap().demand()
+        serde_json::from_value::<WatchedPod>(object)
+            .unwrap()
+            .demand()
     }
 
     fn requests(requests: &Value) -> Value {

@@ -2,7 +2,7 @@
 //! notifications (rte.md 3).
 //!
 //! The API server may report a change of a pod before, while, or after the kubelet acts on it. So a change does not cause a publication. It
-//! causes several cheap looks at the kubelet, at growing intervals, and only a look that finds a change causes a cycle.
+//! causes several cheap probes of the kubelet, at growing intervals, and only a probe that finds a change causes a cycle.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -11,23 +11,24 @@ use std::time::Duration;
 
 use api::duration::GoDuration;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use daemon::log::distinct_chain;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use crate::limiter::Limiter;
 use crate::notify::{self, Watcher};
-use crate::publish::{Trigger, chain};
+use crate::publish::Trigger;
 
 /// Pause after the first failed cycle.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Maximum pause between two attempts, without the jitter, which may double each pause.
 const LAST_RETRY: Duration = Duration::from_secs(15);
 
-/// Times of the looks after a reported change, in milliseconds. The kubelet admits a pod within milliseconds, and releases a pod's
+/// Times of the probes after a reported change, in milliseconds. The kubelet admits a pod within milliseconds, and releases a pod's
 /// resources up to a second or two before or after it reports so.
-const LOOKS_MS: [u64; 10] = [0, 15, 30, 50, 80, 150, 300, 600, 1200, 2400];
-/// Minimum time between two looks: uses a quarter of the calls that the kubelet allows on its socket.
-const LOOK_SPACING: Duration = Duration::from_millis(15);
+const PROBE_TIMES_MS: [u64; 10] = [0, 15, 30, 50, 80, 150, 300, 600, 1200, 2400];
+/// Minimum time between two probes: uses a quarter of the calls that the kubelet allows on its socket.
+const PROBE_SPACING: Duration = Duration::from_millis(15);
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(crate) enum Event {
     /// Scan and publish.
     Cycle(Trigger),
     /// Check the kubelet for changes.
-    Look,
+    Probe,
 }
 
 /// Why a wait ended.
@@ -47,12 +48,12 @@ enum Wake {
     Notification,
 }
 
-/// The remaining looks after a change.
+/// The remaining probes after a change.
 #[derive(Clone, Copy, Debug)]
-struct Looks {
+struct Probes {
     /// When the change was reported.
     since: Instant,
-    /// Number of looks done.
+    /// Number of probes done.
     done: usize,
 }
 
@@ -66,13 +67,13 @@ pub(crate) struct Events {
     held_until: Option<Instant>,
     retries: Option<Retries>,
     changes: Arc<Notify>,
-    looks: Option<Looks>,
-    last_look: Option<Instant>,
+    probes: Option<Probes>,
+    last_probe: Option<Instant>,
     node: String,
 }
 
-/// Waits until a moment; forever if there is none.
-async fn moment(at: Option<Instant>) {
+/// Sleeps until the given time; forever if there is none.
+async fn sleep_until_or_forever(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
@@ -105,8 +106,8 @@ impl Events {
             held_until: None,
             retries: None,
             changes,
-            looks: None,
-            last_look: None,
+            probes: None,
+            last_probe: None,
             node,
         }
     }
@@ -123,16 +124,16 @@ impl Events {
                 Wake::Event(event) => return event,
                 Wake::Change => {
                     let since = Instant::now();
-                    self.looks = Some(Looks { since, done: 0 });
+                    self.probes = Some(Probes { since, done: 0 });
                 }
-                Wake::Notification => self.hold(),
+                Wake::Notification => self.throttle(),
             }
         }
     }
 
     async fn wait(&mut self) -> Wake {
-        let passed = moment(self.held_until);
-        let look = moment(self.look_at());
+        let passed = sleep_until_or_forever(self.held_until);
+        let probe = sleep_until_or_forever(self.next_probe_at());
         let tick = async {
             match &mut self.timer {
                 Some(timer) => drop(timer.tick().await),
@@ -171,48 +172,48 @@ impl Events {
             }
             trigger = retry => Wake::Event(Event::Cycle(trigger)),
             () = self.changes.notified() => Wake::Change,
-            () = look => {
-                self.looked();
-                Wake::Event(Event::Look)
+            () = probe => {
+                self.probed();
+                Wake::Event(Event::Probe)
             }
         }
     }
 
-    fn look_at(&self) -> Option<Instant> {
-        let looks = self.looks?;
-        let at = looks.since + Duration::from_millis(*LOOKS_MS.get(looks.done)?);
-        let earliest = self.last_look.map(|last| last + LOOK_SPACING);
+    fn next_probe_at(&self) -> Option<Instant> {
+        let probes = self.probes?;
+        let at = probes.since + Duration::from_millis(*PROBE_TIMES_MS.get(probes.done)?);
+        let earliest = self.last_probe.map(|last| last + PROBE_SPACING);
         Some(earliest.map_or(at, |earliest| earliest.max(at)))
     }
 
-    fn looked(&mut self) {
+    fn probed(&mut self) {
         let now = Instant::now();
-        self.last_look = Some(now);
-        if let Some(looks) = &mut self.looks {
-            // looks that were due at the same time count as one
-            let since = (now - looks.since).as_millis();
-            let due = LOOKS_MS
+        self.last_probe = Some(now);
+        if let Some(probes) = &mut self.probes {
+            // probes that were due at the same time count as one
+            let since = (now - probes.since).as_millis();
+            let due = PROBE_TIMES_MS
                 .iter()
                 .filter(|after| u128::from(**after) <= since)
                 .count();
-            looks.done = due.max(looks.done + 1);
+            probes.done = due.max(probes.done + 1);
         }
     }
 
     /// Replaces the watch after an error, because the old one no longer works.
     fn notified(&mut self, outcome: Result<(), notify::Error>) {
         let Err(error) = outcome else { return };
-        tracing::error!(error = %chain(&error), "Notifications stopped");
+        tracing::error!(error = %distinct_chain(&error), "Notifications stopped");
         self.watcher = self.notifications.as_deref().and_then(|path| {
             notify::prepare(path)
-                .inspect_err(|error| tracing::error!(error = %chain(error), "Cannot make the notification file anew"))
+                .inspect_err(|error| tracing::error!(error = %distinct_chain(error), "Cannot create the notification file again"))
                 .ok()?;
             watch(path)
         });
     }
 
     /// Asks the limit when the notification may pass. While one notification is held, further ones are merged into it.
-    fn hold(&mut self) {
+    fn throttle(&mut self) {
         let now = Instant::now();
         let limiter = &mut self.limiter;
         self.held_until
@@ -220,7 +221,7 @@ impl Events {
     }
 
     /// Plans the next retry, or none after a success.
-    pub(crate) fn plan(&mut self, trigger: Trigger, succeeded: bool) {
+    pub(crate) fn plan_retry(&mut self, trigger: Trigger, succeeded: bool) {
         if succeeded {
             self.retries = None;
             return;
@@ -257,7 +258,7 @@ fn watch(path: &Path) -> Option<Watcher> {
             Some(watcher)
         }
         Err(error) => {
-            tracing::error!(error = %chain(&error), "Notifications do not work");
+            tracing::error!(error = %distinct_chain(&error), "Cannot watch the notification file");
             None
         }
     }
@@ -310,7 +311,7 @@ mod tests {
     async fn failures_are_retried_ever_less_often_until_a_success() {
         let mut events = events(0, None);
         for seconds in [1, 2, 4, 8, 15, 15] {
-            events.plan(Trigger::Reactive, false);
+            events.plan_retry(Trigger::Reactive, false);
             let start = Instant::now();
             assert_eq!(events.next().await, REACTIVE);
             let (pause, least) = (start.elapsed(), Duration::from_secs(seconds));
@@ -320,7 +321,7 @@ mod tests {
             );
         }
 
-        events.plan(Trigger::Reactive, true);
+        events.plan_retry(Trigger::Reactive, true);
         assert!(events.next().now_or_never().is_none());
         assert!(!events.is_retrying());
     }
@@ -328,8 +329,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retry_of_a_notification_stays_one() {
         let mut events = events(0, None);
-        events.plan(Trigger::Reactive, false);
-        events.plan(Trigger::Periodic, false);
+        events.plan_retry(Trigger::Reactive, false);
+        events.plan_retry(Trigger::Periodic, false);
         assert_eq!(events.next().await, REACTIVE);
     }
 
@@ -371,7 +372,7 @@ mod tests {
         assert_eq!(start.elapsed(), Duration::from_secs(1));
         assert!(
             events.next().now_or_never().is_none(),
-            "it was told while the limit held"
+            "it was reported while the limit held"
         );
     }
 
@@ -381,7 +382,7 @@ mod tests {
         let start = Instant::now();
         std::fs::write(&path, "").unwrap();
         events.changes.notify_one();
-        assert_eq!(events.next().await, Event::Look);
+        assert_eq!(events.next().await, Event::Probe);
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 
@@ -390,12 +391,12 @@ mod tests {
         let mut events = events(0, None);
         let start = Instant::now();
         events.changes.notify_one();
-        let mut looks = Vec::new();
-        for _ in LOOKS_MS {
-            assert_eq!(events.next().await, Event::Look);
-            looks.push(start.elapsed());
+        let mut probes = Vec::new();
+        for _ in PROBE_TIMES_MS {
+            assert_eq!(events.next().await, Event::Probe);
+            probes.push(start.elapsed());
         }
-        assert_eq!(looks, LOOKS_MS.map(Duration::from_millis));
+        assert_eq!(probes, PROBE_TIMES_MS.map(Duration::from_millis));
         assert!(events.next().now_or_never().is_none());
     }
 
@@ -410,20 +411,20 @@ mod tests {
             }
         });
         let start = Instant::now();
-        let mut looks = 0;
+        let mut probes = 0;
         while start.elapsed() < Duration::from_secs(1) {
-            assert_eq!(events.next().await, Event::Look);
-            looks += 1;
+            assert_eq!(events.next().await, Event::Probe);
+            probes += 1;
         }
-        assert!((20..=70).contains(&looks), "{looks} looks in a second");
+        assert!((20..=70).contains(&probes), "{probes} probes in a second");
         let mut last = Duration::ZERO;
         while let Ok(event) = tokio::time::timeout(Duration::from_mins(1), events.next()).await {
-            assert_eq!(event, Event::Look);
+            assert_eq!(event, Event::Probe);
             last = start.elapsed();
         }
         assert!(
             last >= Duration::from_secs(3),
-            "the last change had all its looks"
+            "the last change had all its probes"
         );
     }
 

@@ -90,8 +90,8 @@ pub fn topology_manager(config: &TopologyExporter) -> Result<TopologyManager, Er
         return Ok(given);
     }
     let path = Path::new(&config.kubelet_config_file);
-    let is_guess = config.kubelet_config_file == DEFAULT_KUBELET_CONFIG_FILE;
-    if path.as_os_str().is_empty() || (is_guess && !path.exists()) {
+    let is_default_path = config.kubelet_config_file == DEFAULT_KUBELET_CONFIG_FILE;
+    if path.as_os_str().is_empty() || (is_default_path && !path.exists()) {
         let settings = or_default(given);
         tracing::warn!(policy = %settings.policy, scope = %settings.scope,
             "Topology Manager settings were not given and there is no kubelet configuration: using the kubelet's defaults");

@@ -86,7 +86,12 @@ pub fn entry(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let loaded = match loaded {
         Ok(loaded) => loaded,
-        Err(error) => return fatal(&format!("failed to parse args: {}", publish::chain(&error))),
+        Err(error) => {
+            return fatal(&format!(
+                "failed to parse args: {}",
+                daemon::log::distinct_chain(&error)
+            ));
+        }
     };
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");

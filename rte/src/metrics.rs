@@ -132,7 +132,7 @@ impl Metrics {
         );
         registry.register(
             "rte_noderesourcetopology_write_failures",
-            "Publications that failed, by what was tried last",
+            "Failed publications by last action",
             metrics.write_failures.clone(),
         );
         registry.register(
@@ -142,12 +142,12 @@ impl Metrics {
         );
         registry.register(
             "rte_last_publish_timestamp_seconds",
-            "When the published content was last known to be right, in seconds since the epoch",
+            "When the published content was last known to be correct, in seconds since the epoch",
             metrics.last_publish.clone(),
         );
         registry.register(
             "rte_resources_without_numa_node",
-            "Units that no zone shows, because they are on no NUMA node",
+            "Units of resources without a NUMA node, which no zone shows",
             metrics.unzoned.clone(),
         );
         metrics
@@ -165,7 +165,7 @@ impl Metrics {
     }
 
     /// Counts a write of the object.
-    pub fn wrote(&self, operation: &'static str, trigger: &'static str) {
+    pub fn count_write(&self, operation: &'static str, trigger: &'static str) {
         let node = self.node.clone();
         self.writes
             .get_or_create(&Write {
@@ -177,7 +177,12 @@ impl Metrics {
     }
 
     /// Records the duration of a step.
-    pub fn took(&self, operation_name: &'static str, trigger: &'static str, time: Duration) {
+    pub fn record_duration(
+        &self,
+        operation_name: &'static str,
+        trigger: &'static str,
+        time: Duration,
+    ) {
         let node = self.node.clone();
         self.operation_delay
             .get_or_create(&Operation {
@@ -189,7 +194,7 @@ impl Metrics {
     }
 
     /// Records the time between an event and the previous one.
-    pub fn woke(&self, trigger: &'static str, since_previous: Duration) {
+    pub fn record_wakeup(&self, trigger: &'static str, since_previous: Duration) {
         let node = self.node.clone();
         self.wakeup_delay
             .get_or_create(&Wakeup { node, trigger })
@@ -208,7 +213,7 @@ impl Metrics {
     }
 
     /// Records the size of a patch relative to the size of the object, both in bytes.
-    pub fn patch_sized(&self, patch: usize, whole: usize) {
+    pub fn record_patch_size(&self, patch: usize, whole: usize) {
         let node = self.node.clone();
         self.patch_size
             .get_or_create(&NodeOnly { node })
@@ -266,11 +271,11 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::new("worker-0", &mut registry);
         metrics.call_failed("list");
-        metrics.wrote("create", "reactive");
-        metrics.took("podresources_scan", "periodic", Duration::from_millis(1500));
-        metrics.woke("periodic", Duration::from_secs(10));
+        metrics.count_write("create", "reactive");
+        metrics.record_duration("podresources_scan", "periodic", Duration::from_millis(1500));
+        metrics.record_wakeup("periodic", Duration::from_secs(10));
         metrics.patch_failed("send_patch");
-        metrics.patch_sized(25, 100);
+        metrics.record_patch_size(25, 100);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

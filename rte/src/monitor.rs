@@ -52,7 +52,7 @@ impl Filter {
     }
 
     /// Removes the shared CPUs from an answer of the kubelet. Must run before anything else reads the answer.
-    pub fn unshare(&self, pods: &mut [v1::PodResources]) {
+    pub fn remove_shared_cpus(&self, pods: &mut [v1::PodResources]) {
         if let Some(id) = &self.shared {
             let shared: BTreeSet<i64> = pods
                 .iter()
@@ -69,7 +69,7 @@ impl Filter {
     }
 
     /// Removes the hidden pods and returns them.
-    pub fn hide(&self, pods: &mut Vec<v1::PodResources>) -> Vec<v1::PodResources> {
+    pub fn remove_hidden_pods(&self, pods: &mut Vec<v1::PodResources>) -> Vec<v1::PodResources> {
         let is_hidden = |pod: &mut v1::PodResources| {
             self.hidden_pods.iter().any(|(namespace, name)| {
                 namespace.matches(&pod.namespace) && name.matches(&pod.name)
@@ -164,7 +164,7 @@ pub fn zones(
         }
     }
     for block in &spanning {
-        fill(&total, &mut used, block);
+        charge_spanning(&total, &mut used, block);
     }
     let none = BTreeMap::new();
     let zones = machine
@@ -194,18 +194,18 @@ pub fn unzoned(
     allocatable: &v1::AllocatableResourcesResponse,
     pods: &[&v1::PodResources],
 ) -> BTreeMap<String, (i64, i64)> {
-    let nowhere = |item: &&v1::ContainerDevices| {
+    let has_no_node = |item: &&v1::ContainerDevices| {
         item.topology
             .as_ref()
             .is_none_or(|topology| topology.nodes.iter().all(|node| node.id < 0))
     };
     let amount = |item: &v1::ContainerDevices| i64::try_from(item.device_ids.len()).unwrap_or(0);
     let mut found: BTreeMap<String, (i64, i64)> = BTreeMap::new();
-    for item in allocatable.devices.iter().filter(nowhere) {
+    for item in allocatable.devices.iter().filter(has_no_node) {
         found.entry(item.resource_name.clone()).or_default().0 += amount(item);
     }
     for container in pods.iter().flat_map(|pod| &pod.containers) {
-        for item in container.devices.iter().filter(nowhere) {
+        for item in container.devices.iter().filter(has_no_node) {
             found.entry(item.resource_name.clone()).or_default().1 += amount(item);
         }
         if !container.dynamic_resources.is_empty() {
@@ -224,7 +224,7 @@ fn is_spanning(block: &v1::ContainerMemory) -> bool {
 }
 
 /// Charges memory of several NUMA nodes like the memory manager: each node in order of its id gives what it has left.
-fn fill(total: &Counters, used: &mut Counters, block: &v1::ContainerMemory) {
+fn charge_spanning(total: &Counters, used: &mut Counters, block: &v1::ContainerMemory) {
     let resource = &block.memory_type;
     let mut rest = i64::try_from(block.size).unwrap_or(i64::MAX);
     let nodes = block.topology.iter().flat_map(|topology| &topology.nodes);

@@ -18,7 +18,7 @@ const BUFFER: usize = 4096;
 pub enum Error {
     /// The path exists, and is a file with content or not a regular file.
     #[error("cannot use \"{}\": already exists with size={size} isRegular={regular}", path.display())]
-    InTheWay {
+    AlreadyExists {
         /// The path.
         path: PathBuf,
         /// Size in bytes.
@@ -63,7 +63,7 @@ pub fn prepare(path: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.len() == 0 => return Ok(()),
         Ok(metadata) => {
-            return Err(Error::InTheWay {
+            return Err(Error::AlreadyExists {
                 path: path.to_owned(),
                 size: metadata.len(),
                 regular: metadata.is_file(),

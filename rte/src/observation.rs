@@ -62,8 +62,8 @@ pub fn observe(
     mut pods: Vec<v1::PodResources>,
 ) -> Observation {
     let filter = &settings.filter;
-    filter.unshare(&mut pods);
-    let hidden = filter.hide(&mut pods);
+    filter.remove_shared_cpus(&mut pods);
+    let hidden = filter.remove_hidden_pods(&mut pods);
     let accounted: Vec<&v1::PodResources> = if filter.exact {
         pods.iter().chain(&hidden).collect()
     } else {
@@ -104,7 +104,7 @@ pub fn observe(
         attributes.push(attribute(name, &most.to_string()));
     }
     if let Some(managers) = managers {
-        attributes.extend(of_managers(managers, machine.threads_per_core));
+        attributes.extend(manager_attributes(managers, machine.threads_per_core));
     }
     Observation {
         zones,
@@ -125,7 +125,7 @@ fn attribute(name: &str, value: &str) -> AttributeInfo {
 
 /// Returns the attributes of the CPU and memory managers. Returns none if containers get whole cores and the core size is unknown, because
 /// a scheduler with only part of the information would decide wrongly.
-fn of_managers(managers: &ResourceManagers, threads: Option<u16>) -> Vec<AttributeInfo> {
+fn manager_attributes(managers: &ResourceManagers, threads: Option<u16>) -> Vec<AttributeInfo> {
     let mut attributes = vec![
         attribute(names::CPU_MANAGER_POLICY, &managers.cpu),
         attribute(names::MEMORY_MANAGER_POLICY, &managers.memory),
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    fn look(settings: &Settings, pods: Vec<v1::PodResources>) -> Observation {
+    fn observe_pods(settings: &Settings, pods: Vec<v1::PodResources>) -> Observation {
         observe(
             settings,
             &machine(),
@@ -256,7 +256,7 @@ mod tests {
         #[case] expected: &str,
         #[case] covered: usize,
     ) {
-        let observation = look(&settings(Some(method), "restricted"), pods());
+        let observation = observe_pods(&settings(Some(method), "restricted"), pods());
         let fingerprint = observation.fingerprint.unwrap();
         assert_eq!(
             (fingerprint.text.as_str(), fingerprint.pods.len()),
@@ -279,7 +279,7 @@ mod tests {
             pod("pod-1", container("c0", &[0], vec![])),
             pod("pod-2", container("c0", &[4], vec![])),
         ];
-        let observation = look(
+        let observation = observe_pods(
             &settings(Some(Method::WithExclusiveResources), SINGLE_NUMA_NODE),
             pods,
         );
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn placement_that_cannot_be_told_is_left_out_and_explained() {
         let pods = vec![pod("pod-1", container("c0", &[99], vec![]))];
-        let observation = look(&settings(Some(Method::All), SINGLE_NUMA_NODE), pods);
+        let observation = observe_pods(&settings(Some(Method::All), SINGLE_NUMA_NODE), pods);
         assert_eq!(observation.attributes.len(), 4);
         assert_eq!(
             observation.placement_problem.as_deref(),
@@ -346,7 +346,7 @@ mod tests {
     fn number_of_numa_nodes_is_published_when_it_is_known() {
         let mut settings = settings(None, "restricted");
         settings.topology_manager.max_numa_nodes = Some(16);
-        let observation = look(&settings, pods());
+        let observation = observe_pods(&settings, pods());
         assert_eq!(
             shown(&observation.attributes)[2],
             ("topologyManagerMaxNUMANodes", "16")
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn without_fingerprint_only_the_kubelets_settings_are_published() {
-        let observation = look(&settings(None, SINGLE_NUMA_NODE), pods());
+        let observation = observe_pods(&settings(None, SINGLE_NUMA_NODE), pods());
         assert_eq!(observation.fingerprint, None);
         assert_eq!(
             shown(&observation.attributes),

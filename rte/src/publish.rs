@@ -9,6 +9,7 @@ use api::annotations;
 use api::duration::GoDuration;
 use api::nrt::v1alpha2::NodeResourceTopology;
 use api::nrt::{AttributeInfo, Zone};
+use daemon::log::distinct_chain;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
@@ -22,7 +23,7 @@ use crate::metrics::Metrics;
 /// Time limit of one call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many conflicts one publication resolves by reading and writing again.
-const CONFLICTS: usize = 4;
+const MAX_CONFLICTS: usize = 4;
 
 /// What caused a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +125,7 @@ pub struct Options {
     /// Read and write the whole object after this many patches; 0 or less: never.
     pub patch_resync: i64,
     /// Whether the node becomes the owner.
-    pub own: bool,
+    pub set_owner: bool,
 }
 
 /// The part of an object that shows whether it changed.
@@ -180,9 +181,9 @@ impl Publisher {
         };
         match &outcome {
             Ok(Outcome::Unchanged) => {}
-            Ok(Outcome::Created) => self.metrics.wrote("create", content.trigger.as_str()),
-            Ok(Outcome::Updated) => self.metrics.wrote("update", content.trigger.as_str()),
-            Ok(Outcome::Patched) => self.metrics.wrote("patch", content.trigger.as_str()),
+            Ok(Outcome::Created) => self.metrics.count_write("create", content.trigger.as_str()),
+            Ok(Outcome::Updated) => self.metrics.count_write("update", content.trigger.as_str()),
+            Ok(Outcome::Patched) => self.metrics.count_write("patch", content.trigger.as_str()),
             Err(error) => {
                 // the state on the server is unknown after a failure
                 self.last = None;
@@ -203,11 +204,11 @@ impl Publisher {
             return None;
         }
         let last = self.last.as_ref()?;
-        let wanted = wanted(last.clone(), content, self.owner.as_ref());
-        if wanted == *last {
+        let desired = desired(last.clone(), content, self.owner.as_ref());
+        if desired == *last {
             return self.confirm(last).await;
         }
-        let (before, after) = match (serde_json::to_value(last), serde_json::to_value(&wanted)) {
+        let (before, after) = match (serde_json::to_value(last), serde_json::to_value(&desired)) {
             (Ok(before), Ok(after)) => (before, after),
             (Err(_), _) => return self.give_up_patch("marshal_previous"),
             (_, Err(_)) => return self.give_up_patch("marshal_current"),
@@ -220,7 +221,7 @@ impl Publisher {
             patch["metadata"]["resourceVersion"] = Value::String(version.clone());
         }
         self.metrics
-            .patch_sized(patch.to_string().len(), after.to_string().len());
+            .record_patch_size(patch.to_string().len(), after.to_string().len());
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         let call = self.objects.patch(&self.options.name, &parameters, &patch);
         match bounded(call).await {
@@ -234,7 +235,7 @@ impl Publisher {
                     tracing::warn!("Not allowed to patch, writing whole objects from now on");
                     self.options.patch_mode = false;
                 }
-                tracing::info!(error = %chain(&error), "Failed to send a patch to the APIServer");
+                tracing::info!(error = %distinct_chain(&error), "Failed to send a patch to the APIServer");
                 self.give_up_patch("send_patch")
             }
         }
@@ -262,7 +263,7 @@ impl Publisher {
     async fn get_and_update(&mut self, content: &Content) -> Result<Outcome, Error> {
         self.patches = 0;
         self.find_owner().await;
-        for _ in 0..CONFLICTS {
+        for _ in 0..MAX_CONFLICTS {
             let failed = |action| move |source| Error { action, source };
             let found = match bounded(self.objects.get(&self.options.name)).await {
                 Ok(object) => Some(without_managed_fields(object)),
@@ -272,8 +273,8 @@ impl Publisher {
             let base = found
                 .clone()
                 .unwrap_or_else(|| NodeResourceTopology::new(&self.options.name));
-            let wanted = wanted(base, content, self.owner.as_ref());
-            if found.as_ref() == Some(&wanted) {
+            let desired = desired(base, content, self.owner.as_ref());
+            if found.as_ref() == Some(&desired) {
                 self.last = found;
                 return Ok(Outcome::Unchanged);
             }
@@ -281,10 +282,10 @@ impl Publisher {
             let (action, outcome, written) = if found.is_some() {
                 let call = self
                     .objects
-                    .replace(&self.options.name, &parameters, &wanted);
+                    .replace(&self.options.name, &parameters, &desired);
                 ("update", Outcome::Updated, bounded(call).await)
             } else {
-                let call = self.objects.create(&parameters, &wanted);
+                let call = self.objects.create(&parameters, &desired);
                 ("create", Outcome::Created, bounded(call).await)
             };
             match written {
@@ -310,7 +311,7 @@ impl Publisher {
     /// Reads the node if it is to own the object, again for each full write: a node that was removed and has joined again has another uid,
     /// and an object whose owner is gone is deleted.
     async fn find_owner(&mut self) {
-        if !self.options.own {
+        if !self.options.set_owner {
             return;
         }
         // uses a list, because that is what the exporter's role allows
@@ -326,14 +327,14 @@ impl Publisher {
                 });
             }
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "Cannot find the node that is to own the object");
+                tracing::warn!(error = %distinct_chain(&error), "Cannot find the node that is to own the object");
             }
         }
     }
 }
 
 /// Returns `base` with our fields set; all others stay.
-fn wanted(
+fn desired(
     mut base: NodeResourceTopology,
     content: &Content,
     owner: Option<&OwnerReference>,
@@ -378,20 +379,4 @@ async fn bounded<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Ca
         Ok(answer) => answer.map_err(|error| CallError::Client(Box::new(error))),
         Err(_elapsed) => Err(CallError::Timeout),
     }
-}
-
-/// Formats an error and all its causes on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(source) = below {
-        let source_text = source.to_string();
-        // some libraries already include the cause in their own text
-        if !text.contains(&source_text) {
-            text.push_str(": ");
-            text.push_str(&source_text);
-        }
-        below = source.source();
-    }
-    text
 }

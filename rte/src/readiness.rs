@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Time limit of one call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many conflicts one report resolves by reading and writing again.
-const CONFLICTS: usize = 4;
+const MAX_CONFLICTS: usize = 4;
 
 /// The result of the last cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,16 +59,16 @@ impl Reporter {
 
     /// Writes the conditions that changed, with `now` as their transition time.
     pub async fn report(&mut self, report: Report, now: Timestamp) -> Result<(), Error> {
-        let news: Vec<PodCondition> = conditions(report, now)
+        let changed: Vec<PodCondition> = conditions(report, now)
             .into_iter()
             .filter(|condition| !self.written.iter().any(|written| same(written, condition)))
             .collect();
-        if news.is_empty() {
+        if changed.is_empty() {
             return Ok(());
         }
-        for _ in 0..CONFLICTS {
+        for _ in 0..MAX_CONFLICTS {
             let mut pod = bounded(self.pods.get(&self.pod)).await?;
-            set(&mut pod, &news);
+            set(&mut pod, &changed);
             match bounded(
                 self.pods
                     .replace_status(&self.pod, &PostParams::default(), &pod),
@@ -76,7 +76,7 @@ impl Reporter {
             .await
             {
                 Ok(_pod) => {
-                    merge(&mut self.written, &news);
+                    merge(&mut self.written, &changed);
                     return Ok(());
                 }
                 Err(Error::Call(error)) if is_conflict(&error) => {}
@@ -123,7 +123,7 @@ fn same(a: &PodCondition, b: &PodCondition) -> bool {
 }
 
 /// Replaces the conditions of these types in a pod.
-fn set(pod: &mut DynamicObject, news: &[PodCondition]) {
+fn set(pod: &mut DynamicObject, changed: &[PodCondition]) {
     let mut status = match pod.data["status"].take() {
         Value::Object(status) => status,
         _ => serde_json::Map::new(),
@@ -132,16 +132,20 @@ fn set(pod: &mut DynamicObject, news: &[PodCondition]) {
         Some(Value::Array(conditions)) => conditions,
         _ => Vec::new(),
     };
-    conditions.retain(|condition| !news.iter().any(|new| condition["type"] == new.type_));
-    conditions.extend(news.iter().filter_map(|new| serde_json::to_value(new).ok()));
+    conditions.retain(|condition| !changed.iter().any(|new| condition["type"] == new.type_));
+    conditions.extend(
+        changed
+            .iter()
+            .filter_map(|new| serde_json::to_value(new).ok()),
+    );
     status.insert("conditions".to_owned(), Value::Array(conditions));
     pod.data["status"] = Value::Object(status);
 }
 
 /// Replaces the conditions of these types in a list.
-fn merge(present: &mut Vec<PodCondition>, news: &[PodCondition]) {
-    present.retain(|condition| !news.iter().any(|new| new.type_ == condition.type_));
-    present.extend_from_slice(news);
+fn merge(present: &mut Vec<PodCondition>, changed: &[PodCondition]) {
+    present.retain(|condition| !changed.iter().any(|new| new.type_ == condition.type_));
+    present.extend_from_slice(changed);
 }
 
 fn is_conflict(error: &kube::Error) -> bool {

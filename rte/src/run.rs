@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use api::duration::GoDuration;
 use api::nrt::{AttributeInfo, Zone};
 use daemon::admin::{Checks, Gate};
+use daemon::log::distinct_chain;
 use k8s_openapi::jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
@@ -28,11 +29,11 @@ use crate::metrics_server;
 use crate::monitor::Filter;
 use crate::notify;
 use crate::observation::{Observation, Settings};
-use crate::publish::{self, Content, Options, Publisher, Timing, Trigger, chain};
+use crate::publish::{self, Content, Options, Publisher, Timing, Trigger};
 use crate::readiness::{Report, Reporter};
-use crate::scan::{Machines, PodsTold, Scanner};
+use crate::scan::{MachineSource, PodInfo, Scanner};
 use crate::status_dump::{PodName, Record, StatusDump};
-use crate::watch::{self, Subject, Terminal};
+use crate::watch::{self, Subject, TerminalPods};
 
 /// Time limit of one call to the kubelet.
 const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,19 +66,19 @@ pub async fn run(
 
     let kubelet = Kubelet::new(&exporter.pod_resources_socket_path, KUBELET_TIMEOUT)
         .map_err(|error| fatal("failed to get podresources client", &error))?;
-    let leave_out = config.resource_monitor.exclude_terminal_pods;
-    let told = PodsTold {
-        terminal: leave_out.then(Terminal::default),
+    let exclude_terminal = config.resource_monitor.exclude_terminal_pods;
+    let pod_info = PodInfo {
+        terminal: exclude_terminal.then(TerminalPods::default),
         demands: Demands::default(),
     };
     let scanner = Scanner::new(
         kubelet,
         settings(&config, &identity, topology_manager),
-        Machines {
+        MachineSource {
             sysfs: PathBuf::from(&config.resource_monitor.sysfs_root),
             refresh: config.resource_monitor.refresh_node_resources,
         },
-        told.clone(),
+        pod_info.clone(),
         metrics.clone(),
     )
     .map_err(|error| fatal("error while updating node capacity", &error))?;
@@ -126,9 +127,9 @@ pub async fn run(
     let mut subjects = Vec::new();
     if config.topology_exporter.watch_pods && !one_shot {
         let node = &identity.node;
-        subjects.extend([Subject::pods(node, told.demands), Subject::node(node)]);
+        subjects.extend([Subject::pods(node, pod_info.demands), Subject::node(node)]);
     }
-    let terminal = told.terminal;
+    let terminal = pod_info.terminal;
     subjects.extend(terminal.map(|terminal| Subject::terminal_pods(&identity.node, terminal)));
     let follow = |client: kube::Client| {
         subjects
@@ -152,7 +153,7 @@ pub async fn run(
 }
 
 fn fatal(what: &str, error: &dyn std::error::Error) -> anyhow::Error {
-    anyhow::anyhow!("{what}: {}", chain(error))
+    anyhow::anyhow!("{what}: {}", distinct_chain(error))
 }
 
 fn settings(config: &Config, identity: &Identity, topology_manager: TopologyManager) -> Settings {
@@ -225,7 +226,7 @@ async fn writers(
             name: config.nrt_updater.hostname.clone(),
             patch_mode: config.nrt_updater.patch_mode,
             patch_resync: config.nrt_updater.patch_resync,
-            own: config.topology_exporter.add_nrt_owner_enable,
+            set_owner: config.topology_exporter.add_nrt_owner_enable,
         };
         Publisher::new(client.clone(), options, metrics.clone())
     });
@@ -286,7 +287,7 @@ impl Exporter {
             if events.is_retrying() {
                 self.metrics.retried("cycle");
             }
-            events.plan(trigger, outcome.is_ok());
+            events.plan_retry(trigger, outcome.is_ok());
             trigger = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
@@ -300,24 +301,24 @@ impl Exporter {
         loop {
             match events.next().await {
                 Event::Cycle(trigger) => return trigger,
-                Event::Look if self.sees_news().await => {
+                Event::Probe if self.differs_from_published().await => {
                     tracing::debug!("pod change update trigger");
                     return Trigger::Reactive;
                 }
-                Event::Look => {}
+                Event::Probe => {}
             }
         }
     }
 
-    /// Returns whether the state of the node differs from the published one. A failed look counts as no difference; the next cycle reports
+    /// Returns whether the state of the node differs from the published one. A failed probe counts as no difference; the next cycle reports
     /// the failure.
-    async fn sees_news(&mut self) -> bool {
-        match self.scanner.look().await {
+    async fn differs_from_published(&mut self) -> bool {
+        match self.scanner.probe().await {
             Ok(seen) => self.published.as_ref().is_none_or(|(zones, attributes)| {
                 (zones, attributes) != (&seen.zones, &seen.attributes)
             }),
             Err(error) => {
-                tracing::debug!(error = %chain(&error), "Look failed");
+                tracing::debug!(error = %distinct_chain(&error), "Probe failed");
                 false
             }
         }
@@ -327,7 +328,7 @@ impl Exporter {
     async fn cycle(&mut self, trigger: Trigger, interval: GoDuration) -> anyhow::Result<()> {
         let start = Instant::now();
         let since_previous = start - std::mem::replace(&mut self.last_event, start);
-        self.metrics.woke(trigger.as_str(), since_previous);
+        self.metrics.record_wakeup(trigger.as_str(), since_previous);
         let observation = match self.scanner.scan().await {
             Ok(observation) => observation,
             Err(error) => {
@@ -340,7 +341,7 @@ impl Exporter {
             }
         };
         self.metrics
-            .took("podresources_scan", trigger.as_str(), start.elapsed());
+            .record_duration("podresources_scan", trigger.as_str(), start.elapsed());
         self.record(&observation);
         self.metrics.unzoned(&observation.unzoned);
 
@@ -357,7 +358,7 @@ impl Exporter {
         self.published = written
             .is_ok()
             .then_some((content.zones, content.attributes));
-        self.metrics.took(
+        self.metrics.record_duration(
             "node_resource_object_update",
             trigger.as_str(),
             start.elapsed(),
@@ -385,7 +386,7 @@ impl Exporter {
         };
         let outcome = reporter.report(report, Timestamp::now()).await;
         if let Err(error) = &outcome {
-            tracing::error!(error = %chain(error), "Conditions not reported");
+            tracing::error!(error = %distinct_chain(error), "Conditions not reported");
         }
         outcome.is_ok()
     }

@@ -16,10 +16,10 @@ use crate::metrics::Metrics;
 use crate::monitor::Problem;
 use crate::observation::{Observation, Settings, observe};
 use crate::sysinfo::{self, Machine};
-use crate::watch::Terminal;
+use crate::watch::TerminalPods;
 
-/// Maximum age of the allocatable resources that a look uses. Looks follow each other quickly, so they share an answer.
-const FRESH: Duration = Duration::from_millis(250);
+/// Maximum age of the allocatable resources that a probe uses. Probes follow each other quickly, so they share an answer.
+const MAX_ALLOCATABLE_AGE: Duration = Duration::from_millis(250);
 
 /// Pauses between the calls while a pod has not arrived: the first one, and the maximum to which they grow.
 const ARRIVAL_PAUSES: (Duration, Duration) =
@@ -29,27 +29,27 @@ const ARRIVAL_PAUSES: (Duration, Duration) =
 pub struct Scanner {
     kubelet: Kubelet,
     settings: Settings,
-    source: Machines,
+    source: MachineSource,
     machine: Machine,
-    pods: PodsTold,
+    pods: PodInfo,
     arrivals: Arrivals,
     metrics: Metrics,
-    told: (BTreeSet<Problem>, Option<String>),
+    logged: (BTreeSet<Problem>, Option<String>),
     allocatable: Option<(Instant, AllocatableResourcesResponse)>,
 }
 
 /// Information from the API server about the node's pods.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PodsTold {
+pub(crate) struct PodInfo {
     /// Finished pods, if they are left out.
-    pub(crate) terminal: Option<Terminal>,
+    pub(crate) terminal: Option<TerminalPods>,
     /// Demands of the other pods.
     pub(crate) demands: Demands,
 }
 
 /// How the machine is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machines {
+pub struct MachineSource {
     /// Root of the sysfs.
     pub sysfs: PathBuf,
     /// Whether sysfs is read again at each scan.
@@ -72,8 +72,8 @@ impl Scanner {
     pub(crate) fn new(
         kubelet: Kubelet,
         settings: Settings,
-        source: Machines,
-        pods: PodsTold,
+        source: MachineSource,
+        pods: PodInfo,
         metrics: Metrics,
     ) -> Result<Self, sysinfo::Error> {
         let machine = sysinfo::read(&source.sysfs)?;
@@ -88,7 +88,7 @@ impl Scanner {
             pods,
             arrivals: Arrivals::default(),
             metrics,
-            told: (BTreeSet::new(), None),
+            logged: (BTreeSet::new(), None),
             allocatable: None,
         })
     }
@@ -110,7 +110,7 @@ impl Scanner {
         let (mut observation, mut missing) = self.ask().await?;
         while let Some((namespace, name)) = missing {
             // the wait is limited, because new pods could keep arriving while others wait to be published
-            if begun.elapsed() >= arrivals::LIMIT {
+            if begun.elapsed() >= arrivals::MAX_WAIT {
                 tracing::info!(pod = %format_args!("{namespace}/{name}"),
                     "Published although the kubelet may not have given it everything yet");
                 break;
@@ -119,18 +119,19 @@ impl Scanner {
             pause = longest.min(pause * 2);
             (observation, missing) = self.ask().await?;
         }
-        self.tell_problems(&observation);
+        self.log_problems(&observation);
         Ok(observation)
     }
 
     /// Runs a cheaper scan that waits for nothing and does not log problems.
-    pub async fn look(&mut self) -> Result<Observation, Error> {
+    pub async fn probe(&mut self) -> Result<Observation, Error> {
         self.ask().await.map(|(observation, _)| observation)
     }
 
     /// Asks the kubelet. Also returns a pod that has not arrived.
     async fn ask(&mut self) -> Result<(Observation, Option<Key>), Error> {
-        let fresh = matches!(&self.allocatable, Some((at, _)) if at.elapsed() < FRESH);
+        let fresh =
+            matches!(&self.allocatable, Some((at, _)) if at.elapsed() < MAX_ALLOCATABLE_AGE);
         let ask_allocatable = async {
             if fresh {
                 return Ok(None);
@@ -151,7 +152,7 @@ impl Scanner {
         }
         let mut pods = pods?;
         if let Some(terminal) = &self.pods.terminal {
-            terminal.leave_out(&mut pods.pod_resources);
+            terminal.exclude_from(&mut pods.pod_resources);
         }
         let none = AllocatableResourcesResponse::default();
         let allocatable = self
@@ -166,23 +167,25 @@ impl Scanner {
         };
         let (pods, now) = (pods.pod_resources, Instant::now());
         let demands = &self.pods.demands;
-        let missing = self.arrivals.note(&pods, allocatable, demands, covers, now);
+        let missing = self
+            .arrivals
+            .record(&pods, allocatable, demands, covers, now);
         let observation = observe(&self.settings, &self.machine, allocatable, pods);
         Ok((observation, missing))
     }
 
     /// Logs problems only when they change, because they last for a long time.
-    fn tell_problems(&mut self, observation: &Observation) {
-        let (told, told_placement) = &mut self.told;
-        for problem in observation.problems.difference(told) {
+    fn log_problems(&mut self, observation: &Observation) {
+        let (logged, logged_placement) = &mut self.logged;
+        for problem in observation.problems.difference(logged) {
             tracing::warn!(%problem, "The kubelet's answer does not fit the machine");
         }
-        observation.problems.clone_into(told);
-        if observation.placement_problem != *told_placement {
+        observation.problems.clone_into(logged);
+        if observation.placement_problem != *logged_placement {
             if let Some(problem) = &observation.placement_problem {
                 tracing::warn!(%problem, "NUMA placement is not published");
             }
-            told_placement.clone_from(&observation.placement_problem);
+            logged_placement.clone_from(&observation.placement_problem);
         }
     }
 }

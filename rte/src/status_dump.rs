@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 /// Number of records in the file in the directory.
-const KEPT: usize = 10;
+const MAX_RECORDS: usize = 10;
 
 /// One computed fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -36,7 +36,7 @@ pub struct PodName {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Dated {
+struct DatedRecord {
     #[serde(flatten)]
     record: Record,
     record_time: Timestamp,
@@ -48,7 +48,7 @@ pub struct StatusDump {
     /// Contains only the last record.
     file: Option<PathBuf>,
     /// Contains the last few records.
-    history: Option<(PathBuf, VecDeque<Dated>)>,
+    history: Option<(PathBuf, VecDeque<DatedRecord>)>,
 }
 
 impl StatusDump {
@@ -71,10 +71,10 @@ impl StatusDump {
             log_failure(file, replace(file, record));
         }
         if let Some((file, records)) = &mut self.history {
-            if records.len() == KEPT {
+            if records.len() == MAX_RECORDS {
                 records.pop_front();
             }
-            records.push_back(Dated {
+            records.push_back(DatedRecord {
                 record: record.clone(),
                 record_time: now,
             });

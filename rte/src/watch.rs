@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use daemon::log::distinct_chain;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Request, WatchEvent, WatchParams};
@@ -17,24 +18,25 @@ use podresources::v1;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::demand::{Demands, Key, SeenPod};
-use crate::publish::chain;
+use crate::demand::{Demands, Key, WatchedPod};
 
 /// Pause after a refused watch: the permission may be granted later.
-const REFUSED: Duration = Duration::from_mins(5);
-/// First and maximum pause after a failed watch.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+const REFUSED_PAUSE: Duration = Duration::from_mins(5);
+/// Pause after the first failed watch.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum pause after a failed watch.
+const MAX_PAUSE: Duration = Duration::from_secs(15);
 /// A watch that lasts this long counts as successful.
-const GOOD: Duration = Duration::from_secs(10);
+const SUCCESS_AFTER: Duration = Duration::from_secs(10);
 
 /// The finished pods of the node, by namespace and name. Old kubelets still list such pods although they hold nothing any more. Clones
 /// share the data.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Terminal(Arc<Mutex<BTreeSet<Key>>>);
+pub(crate) struct TerminalPods(Arc<Mutex<BTreeSet<Key>>>);
 
-impl Terminal {
+impl TerminalPods {
     /// Removes the finished pods from an answer of the kubelet.
-    pub(crate) fn leave_out(&self, pods: &mut Vec<v1::PodResources>) {
+    pub(crate) fn exclude_from(&self, pods: &mut Vec<v1::PodResources>) {
         let finished = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !finished.is_empty() {
             pods.retain(|pod| !finished.contains(&(pod.namespace.clone(), pod.name.clone())));
@@ -52,20 +54,20 @@ pub(crate) struct Subject {
     what: &'static str,
     path: String,
     selector: String,
-    kept: Kept,
+    state: WatchState,
 }
 
-/// What is kept of the watched objects.
+/// The information that is stored about the watched objects.
 #[derive(Clone, Debug)]
-enum Kept {
+enum WatchState {
     Nothing,
     /// Namespaces and names.
-    Names(Terminal),
+    Names(TerminalPods),
     /// Demands of pods. Only this variant needs the whole objects.
     Demands(Demands),
 }
 
-impl Kept {
+impl WatchState {
     /// Forgets everything, because events since the last watch are unknown.
     fn clear(&self) {
         match self {
@@ -75,7 +77,7 @@ impl Kept {
         }
     }
 
-    fn put(&self, pod: SeenPod) {
+    fn put(&self, pod: WatchedPod) {
         match self {
             Self::Nothing => {}
             Self::Names(names) => drop(names.change(|names| names.insert(pod.key()))),
@@ -85,7 +87,7 @@ impl Kept {
         }
     }
 
-    fn remove(&self, pod: &SeenPod) {
+    fn remove(&self, pod: &WatchedPod) {
         match self {
             Self::Nothing => {}
             Self::Names(names) => drop(names.change(|names| names.remove(&pod.key()))),
@@ -95,25 +97,25 @@ impl Kept {
 }
 
 impl Subject {
-    /// Watches the pods of a node and stores their demands in `kept`.
-    pub(crate) fn pods(node: &str, kept: Demands) -> Self {
+    /// Watches the pods of a node and stores their demands in `demands`.
+    pub(crate) fn pods(node: &str, demands: Demands) -> Self {
         Self {
             what: "pods",
             path: Pod::url_path(&(), None),
             selector: format!("spec.nodeName={node}"),
-            kept: Kept::Demands(kept),
+            state: WatchState::Demands(demands),
         }
     }
 
-    /// Watches the finished pods of a node and stores their names in `kept`. Upstream selects phases that exclude each other, and never
+    /// Watches the finished pods of a node and stores their names in `terminal`. Upstream selects phases that exclude each other, and never
     /// uses the result.
-    pub(crate) fn terminal_pods(node: &str, kept: Terminal) -> Self {
+    pub(crate) fn terminal_pods(node: &str, terminal: TerminalPods) -> Self {
         let phases = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
         Self {
             what: "finished pods",
             path: Pod::url_path(&(), None),
             selector: format!("spec.nodeName={node},{phases}"),
-            kept: Kept::Names(kept),
+            state: WatchState::Names(terminal),
         }
     }
 
@@ -123,7 +125,7 @@ impl Subject {
             what: "nodes",
             path: Node::url_path(&(), None),
             selector: format!("metadata.name={node}"),
-            kept: Kept::Nothing,
+            state: WatchState::Nothing,
         }
     }
 }
@@ -133,30 +135,30 @@ impl Subject {
 pub(crate) async fn follow(client: Client, subject: Subject, changed: Arc<Notify>) {
     let backoff = || {
         ExponentialBuilder::default()
-            .with_min_delay(PAUSES.0)
-            .with_max_delay(PAUSES.1)
+            .with_min_delay(MIN_PAUSE)
+            .with_max_delay(MAX_PAUSE)
             .with_jitter()
             .without_max_times()
             .build()
     };
     let mut pauses = backoff();
-    let mut told = false;
+    let mut logged = false;
     loop {
         let begun = Instant::now();
         let ended = watch(&client, &subject, &changed).await;
-        if begun.elapsed() >= GOOD {
-            (pauses, told) = (backoff(), false);
+        if begun.elapsed() >= SUCCESS_AFTER {
+            (pauses, logged) = (backoff(), false);
         }
         let pause = match &ended {
             // the server ends each watch after some minutes
-            Ok(()) if begun.elapsed() >= GOOD => continue,
-            Err(error) if is_refusal(error) => REFUSED,
-            _ => pauses.next().unwrap_or(PAUSES.1),
+            Ok(()) if begun.elapsed() >= SUCCESS_AFTER => continue,
+            Err(error) if is_refusal(error) => REFUSED_PAUSE,
+            _ => pauses.next().unwrap_or(MAX_PAUSE),
         };
-        if let (Err(error), false) = (&ended, told) {
-            tracing::warn!(what = subject.what, error = %chain(error),
+        if let (Err(error), false) = (&ended, logged) {
+            tracing::warn!(what = subject.what, error = %distinct_chain(error),
                 "Cannot watch: changes are found by period and notification file only");
-            told = true;
+            logged = true;
         }
         sleep(pause).await;
     }
@@ -173,19 +175,19 @@ async fn watch(client: &Client, subject: &Subject, changed: &Notify) -> Result<(
         .disable_bookmarks();
     let request = Request::new(subject.path.clone());
     // version 0: first the existing objects from the server's cache, then the changes
-    let request = match &subject.kept {
-        Kept::Demands(_) => request.watch(&parameters, "0"),
-        Kept::Nothing | Kept::Names(_) => request.watch_metadata(&parameters, "0"),
+    let request = match &subject.state {
+        WatchState::Demands(_) => request.watch(&parameters, "0"),
+        WatchState::Nothing | WatchState::Names(_) => request.watch_metadata(&parameters, "0"),
     };
     let request = request.map_err(kube::Error::BuildRequest)?;
-    let mut events = Box::pin(client.request_events::<SeenPod>(request).await?);
-    subject.kept.clear();
+    let mut events = Box::pin(client.request_events::<WatchedPod>(request).await?);
+    subject.state.clear();
     changed.notify_one();
     while let Some(event) = events.next().await {
         match event? {
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-            WatchEvent::Added(seen) | WatchEvent::Modified(seen) => subject.kept.put(seen),
-            WatchEvent::Deleted(seen) => subject.kept.remove(&seen),
+            WatchEvent::Added(seen) | WatchEvent::Modified(seen) => subject.state.put(seen),
+            WatchEvent::Deleted(seen) => subject.state.remove(&seen),
             WatchEvent::Bookmark(_) => continue,
         }
         changed.notify_one();

@@ -143,7 +143,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
             .router()
             .merge(daemon::metrics::router(Arc::new(registry)))
             .merge(daemon::configz::router(CONFIGZ, &in_effect));
-        let (router, stop) = (guard.before(router), stop.clone());
+        let (router, stop) = (guard.protect(router), stop.clone());
         tasks.spawn(async move {
             let Endpoint { listener, tls } = endpoint;
             if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {

@@ -25,7 +25,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 /// Returns the definition of `NUMAResourcesOperator`.
 pub fn numa_resources_operator() -> CustomResourceDefinition {
     use operator::{v1, v1alpha1};
-    let description = "Installs and keeps the topology exporters of a cluster.";
+    let description = "Installs and maintains the topology exporters of a cluster.";
     let stored = object_schema::<v1::NumaResourcesOperatorSpec, v1::NumaResourcesOperatorStatus>(
         description,
         Some(names::OPERATOR_CR),
@@ -46,7 +46,7 @@ pub fn numa_resources_operator() -> CustomResourceDefinition {
 /// Returns the definition of `NUMAResourcesScheduler`.
 pub fn numa_resources_scheduler() -> CustomResourceDefinition {
     use scheduler::{v1, v1alpha1};
-    let description = "Installs and keeps the NUMA-aware secondary scheduler of a cluster.";
+    let description = "Installs and maintains the NUMA-aware secondary scheduler of a cluster.";
     let stored = object_schema::<v1::NumaResourcesSchedulerSpec, v1::NumaResourcesSchedulerStatus>(
         description,
         Some(names::SCHEDULER_CR),
@@ -66,7 +66,7 @@ pub fn numa_resources_scheduler() -> CustomResourceDefinition {
 
 /// Returns the definition of `NodeResourceTopology`. Its group is protected, so an annotation names the approval of the API.
 pub fn node_resource_topology() -> CustomResourceDefinition {
-    let description = "What the zones of a node hold and what is left of it.";
+    let description = "Resources of the NUMA zones of a node: capacity, allocatable and available.";
     let alpha1 = topology_schema::<nrt::v1alpha1::NodeResourceTopology>(
         description,
         nrt::v1alpha1::NodeResourceTopology::REQUIRED,

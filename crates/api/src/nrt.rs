@@ -25,7 +25,7 @@ pub const ZONE_TYPE_NODE: &str = "Node";
 pub struct Zone {
     /// `node-<id>` for a NUMA node.
     pub name: String,
-    /// [`ZONE_TYPE_NODE`] for a NUMA node.
+    /// `Node` for a NUMA node.
     #[serde(rename = "type")]
     pub zone_type: String,
     /// Name of the enclosing zone.
@@ -37,24 +37,24 @@ pub struct Zone {
     /// Free-form facts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<AttributeInfo>,
-    /// What the zone holds.
+    /// Resources of the zone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ResourceInfo>,
 }
 
-/// Distance from the zone that holds it to another.
+/// Distance from the enclosing zone to another zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CostInfo {
     /// Name of the destination zone.
     pub name: String,
-    /// Distance as the firmware tells it; 10 is local.
+    /// Distance as reported by the firmware; 10 is local.
     pub value: i64,
 }
 
 /// A named value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttributeInfo {
-    /// Name, see [`crate::attributes`].
+    /// Name, such as `topologyManagerPolicy`.
     pub name: String,
     /// Value.
     pub value: String,

@@ -70,7 +70,7 @@ pub enum PodsFingerprinting {
     EnabledExclusiveResources,
 }
 
-/// What makes the exporter look again.
+/// What triggers a new scan of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InfoRefreshMode {
     /// A timer.
@@ -81,16 +81,16 @@ pub enum InfoRefreshMode {
     PeriodicAndEvents,
 }
 
-/// Whether publication is held back.
+/// Whether publication is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InfoRefreshPause {
     /// It is not.
     Disabled,
-    /// Scans go on, nothing is written.
+    /// Scans continue, but nothing is written.
     Enabled,
 }
 
-/// Refers to an object of any kind, as must-gather tools want it.
+/// Refers to an object of any kind, as must-gather tools expect it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectReference {
     /// API group, empty for the core.

@@ -22,13 +22,13 @@ const CONFLICT_RETRIES: usize = 3;
 /// version, so a cluster without changes sees only reads.
 pub struct Applier {
     client: Client,
-    known: Mutex<HashMap<Identity, Known>>,
+    known: Mutex<HashMap<Identity, UpToDate>>,
 }
 
 /// The state in which an object was last up to date.
-struct Known {
+struct UpToDate {
     resource_version: String,
-    desired: u64,
+    desired_digest: u64,
 }
 
 /// What the applier did with an object.
@@ -85,14 +85,17 @@ impl Applier {
         let identity =
             Identity::of(desired).ok_or_else(|| Error::Incomplete(desired.to_string()))?;
         let api = identity.api(&self.client);
-        let wanted = digest(desired);
+        let desired_digest = digest(desired);
         let mut attempt = 0;
         loop {
             attempt += 1;
-            match self.try_apply(&api, &identity, desired, wanted).await {
+            match self
+                .try_apply(&api, &identity, desired, desired_digest)
+                .await
+            {
                 // the object appeared, vanished or changed between our read and our write
                 Err(Error::Apply(_, error)) if attempt <= CONFLICT_RETRIES && error.is_race() => {
-                    tracing::debug!(object = %identity, "Changed meanwhile");
+                    tracing::debug!(object = %identity, "Object changed between read and write, retrying");
                 }
                 result => return result,
             }
@@ -139,7 +142,7 @@ impl Applier {
         api: &Api<DynamicObject>,
         identity: &Identity,
         desired: &Value,
-        wanted: u64,
+        desired_digest: u64,
     ) -> Result<Applied, Error> {
         let existing = api
             .get_opt(&identity.name)
@@ -153,13 +156,13 @@ impl Applier {
                 .await
                 .map_err(|error| Error::Apply(Box::new(identity.clone()), error.into()))?;
             tracing::info!(object = %identity, "created");
-            self.remember(identity, &object, wanted);
+            self.remember(identity, &object, desired_digest);
             return Ok(Applied {
                 outcome: Outcome::Created,
                 object,
             });
         };
-        if self.is_known(identity, &existing, wanted) {
+        if self.is_up_to_date(identity, &existing, desired_digest) {
             return Ok(Applied {
                 outcome: Outcome::Unchanged,
                 object: existing,
@@ -172,7 +175,7 @@ impl Applier {
             .would_change(api, identity, &old, desired, &update)
             .await?
         {
-            self.remember(identity, &existing, wanted);
+            self.remember(identity, &existing, desired_digest);
             return Ok(Applied {
                 outcome: Outcome::Unchanged,
                 object: existing,
@@ -184,7 +187,7 @@ impl Applier {
             .await
             .map_err(|error| Error::Apply(Box::new(identity.clone()), error.into()))?;
         tracing::info!(object = %identity, "updated");
-        self.remember(identity, &object, wanted);
+        self.remember(identity, &object, desired_digest);
         Ok(Applied {
             outcome: Outcome::Updated,
             object,
@@ -219,18 +222,23 @@ impl Applier {
         }
     }
 
-    fn is_known(&self, identity: &Identity, existing: &DynamicObject, wanted: u64) -> bool {
+    fn is_up_to_date(
+        &self,
+        identity: &Identity,
+        existing: &DynamicObject,
+        desired_digest: u64,
+    ) -> bool {
         let known = self
             .known
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         known.get(identity).is_some_and(|known| {
-            known.desired == wanted
+            known.desired_digest == desired_digest
                 && existing.resource_version().as_ref() == Some(&known.resource_version)
         })
     }
 
-    fn remember(&self, identity: &Identity, object: &DynamicObject, desired: u64) {
+    fn remember(&self, identity: &Identity, object: &DynamicObject, desired_digest: u64) {
         let mut known = self
             .known
             .lock()
@@ -238,9 +246,9 @@ impl Applier {
         match object.resource_version() {
             Some(resource_version) => known.insert(
                 identity.clone(),
-                Known {
+                UpToDate {
                     resource_version,
-                    desired,
+                    desired_digest,
                 },
             ),
             None => known.remove(identity),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// Metadata that the API server or other programs own.
-const KEPT_METADATA: [&str; 7] = [
+const PRESERVED_METADATA: [&str; 7] = [
     "creationTimestamp",
     "selfLink",
     "generation",
@@ -29,7 +29,7 @@ pub fn updated(existing: &Value, desired: &Value) -> Value {
         .and_then(Value::as_object)
         .unwrap_or(&empty);
     if let Some(metadata) = result.get_mut("metadata").and_then(Value::as_object_mut) {
-        for key in KEPT_METADATA {
+        for key in PRESERVED_METADATA {
             match old.get(key) {
                 Some(value) => metadata.insert(key.into(), value.clone()),
                 None => metadata.remove(key),

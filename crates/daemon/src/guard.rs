@@ -22,9 +22,9 @@ use kube::api::{Api, PostParams};
 /// Paths that everybody may read by default.
 pub const OPEN_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 /// How long an answer of the API server stays valid.
-const HOLDS: Duration = Duration::from_secs(10);
+const ANSWER_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of cached answers of each kind.
-const KEPT: usize = 1024;
+const MAX_CACHED_ANSWERS: usize = 1024;
 /// Members of this group may do everything, without a review.
 const MASTERS: &str = "system:masters";
 
@@ -47,7 +47,7 @@ enum Refusal {
         verb: String,
         path: String,
     },
-    #[error("the API server does not say who may read this")]
+    #[error("the API server did not answer the authorization request")]
     Unanswered(#[from] kube::Error),
 }
 
@@ -57,7 +57,7 @@ impl IntoResponse for Refusal {
             Self::Unknown => StatusCode::UNAUTHORIZED,
             Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::Unanswered(ref error) => {
-                tracing::warn!(%error, "Nobody can be authorized");
+                tracing::warn!(%error, "Authorization request failed");
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         };
@@ -77,7 +77,7 @@ impl Guard {
     }
 
     /// Puts the guard in front of a router.
-    pub fn before(self, router: Router) -> Router {
+    pub fn protect(self, router: Router) -> Router {
         router.layer(from_fn_with_state(Arc::new(self), check))
     }
 
@@ -88,12 +88,7 @@ impl Guard {
         })
     }
 
-    async fn let_through(
-        &self,
-        verb: &str,
-        path: &str,
-        token: Option<&str>,
-    ) -> Result<(), Refusal> {
+    async fn authorize(&self, verb: &str, path: &str, token: Option<&str>) -> Result<(), Refusal> {
         if self.is_open(path) {
             return Ok(());
         }
@@ -105,7 +100,7 @@ impl Guard {
                 ..UserInfo::default()
             },
         };
-        if self.may(&user, verb, path).await? {
+        if self.is_allowed(&user, verb, path).await? {
             return Ok(());
         }
         Err(Refusal::Forbidden {
@@ -131,7 +126,7 @@ impl Guard {
         let status = answer.status.unwrap_or_default();
         match status.user {
             Some(user) if status.authenticated == Some(true) => {
-                self.users.keep(token.to_owned(), user.clone());
+                self.users.insert(token.to_owned(), user.clone());
                 Ok(user)
             }
             // not cached: the token may become valid at any moment
@@ -139,7 +134,7 @@ impl Guard {
         }
     }
 
-    async fn may(&self, user: &UserInfo, verb: &str, path: &str) -> Result<bool, Refusal> {
+    async fn is_allowed(&self, user: &UserInfo, verb: &str, path: &str) -> Result<bool, Refusal> {
         if user.groups.iter().flatten().any(|group| group == MASTERS) {
             return Ok(true);
         }
@@ -165,7 +160,7 @@ impl Guard {
         let reviews = Api::<SubjectAccessReview>::all(self.client.clone());
         let answer = reviews.create(&PostParams::default(), &review).await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
-        self.rights.keep(question, allowed);
+        self.rights.insert(question, allowed);
         Ok(allowed)
     }
 }
@@ -173,7 +168,7 @@ impl Guard {
 async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let verb = request.method().as_str().to_ascii_lowercase();
     let (path, token) = (request.uri().path().to_owned(), token(&request));
-    match guard.let_through(&verb, &path, token.as_deref()).await {
+    match guard.authorize(&verb, &path, token.as_deref()).await {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }
@@ -205,16 +200,16 @@ impl<K: std::hash::Hash + Eq, V: Clone> Answers<K, V> {
     fn get(&self, question: &K) -> Option<V> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, answer) = answers.get(question)?;
-        (since.elapsed() < HOLDS).then(|| answer.clone())
+        (since.elapsed() < ANSWER_TTL).then(|| answer.clone())
     }
 
-    fn keep(&self, question: K, answer: V) {
+    fn insert(&self, question: K, answer: V) {
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.len() >= KEPT {
-            answers.retain(|_, (since, _)| since.elapsed() < HOLDS);
+        if answers.len() >= MAX_CACHED_ANSWERS {
+            answers.retain(|_, (since, _)| since.elapsed() < ANSWER_TTL);
         }
         // when the cache is full, further answers are not kept, and their questions go to the API server each time
-        if answers.len() < KEPT {
+        if answers.len() < MAX_CACHED_ANSWERS {
             answers.insert(question, (Instant::now(), answer));
         }
     }
@@ -250,7 +245,7 @@ mod tests {
             }
         });
         let open = OPEN_PATHS.map(str::to_owned).to_vec();
-        Guard::new(Client::new(service, "default"), open).before(
+        Guard::new(Client::new(service, "default"), open).protect(
             Router::new()
                 .route("/metrics", get(|| async { "numbers" }))
                 .route("/healthz", get(|| async { "ok" })),
@@ -331,7 +326,7 @@ mod tests {
             Ok::<_, Infallible>(response)
         });
         let guard = Guard::new(Client::new(service, "default"), vec!["/open/*".to_owned()]);
-        let router = guard.before(
+        let router = guard.protect(
             Router::new()
                 .route("/metrics", get(|| async { "numbers" }))
                 .route("/open/door", get(|| async { "in" })),

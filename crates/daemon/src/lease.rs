@@ -80,7 +80,7 @@ pub async fn acquire(
     };
     tracing::info!(lease = %candidate.params.name, identity = %candidate.params.identity, "Attempting to acquire leader lease");
     loop {
-        match candidate.try_hold().await {
+        match candidate.try_acquire_or_renew().await {
             Ok(true) => break,
             Ok(false) => {}
             Err(error) => {
@@ -112,7 +112,7 @@ async fn renew(mut candidate: Candidate, lost: CancellationToken, stop: Cancella
             }
             () = sleep(candidate.params.retry_period) => {}
         }
-        match timeout_at(deadline, candidate.try_hold()).await {
+        match timeout_at(deadline, candidate.try_acquire_or_renew()).await {
             Ok(Ok(true)) => deadline = Instant::now() + candidate.params.renew_deadline,
             // if a write succeeded but its answer got lost, the next write conflicts although the lease is still ours
             Ok(Ok(false)) if candidate.is_seen_as_holder() && Instant::now() < deadline => {}
@@ -138,7 +138,7 @@ struct Candidate {
 
 impl Candidate {
     /// Makes one attempt. Returns whether this candidate holds the lease afterwards.
-    async fn try_hold(&mut self) -> Result<bool, Error> {
+    async fn try_acquire_or_renew(&mut self) -> Result<bool, Error> {
         let Some(found) = self
             .api
             .get_opt(&self.params.name)
@@ -165,7 +165,7 @@ impl Candidate {
             .seen
             .as_ref()
             .map_or(Duration::ZERO, |(_, at)| now - *at);
-        if !may_hold(&spec, &self.params.identity, since) {
+        if !may_acquire(&spec, &self.params.identity, since) {
             return Ok(false);
         }
         let lease = Lease {
@@ -245,7 +245,7 @@ impl Candidate {
 }
 
 /// Returns whether `identity` may take or renew a lease that has not changed for `since`.
-fn may_hold(spec: &LeaseSpec, identity: &str, since: Duration) -> bool {
+fn may_acquire(spec: &LeaseSpec, identity: &str, since: Duration) -> bool {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     let duration =
         Duration::from_secs(u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0));
@@ -273,7 +273,7 @@ mod tests {
     #[derive(Clone, Copy, Default, PartialEq)]
     enum Health {
         #[default]
-        Sound,
+        Healthy,
         /// All requests fail.
         Broken,
         /// The next write is refused as a conflict.
@@ -300,7 +300,7 @@ mod tests {
                 return failure(500);
             }
             if inner.2 == Health::Conflicting && method != Method::GET {
-                inner.2 = Health::Sound;
+                inner.2 = Health::Healthy;
                 return failure(409);
             }
             let found = inner.0.clone();
@@ -344,12 +344,12 @@ mod tests {
                 .lease_transitions
         }
 
-        fn turn(&self, health: Health) {
+        fn set_health(&self, health: Health) {
             self.0.lock().expect("lock").2 = health;
         }
 
-        fn is_sound(&self) -> bool {
-            self.0.lock().expect("lock").2 == Health::Sound
+        fn is_healthy(&self) -> bool {
+            self.0.lock().expect("lock").2 == Health::Healthy
         }
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let held = acquire(store.client(), params("a"), &stop)
             .await
             .expect("free lease");
-        store.turn(Health::Broken);
+        store.set_health(Health::Broken);
         let before = Instant::now();
         held.lost().cancelled().await;
         assert!(
@@ -441,9 +441,9 @@ mod tests {
         let held = acquire(store.client(), params("a"), &stop)
             .await
             .expect("free lease");
-        store.turn(Health::Conflicting);
+        store.set_health(Health::Conflicting);
         sleep(Duration::from_mins(1)).await;
-        assert!(store.is_sound(), "no renewal was refused");
+        assert!(store.is_healthy(), "no renewal was refused");
         assert!(!held.lost().is_cancelled());
         assert_eq!(store.transitions(), Some(0));
     }
@@ -451,7 +451,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_cancelled_candidate_gives_up() {
         let (store, stop) = (Store::default(), CancellationToken::new());
-        store.turn(Health::Broken);
+        store.set_health(Health::Broken);
         stop.cancel();
         assert!(acquire(store.client(), params("a"), &stop).await.is_none());
     }

@@ -87,6 +87,21 @@ pub fn chain(error: &dyn std::error::Error) -> impl fmt::Display + use<> {
     text
 }
 
+/// Like [`chain`], but leaves out causes that the text so far already contains: some libraries include the cause in their own text.
+pub fn distinct_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(source) = below {
+        let source_text = source.to_string();
+        if !text.contains(&source_text) {
+            text.push_str(": ");
+            text.push_str(&source_text);
+        }
+        below = source.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

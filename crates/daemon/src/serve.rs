@@ -15,7 +15,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// A client that has not finished its handshake after this time is dropped.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections that wait to be served after their handshake.
 const BACKLOG: usize = 64;
 
@@ -65,7 +65,7 @@ impl TlsListener {
                 };
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
                 tokio::spawn(async move {
-                    match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+                    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
                         // Sending fails only after the server has stopped.
                         Ok(Ok(stream)) => drop(sender.send((stream, peer)).await),
                         Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),

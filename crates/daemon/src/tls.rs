@@ -59,9 +59,6 @@ pub enum Error {
     /// Not a Go cipher suite name.
     #[error("cipher suite {0} not supported or doesn't exist")]
     Cipher(String),
-    /// rustls offers none of the named suites.
-    #[error("none of the cipher suites is available: {0}")]
-    NoCipher(String),
     /// The client authorities cannot be used.
     #[error("cannot verify clients")]
     ClientAuth(#[source] rustls::server::VerifierBuilderError),
@@ -232,9 +229,6 @@ fn provider(names: &[String]) -> Result<CryptoProvider, Error> {
             })
     };
     provider.cipher_suites.retain(wanted);
-    if provider.cipher_suites.is_empty() {
-        return Err(Error::NoCipher(names.join(",")));
-    }
     Ok(provider)
 }
 
@@ -273,7 +267,7 @@ impl Files {
 
 impl Certificate {
     /// Returns the certificate to serve now. Reads the files first if they have changed; keeps the old certificate if they are unusable.
-    fn renewed(&self) -> Arc<CertifiedKey> {
+    fn reload_if_changed(&self) -> Arc<CertifiedKey> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(files) = &self.files
             && let Ok(stamp) = files.stamp()
@@ -298,7 +292,7 @@ impl Certificate {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.renewed())
+        Some(self.reload_if_changed())
     }
 }
 
@@ -347,11 +341,15 @@ mod tests {
         let served =
             self_signed_until_files(&certificate, &key, &["localhost".to_owned()]).expect("made");
         let made = served.chain();
-        assert_eq!(served.renewed().cert, made, "there are no files yet");
+        assert_eq!(
+            served.reload_if_changed().cert,
+            made,
+            "there are no files yet"
+        );
         fs::write(&certificate, "half").expect("write");
-        assert_eq!(served.renewed().cert, made, "there is no key yet");
+        assert_eq!(served.reload_if_changed().cert, made, "there is no key yet");
         let (_, _, real) = write_pair(dir.path(), "real");
-        assert_eq!(served.renewed().cert, [real]);
+        assert_eq!(served.reload_if_changed().cert, [real]);
     }
 
     #[rstest::rstest]

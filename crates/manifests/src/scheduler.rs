@@ -230,7 +230,7 @@ fn deployment(options: &Options, config_hash: &str) -> Deployment {
         spec: Some(DeploymentSpec {
             replicas: Some(options.replicas),
             selector: meta::selecting(&pods),
-            strategy: Some(old_before_new()),
+            strategy: Some(stop_old_before_new()),
             template: PodTemplateSpec {
                 metadata: Some(template_metadata),
                 spec: Some(spec),
@@ -244,7 +244,7 @@ fn deployment(options: &Options, config_hash: &str) -> Deployment {
 /// Returns a strategy that stops the old pods before it starts new ones. Without a lease two schedulers do not know of each other and would
 /// place pods into the same zones. `Recreate` has the same effect, but the API server refuses it for an object that already has limits of a
 /// rolling update.
-fn old_before_new() -> DeploymentStrategy {
+fn stop_old_before_new() -> DeploymentStrategy {
     DeploymentStrategy {
         type_: Some("RollingUpdate".into()),
         rolling_update: Some(RollingUpdateDeployment {

@@ -31,7 +31,7 @@ pub const HEALTHY: &str = "Healthy";
 pub const UNHEALTHY: &str = "Unhealthy";
 
 /// Interval between two checks of the socket files.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time limit for the kubelet's answer to a registration. Before it answers, the kubelet connects back, which may take up to 10 s.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -148,7 +148,7 @@ impl Plugin {
                 Err(server::Error::File { source, .. })
                     if source.kind() == std::io::ErrorKind::NotFound =>
                 {
-                    tokio::time::sleep(LOOK_INTERVAL).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                     continue;
                 }
                 Err(error) => return Err(Error::Serve(error)),
@@ -177,7 +177,7 @@ impl Plugin {
             if stopped {
                 return Ok(());
             }
-            tracing::info!(resource = %self.resource, "Own socket is gone, serving anew");
+            tracing::info!(resource = %self.resource, "Own socket is gone, serving again");
         }
     }
 
@@ -190,10 +190,10 @@ impl Plugin {
         endpoint: &str,
     ) {
         let mut registered: Option<Identity> = None;
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            look.tick().await;
+            poll.tick().await;
             if Identity::of(own) != Some(identity) {
                 return;
             }

@@ -160,7 +160,7 @@ fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Er
 async fn remove_stale(path: &Path) -> Result<(), Error> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(file_error("look at", path)(error)),
+        Err(error) => Err(file_error("stat", path)(error)),
         Ok(metadata) if !metadata.file_type().is_socket() => Err(Error::NotSocket(path.to_owned())),
         Ok(_socket) => match UnixStream::connect(path).await {
             Ok(_connection) => Err(Error::InUse(path.to_owned())),

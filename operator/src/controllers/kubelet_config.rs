@@ -25,7 +25,7 @@ use manifests::rte::config_map::{KubeletSettings, config_map};
 use manifests::to_value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, current, drive, pools, triggers};
+use super::{Error, current, pools, run_controller, triggers};
 use crate::context::Context;
 use crate::events;
 use crate::node_groups::Pool;
@@ -37,7 +37,7 @@ mod objects;
 const NAME: &str = "kubeletconfig";
 const HYPERSHIFT_NAME: &str = "configmap";
 /// Interval between two reconciliations on plain Kubernetes: the restart of a kubelet does not reliably cause an event of its node.
-const AGAIN: Duration = Duration::from_secs(30);
+const SYNC_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let client = &context.client;
@@ -56,19 +56,18 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     );
     let maps: Api<PartialObjectMeta<ConfigMap>> =
         Api::namespaced(client.clone(), &context.namespace);
-    let controller = Controller::for_stream(resources, reader).reconcile_all_on(triggers::any(
-        maps,
-        Config::default().labels(labels::OPERATOR_NAME),
-    ));
+    let controller = Controller::for_stream(resources, reader).reconcile_all_on(
+        triggers::any_owner(maps, Config::default().labels(labels::OPERATOR_NAME)),
+    );
     let controller = match context.platform {
         Platform::Kubernetes => controller.reconcile_all_on(triggers::kubelets(client)),
         Platform::OpenShift => controller
-            .reconcile_all_on(triggers::any(
+            .reconcile_all_on(triggers::any_owner(
                 Api::<PartialObjectMeta<KubeletConfig>>::all(client.clone()),
                 Config::default(),
             ))
             .reconcile_all_on(triggers::machine_config_pools(client)),
-        Platform::HyperShift => controller.reconcile_all_on(triggers::any(
+        Platform::HyperShift => controller.reconcile_all_on(triggers::any_owner(
             Api::<PartialObjectMeta<ConfigMap>>::namespaced(
                 client.clone(),
                 names::HYPERSHIFT_CONFIG_NAMESPACE,
@@ -77,7 +76,7 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
         )),
     };
     let name = controller_name(context.platform);
-    drive(name, controller, Arc::clone(&context), stop, reconcile).await;
+    run_controller(name, controller, Arc::clone(&context), stop, reconcile).await;
 }
 
 fn controller_name(platform: Platform) -> &'static str {
@@ -106,7 +105,7 @@ async fn reconcile(
         && !context.is_failing(controller, &name)
     {
         let message = daemon::log::chain(error).to_string();
-        events::tell_of_kubelet_config(controller, &cr, &message, &context).await;
+        events::publish_kubelet_config_failure(controller, &cr, &message, &context).await;
     }
     result
 }
@@ -130,9 +129,9 @@ async fn sync_all(cr: &NumaResourcesOperator, context: &Context) -> Result<Actio
             kept.insert(names::rte_daemon_set(&cr.name_any(), &pool.name));
         }
     }
-    drop_others(cr, &kept, context).await;
+    delete_others(cr, &kept, context).await;
     Ok(match context.platform {
-        Platform::Kubernetes => Action::requeue(AGAIN),
+        Platform::Kubernetes => Action::requeue(SYNC_INTERVAL),
         Platform::OpenShift | Platform::HyperShift => Action::await_change(),
     })
 }
@@ -164,7 +163,7 @@ enum Sources {
 }
 
 /// Settings of a pool's kubelets, and the owner of the ConfigMap.
-struct Found {
+struct PoolSettings {
     settings: KubeletSettings,
     owner: Option<OwnerReference>,
     /// Annotations of the ConfigMap, which the other controller reads.
@@ -184,33 +183,34 @@ impl Sources {
         sources.map_err(SyncError::Read)
     }
 
-    async fn of(
+    async fn pool_settings(
         &self,
         cr: &NumaResourcesOperator,
         pool: &Pool,
         context: &Context,
-    ) -> Option<Found> {
+    ) -> Option<PoolSettings> {
         match self {
             Self::Kubelets(nodes) => {
                 let answers = kubelets::ask_all(context, pool, nodes).await?;
                 let differing = (annotations::DIFFERING_KUBELETS.into(), answers.differing);
-                Some(Found {
+                Some(PoolSettings {
                     settings: answers.settings,
                     owner: apply::controller_reference(cr),
                     annotations: Some([differing].into()),
                 })
             }
             Self::KubeletConfigs(all) => {
-                let (config, settings) = objects::of_machines(pool.machines.as_ref()?, all)?;
-                Some(Found {
+                let (config, settings) =
+                    objects::for_machine_config_pool(pool.machine_config_pool.as_ref()?, all)?;
+                Some(PoolSettings {
                     settings,
                     owner: apply::controller_reference(config),
                     annotations: None,
                 })
             }
             // these ConfigMaps are in another namespace, so they cannot own objects in ours
-            Self::ConfigMaps(all) => Some(Found {
-                settings: objects::of_hosted(&pool.name, all)?,
+            Self::ConfigMaps(all) => Some(PoolSettings {
+                settings: objects::for_hosted_pool(&pool.name, all)?,
                 owner: None,
                 annotations: None,
             }),
@@ -224,8 +224,8 @@ async fn sync(
     sources: &Sources,
     context: &Context,
 ) -> Result<bool, SyncError> {
-    let Some(found) = sources.of(cr, pool, context).await else {
-        tracing::debug!(pool = %pool.name, "Nothing tells the settings of the kubelets");
+    let Some(found) = sources.pool_settings(cr, pool, context).await else {
+        tracing::debug!(pool = %pool.name, "No source for the settings of the kubelets");
         return Ok(false);
     };
     let settings = &found.settings;
@@ -253,7 +253,7 @@ async fn sync(
 }
 
 /// Deletes the ConfigMaps of pools that are no longer selected or whose settings have no source any more.
-async fn drop_others(cr: &NumaResourcesOperator, kept: &BTreeSet<String>, context: &Context) {
+async fn delete_others(cr: &NumaResourcesOperator, kept: &BTreeSet<String>, context: &Context) {
     let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), &context.namespace);
     let selector = format!("{}={}", labels::OPERATOR_NAME, cr.name_any());
     let found = match maps

@@ -25,7 +25,7 @@ use manifests::rte::{Image, Options, Pool as RtePool, Set};
 use manifests::{hash, to_value};
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, current, drive, is_annotated, kubelet_config, next, pools, triggers};
+use super::{Error, current, is_annotated, kubelet_config, next, pools, run_controller, triggers};
 use crate::conditions::{Extra, Outcome, updated};
 use crate::context::Context;
 use crate::node_groups::Pool;
@@ -35,7 +35,7 @@ mod machine_configs;
 
 const NAME: &str = "numaresourcesoperator";
 /// When to check DaemonSets that are not ready again if no event arrives earlier.
-const NOT_READY_AGAIN: Duration = Duration::from_secs(5);
+const NOT_READY_REQUEUE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let client = &context.client;
@@ -60,11 +60,11 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
         names::RTE,
         KIND,
     ))
-    .reconcile_all_on(triggers::any(
+    .reconcile_all_on(triggers::any_owner(
         Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone()),
         Config::default().fields(&definition),
     ))
-    .reconcile_all_on(triggers::any(
+    .reconcile_all_on(triggers::any_owner(
         Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), &context.namespace),
         Config::default().labels(labels::OPERATOR_NAME),
     ));
@@ -83,7 +83,7 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     if context.platform.is_openshift() {
         controller = controller.reconcile_all_on(triggers::constraints(client));
     }
-    drive(NAME, controller, Arc::clone(&context), stop, reconcile).await;
+    run_controller(NAME, controller, Arc::clone(&context), stop, reconcile).await;
 }
 
 async fn reconcile(
@@ -95,29 +95,32 @@ async fn reconcile(
     let Some(cr) = current(&api, &name).await? else {
         return Ok(Action::await_change());
     };
-    let mut fresh = cr.status.clone().unwrap_or_default();
-    let mut paused = Extra::kept(condition::MACHINE_CONFIG_POOL_PAUSED, &fresh.conditions);
+    let mut new_status = cr.status.clone().unwrap_or_default();
+    let mut paused = Extra::unchanged(
+        condition::MACHINE_CONFIG_POOL_PAUSED,
+        &new_status.conditions,
+    );
     let outcome = if name == names::OPERATOR_CR {
         if is_annotated(&cr, annotations::PAUSE_RECONCILIATION, annotations::ENABLED) {
             tracing::info!("Pause reconciliation enabled");
             return Ok(Action::await_change());
         }
-        sync(&cr, &context, &mut fresh, &mut paused).await
+        sync(&cr, &context, &mut new_status, &mut paused).await
     } else {
         Outcome::Invalid {
             reason: condition::REASON_INCORRECT_OPERATOR_NAME,
             message: format!("incorrect NUMAResourcesOperator resource name: {name}"),
         }
     };
-    events::tell(NAME, &cr, &fresh.conditions, &outcome, &context).await;
-    fresh.conditions = updated(
-        &fresh.conditions,
+    events::publish_transition(NAME, &cr, &new_status.conditions, &outcome, &context).await;
+    new_status.conditions = updated(
+        &new_status.conditions,
         &outcome,
         &[paused],
         cr.metadata.generation,
         Timestamp::now(),
     );
-    status::write(&api, &name, cr.status.as_ref(), &fresh)
+    status::write(&api, &name, cr.status.as_ref(), &new_status)
         .await
         .map_err(|error| Error::Status("numaresources-operator", error))?;
     next(&outcome)
@@ -127,7 +130,7 @@ async fn reconcile(
 async fn sync(
     cr: &NumaResourcesOperator,
     context: &Context,
-    fresh: &mut NumaResourcesOperatorStatus,
+    new_status: &mut NumaResourcesOperatorStatus,
     paused: &mut Extra,
 ) -> Outcome {
     let image = cr.spec.exporter_image.as_str();
@@ -158,7 +161,7 @@ async fn sync(
         return Outcome::failed(&error);
     }
     if context.platform == Platform::OpenShift {
-        match machine_configs::sync(cr, &selected.pools, context, fresh).await {
+        match machine_configs::sync(cr, &selected.pools, context, new_status).await {
             Ok(pools) => {
                 *paused = paused_pools(&pools.paused);
                 if let Some(outcome) = pools.outcome {
@@ -171,14 +174,14 @@ async fn sync(
             }
         }
     }
-    let outcome = sync_exporters(cr, &selected.pools, context, fresh).await;
+    let outcome = sync_exporters(cr, &selected.pools, context, new_status).await;
     let outcome = outcome.unwrap_or_else(|outcome| outcome);
     let tolerated = is_annotated(
         cr,
         annotations::MULTIPLE_POOLS_PER_TREE,
         annotations::ENABLED,
     );
-    match selected.crowded {
+    match selected.multiple_pools_message {
         Some(message) if outcome == Outcome::Available && !tolerated => invalid(message),
         _ => outcome,
     }
@@ -198,13 +201,15 @@ fn paused_pools(names: &BTreeSet<String>) -> Extra {
     }
 }
 
-/// Checks that every pool of machines has a node selector.
+/// Checks that every machine config pool has a node selector.
 fn check_selectors(pools: &[Pool]) -> Result<(), String> {
-    let mut machines = pools.iter().filter_map(|pool| pool.machines.as_ref());
-    match machines.find(|machines| machines.spec.node_selector.is_none()) {
-        Some(machines) => Err(format!(
+    let mut mcps = pools
+        .iter()
+        .filter_map(|pool| pool.machine_config_pool.as_ref());
+    match mcps.find(|mcp| mcp.spec.node_selector.is_none()) {
+        Some(mcp) => Err(format!(
             "the machine config pool {:?} does not have node selector",
-            machines.name_any()
+            mcp.name_any()
         )),
         None => Ok(()),
     }
@@ -215,7 +220,7 @@ async fn sync_exporters(
     cr: &NumaResourcesOperator,
     pools: &[Pool],
     context: &Context,
-    fresh: &mut NumaResourcesOperatorStatus,
+    new_status: &mut NumaResourcesOperatorStatus,
 ) -> Result<Outcome, Outcome> {
     let failed = |error: apply::Error| {
         tracing::error!(error = %daemon::log::chain(&error), "FailedRTESync");
@@ -235,7 +240,7 @@ async fn sync_exporters(
     let mut mixed = Vec::new();
     for pool in pools {
         let map = exporter_config(cr, pool, context).await;
-        mixed.extend(map.as_ref().and_then(|map| mixture(pool, map)));
+        mixed.extend(map.as_ref().and_then(|map| mixed_pool_message(pool, map)));
         rte_pools.push(RtePool {
             name: names::rte_daemon_set(&cr.name_any(), &pool.name),
             nodes: pool.nodes.clone(),
@@ -266,15 +271,15 @@ async fn sync_exporters(
             }
         }
     }
-    fresh.related_objects = related_objects(&context.namespace, &ready);
-    fresh.daemonsets = ready;
+    new_status.related_objects = related_objects(&context.namespace, &ready);
+    new_status.daemonsets = ready;
     if let Some(name) = waiting {
         return Ok(Outcome::Progressing {
             message: format!("{name} is updating"),
-            again_after: NOT_READY_AGAIN,
+            requeue_after: NOT_READY_REQUEUE,
         });
     }
-    fresh.node_groups = pools
+    new_status.node_groups = pools
         .iter()
         .zip(&rte_pools)
         .map(|(pool, rte)| NodeGroupStatus {
@@ -296,7 +301,7 @@ async fn sync_exporters(
 }
 
 /// Describes the nodes of a pool whose kubelets differ from the others. Exporters publish the settings of the majority for all nodes.
-fn mixture(pool: &Pool, map: &ConfigMap) -> Option<String> {
+fn mixed_pool_message(pool: &Pool, map: &ConfigMap) -> Option<String> {
     let nodes = map.annotations().get(annotations::DIFFERING_KUBELETS)?;
     (!nodes.is_empty()).then(|| {
         format!(

@@ -38,7 +38,7 @@ pub(super) async fn find(cr: &NumaResourcesOperator, context: &Context) -> Resul
     let labelled = workers_are_labelled(context).await?;
     Ok(Selected {
         pools: node_groups::pools(groups, context.platform, labelled),
-        crowded: None,
+        multiple_pools_message: None,
     })
 }
 

@@ -27,16 +27,16 @@ use manifests::scheduler::config::Settings;
 use manifests::scheduler::{Options, Set};
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, current, drive, is_annotated, next, triggers};
+use super::{Error, current, is_annotated, next, run_controller, triggers};
 use crate::conditions::{Extra, Outcome, updated};
 use crate::context::Context;
 use crate::{events, images, status};
 
 const NAME: &str = "numaresourcesscheduler";
 /// When to check a Deployment that is not available again if no event arrives earlier.
-const NOT_READY_AGAIN: Duration = Duration::from_secs(5);
+const NOT_READY_REQUEUE: Duration = Duration::from_secs(5);
 /// Number of nodes from which three schedulers run instead of one.
-const HIGHLY_AVAILABLE: usize = 3;
+const MIN_NODES_FOR_HA: usize = 3;
 
 pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     remove_legacy_binding(&context).await;
@@ -62,7 +62,7 @@ pub(super) async fn run(context: Arc<Context>, stop: &CancellationToken) {
         KIND,
     ))
     .reconcile_all_on(triggers::node_labels(client));
-    drive(NAME, controller, Arc::clone(&context), stop, reconcile).await;
+    run_controller(NAME, controller, Arc::clone(&context), stop, reconcile).await;
 }
 
 /// Deletes the binding of the scheduler's account that old releases created under another name.
@@ -92,7 +92,7 @@ async fn reconcile(
     let Some(cr) = current(&api, &name).await? else {
         return Ok(Action::await_change());
     };
-    let mut fresh = cr.status.clone().unwrap_or_default();
+    let mut new_status = cr.status.clone().unwrap_or_default();
     let informer = effective_informer(&cr.spec, context.lists_active_pods);
     let mut dedicated = "Unknown";
     let outcome = if name == names::SCHEDULER_CR {
@@ -111,7 +111,7 @@ async fn reconcile(
             } else {
                 "False"
             };
-            sync(&cr, informer, &context, &mut fresh)
+            sync(&cr, informer, &context, &mut new_status)
                 .await
                 .unwrap_or_else(|message| {
                     tracing::error!(error = %message, "FailedSchedulerSync");
@@ -129,15 +129,15 @@ async fn reconcile(
         status: dedicated.into(),
         message: String::new(),
     };
-    events::tell(NAME, &cr, &fresh.conditions, &outcome, &context).await;
-    fresh.conditions = updated(
-        &fresh.conditions,
+    events::publish_transition(NAME, &cr, &new_status.conditions, &outcome, &context).await;
+    new_status.conditions = updated(
+        &new_status.conditions,
         &outcome,
         &[extra],
         cr.metadata.generation,
         Timestamp::now(),
     );
-    status::write(&api, &name, cr.status.as_ref(), &fresh)
+    status::write(&api, &name, cr.status.as_ref(), &new_status)
         .await
         .map_err(|error| Error::Status("numaresourcesscheduler", error))?;
     next(&outcome)
@@ -148,7 +148,7 @@ async fn sync(
     cr: &NumaResourcesScheduler,
     informer: SchedulerInformerMode,
     context: &Context,
-    fresh: &mut NumaResourcesSchedulerStatus,
+    new_status: &mut NumaResourcesSchedulerStatus,
 ) -> Result<Outcome, String> {
     let text = |error: &dyn std::error::Error| daemon::log::chain(error).to_string();
     let period = resync_period(&cr.spec)?;
@@ -195,18 +195,18 @@ async fn sync(
         namespace: context.namespace.clone(),
         name: names::SCHEDULER.into(),
     };
-    fresh.scheduler_name =
+    new_status.scheduler_name =
         Some(profile(&cr.spec).unwrap_or_else(|| names::SCHEDULER_PROFILE.into()));
-    fresh.cache_resync_period =
+    new_status.cache_resync_period =
         Some(GoDuration::from_seconds(period.rounded_seconds()).to_string());
-    fresh.related_objects = related_objects(&deployment);
-    fresh.deployment = Some(deployment);
+    new_status.related_objects = related_objects(&deployment);
+    new_status.deployment = Some(deployment);
     Ok(if available {
         Outcome::Available
     } else {
         Outcome::Progressing {
             message: String::new(),
-            again_after: NOT_READY_AGAIN,
+            requeue_after: NOT_READY_REQUEUE,
         }
     })
 }
@@ -302,7 +302,7 @@ fn replicas(
         None if nodes == 0 => Err(format!(
             "{prefix}{prefix}no {role} nodes found for platform {platform}"
         )),
-        None if nodes < HIGHLY_AVAILABLE => Ok(1),
+        None if nodes < MIN_NODES_FOR_HA => Ok(1),
         None => Ok(3),
     }
 }

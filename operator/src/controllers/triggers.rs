@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use crate::context::Context;
 
 /// Page size when nodes are listed. It limits memory, because nodes are large and a whole page is held at once.
-const NODES_A_PAGE: u32 = 20;
+const NODE_PAGE_SIZE: u32 = 20;
 
 /// Triggers on every change, status included, of an object in the operator's namespace that a resource of `kind` owns.
 pub(super) fn owned_here<K>(
@@ -83,18 +83,18 @@ where
     let state = move |object: &PartialObjectMeta<K>| {
         owned(&object.metadata).then(|| hash(&object.metadata.resource_version))
     };
-    moments(watcher(api, config).default_backoff(), state)
+    state_changes(watcher(api, config).default_backoff(), state)
 }
 
 /// Triggers on changes of one object by name or several by selector, whatever their owner.
-pub(super) fn any<K>(
+pub(super) fn any_owner<K>(
     api: Api<PartialObjectMeta<K>>,
     config: watcher::Config,
 ) -> impl Stream<Item = ()> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    moments(
+    state_changes(
         watcher(api, config).default_backoff(),
         |object: &PartialObjectMeta<K>| Some(hash(&object.metadata.resource_version)),
     )
@@ -107,7 +107,7 @@ pub(super) fn machine_config_pools(client: &Client) -> impl Stream<Item = ()> + 
         watcher::Config::default(),
     )
     .default_backoff();
-    moments(watch, |pool: &MachineConfigPool| {
+    state_changes(watch, |pool: &MachineConfigPool| {
         let status = pool.status.as_ref();
         let text = serde_json::json!([
             pool.metadata.labels,
@@ -130,7 +130,7 @@ pub(super) fn constraints(client: &Client) -> impl Stream<Item = ()> + Send + 's
         plural: "securitycontextconstraints".into(),
     };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    moments(
+    state_changes(
         watcher(api, watcher::Config::default()).default_backoff(),
         |object: &DynamicObject| {
             let mut owners = object.owner_references().iter();
@@ -145,10 +145,10 @@ pub(super) fn constraints(client: &Client) -> impl Stream<Item = ()> + Send + 's
 pub(super) fn node_labels(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
     let watch = watcher(
         Api::<PartialObjectMeta<Node>>::all(client.clone()),
-        watcher::Config::default().page_size(NODES_A_PAGE),
+        watcher::Config::default().page_size(NODE_PAGE_SIZE),
     )
     .default_backoff();
-    moments(watch, |node: &PartialObjectMeta<Node>| {
+    state_changes(watch, |node: &PartialObjectMeta<Node>| {
         Some(hash(&node.metadata.labels))
     })
 }
@@ -181,9 +181,9 @@ struct KubeletInfo {
 
 /// Triggers on nodes that appear, disappear or change their labels, or whose kubelet may have restarted.
 pub(super) fn kubelets(client: &Client) -> impl Stream<Item = ()> + Send + 'static {
-    let config = watcher::Config::default().page_size(NODES_A_PAGE);
+    let config = watcher::Config::default().page_size(NODE_PAGE_SIZE);
     let watch = watcher(Api::<KubeletNode>::all(client.clone()), config).default_backoff();
-    moments(watch, |node: &KubeletNode| {
+    state_changes(watch, |node: &KubeletNode| {
         let mut hasher = DefaultHasher::new();
         node.metadata.labels.hash(&mut hasher);
         let mut conditions = node.status.conditions.iter();
@@ -206,7 +206,7 @@ fn hash<T: Hash>(value: &T) -> u64 {
 }
 
 /// Triggers once for every object that appears or disappears, or whose state changes. Objects without a state are ignored.
-fn moments<K, S, F>(events: S, state: F) -> impl Stream<Item = ()> + Send + 'static
+fn state_changes<K, S, F>(events: S, state: F) -> impl Stream<Item = ()> + Send + 'static
 where
     K: Resource + Send + 'static,
     S: Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
@@ -278,7 +278,7 @@ mod tests {
             Ok(Event::Delete(node("a", "2"))),
             Ok(Event::Delete(node("b", "1"))),
         ]);
-        let count = moments(events, |node: &Node| Some(hash(&node.metadata.labels)))
+        let count = state_changes(events, |node: &Node| Some(hash(&node.metadata.labels)))
             .count()
             .await;
         assert_eq!(count, 3);
@@ -292,6 +292,6 @@ mod tests {
             Ok(Event::Apply(node("a", "theirs"))),
         ]);
         let ours = |node: &Node| (node.labels()["l"] == "ours").then_some(1);
-        assert_eq!(moments(events, ours).count().await, 2);
+        assert_eq!(state_changes(events, ours).count().await, 2);
     }
 }

@@ -16,7 +16,7 @@ pub struct Selected {
     /// The pools, in the order of the groups.
     pub pools: Vec<Pool>,
     /// A message that names the groups which select more than one pool, if any. All their pools still get exporters.
-    pub crowded: Option<String>,
+    pub multiple_pools_message: Option<String>,
 }
 
 /// Validates the selectors of machine config pools. The first failing check ends the validation.
@@ -41,7 +41,7 @@ pub fn validate(groups: &[NodeGroup]) -> Result<(), String> {
 /// Returns the pools of valid node groups.
 pub fn select(groups: &[NodeGroup], all: &[MachineConfigPool]) -> Result<Selected, String> {
     let mut pools = Vec::new();
-    let mut crowded = Vec::new();
+    let mut messages = Vec::new();
     for group in groups {
         let found: Vec<&MachineConfigPool> =
             all.iter().filter(|pool| selects(group, pool)).collect();
@@ -53,13 +53,17 @@ pub fn select(groups: &[NodeGroup], all: &[MachineConfigPool]) -> Result<Selecte
         }
         if found.len() > 1 {
             let names: Vec<String> = found.iter().map(|pool| pool.name_any()).collect();
-            crowded.push(format!(
+            messages.push(format!(
                 "found multiple pools matches for node group {} but expected one. Pools found [{}]",
                 display_name(group),
                 names.join(" ")
             ));
         }
-        pools.extend(found.into_iter().map(|pool| of_machines(group, pool)));
+        pools.extend(
+            found
+                .into_iter()
+                .map(|pool| from_machine_config_pool(group, pool)),
+        );
     }
     let mut seen = BTreeSet::new();
     let twice: BTreeSet<&str> = pools
@@ -72,7 +76,7 @@ pub fn select(groups: &[NodeGroup], all: &[MachineConfigPool]) -> Result<Selecte
     }))?;
     Ok(Selected {
         pools,
-        crowded: (!crowded.is_empty()).then(|| crowded.join("\n")),
+        multiple_pools_message: (!messages.is_empty()).then(|| messages.join("\n")),
     })
 }
 
@@ -85,14 +89,14 @@ fn selects(group: &NodeGroup, pool: &MachineConfigPool) -> bool {
     }
 }
 
-fn of_machines(group: &NodeGroup, pool: &MachineConfigPool) -> Pool {
+fn from_machine_config_pool(group: &NodeGroup, pool: &MachineConfigPool) -> Pool {
     let annotation = group.annotations.get(SELINUX_POLICY);
     Pool {
         name: pool.name_any(),
         nodes: NodeSelection::Selector(pool.spec.node_selector.clone().unwrap_or_default()),
         config: group.normalized_config(),
         custom_selinux_policy: annotation.is_some_and(|value| value == CUSTOM),
-        machines: Some(pool.clone()),
+        machine_config_pool: Some(pool.clone()),
     }
 }
 
@@ -165,7 +169,7 @@ mod tests {
             by("pool", "a"),
         ]));
         let selected = select(&groups, &[pool("a"), pool("b")]).unwrap();
-        assert_eq!(selected.crowded, None);
+        assert_eq!(selected.multiple_pools_message, None);
         let [b, a] = &selected.pools[..] else {
             panic!("two pools")
         };
@@ -187,7 +191,7 @@ mod tests {
         .unwrap();
         assert_eq!(selected.pools.len(), 2);
         assert_eq!(
-            selected.crowded.as_deref(),
+            selected.multiple_pools_message.as_deref(),
             Some(
                 "found multiple pools matches for node group &LabelSelector{MatchLabels:map[string]string{kind: numa,},\
                  MatchExpressions:[]LabelSelectorRequirement{},} but expected one. Pools found [a b]"

@@ -14,7 +14,7 @@ use testbed::rights::{self, Demand, Findings, Right};
 
 use crate::cluster::NAMESPACE;
 use crate::exporters::CR;
-use crate::installation::{Installation, SCHEDULER_CR, others};
+use crate::installation::{Installation, SCHEDULER_CR, simulate_controllers};
 
 const LEADER_ELECTION: &str = "operator.md 6.7: leader election role (configmaps, leases, events)";
 const DEMANDED: [Demand; 7] = [
@@ -103,7 +103,7 @@ async fn life(flavour: Option<Flavour>) -> Life {
     installation.cluster.record_decisions();
     installation.cluster.start_operator(&[]);
     let course = async {
-        installation.order().await;
+        installation.create_resources().await;
         installation.is_available().await;
         let installed = installation.objects().await;
 
@@ -134,7 +134,7 @@ async fn life(flavour: Option<Flavour>) -> Life {
     };
     let handed_on = tokio::select! {
         handed_on = course => handed_on,
-        () = others(client.clone()) => unreachable!("it goes on for ever"),
+        () = simulate_controllers(client.clone()) => unreachable!("it never ends"),
     };
     assert_eq!(installation.cluster.stop(), Some(0));
     Life {

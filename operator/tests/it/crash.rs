@@ -8,7 +8,7 @@ use testbed::faults::{Fault, Rule, Selector};
 use testbed::openshift::Flavour;
 
 use crate::cluster::NAMESPACE;
-use crate::installation::{Installation, Objects, others};
+use crate::installation::{Installation, Objects, simulate_controllers};
 
 /// Number of clusters that are tested concurrently.
 const AT_ONCE: usize = 4;
@@ -30,10 +30,10 @@ async fn undisturbed(flavour: Option<Flavour>) -> (u64, Objects) {
     let faults = faults.api().unwrap();
     let count = faults.add(Rule::new(writes(), Fault::Delay { milliseconds: 0 }));
     trial.cluster.start_operator(&WITHOUT_LEASE);
-    trial.order().await;
+    trial.create_resources().await;
     let installed = tokio::select! {
         () = trial.is_available() => trial.objects().await,
-        () = others(trial.cluster.client.clone()) => unreachable!("it goes on for ever"),
+        () = simulate_controllers(trial.cluster.client.clone()) => unreachable!("it never ends"),
     };
     (faults.hits(count), installed)
 }
@@ -47,7 +47,7 @@ async fn killed_before(write: u64, flavour: Option<Flavour>, expected: &Objects)
     let hang = Rule::new(writes(), Fault::Hang { milliseconds: None }).skip(write - 1);
     let hang = faults.add(hang);
     trial.cluster.start_operator(&WITHOUT_LEASE);
-    trial.order().await;
+    trial.create_resources().await;
     let client = trial.cluster.client.clone();
     let course = async {
         let was_struck = tokio::select! {
@@ -62,7 +62,7 @@ async fn killed_before(write: u64, flavour: Option<Flavour>, expected: &Objects)
     };
     tokio::select! {
         was_struck = course => was_struck,
-        () = others(client) => unreachable!("it goes on for ever"),
+        () = simulate_controllers(client) => unreachable!("it never ends"),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, NAMESPACE, within};
 use crate::exporters::{CR, DS_A, conditions, cr, make_ready};
 
 /// Returns type, reason and message of each Event about the operator resource, oldest first.
-async fn told(cluster: &Cluster) -> Vec<(String, String, String)> {
+async fn published_events(cluster: &Cluster) -> Vec<(String, String, String)> {
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     let about = ListParams::default().fields(&format!("involvedObject.name={CR}"));
     let mut all = events.list(&about).await.unwrap().items;
@@ -80,9 +80,12 @@ async fn each_change_of_the_conditions_is_told_once() {
         ("Warning", reason, message),
         ("Normal", "Available", ""),
     ];
-    let told = told(&cluster).await;
-    let told: Vec<(&str, &str, &str)> = told.iter().map(|(a, b, c)| (&**a, &**b, &**c)).collect();
-    assert_eq!(told, expected);
+    let published = published_events(&cluster).await;
+    let published: Vec<(&str, &str, &str)> = published
+        .iter()
+        .map(|(a, b, c)| (&**a, &**b, &**c))
+        .collect();
+    assert_eq!(published, expected);
 }
 
 /// The ConfigMaps of kubelet settings have no condition of their own. Runs on the embedded server, which can refuse them.
@@ -117,8 +120,8 @@ async fn settings_that_cannot_be_handed_on_are_told_once_and_handed_on_later() {
     cluster.appears(&maps, DS_A).await;
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     let about = ListParams::default().fields("reason=FailedKubeletConfigSync");
-    let told = events.list(&about).await.unwrap().items;
-    let message = told[0].message.as_deref().unwrap_or_default();
+    let published = events.list(&about).await.unwrap().items;
+    let message = published[0].message.as_deref().unwrap_or_default();
     assert!(message.contains("a fault was asked for"), "{message}");
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(published.len(), 1, "{published:?}");
 }

@@ -137,7 +137,7 @@ async fn operator_resource_is_installed_kept_and_reported() {
     assert_eq!(status.related_objects.len(), 6);
 
     keeps_what_is_right_and_repairs_what_is_not(&cluster, &crs).await;
-    tells_what_is_wrong_and_recovers(&cluster, &crs).await;
+    reports_errors_and_recovers(&cluster, &crs).await;
 
     // the DaemonSet of a dropped pool is deleted
     cluster
@@ -259,7 +259,7 @@ async fn keeps_what_is_right_and_repairs_what_is_not(
         .await;
 }
 
-async fn tells_what_is_wrong_and_recovers(cluster: &Cluster, crs: &Api<NumaResourcesOperator>) {
+async fn reports_errors_and_recovers(cluster: &Cluster, crs: &Api<NumaResourcesOperator>) {
     let duplicates =
         json!({"spec": {"nodeGroups": [{"poolName": "numa-a"}, {"poolName": "numa-a"}]}});
     cluster.merge(crs, CR, duplicates).await;
@@ -301,7 +301,7 @@ async fn healthy(cluster: &Cluster) {
             stream.read_to_string(&mut answer).await.unwrap();
             answer
         };
-        let answer = within("the operator tells how it is", asked).await;
+        let answer = within("the operator answers the health check", asked).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 }

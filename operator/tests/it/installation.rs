@@ -116,7 +116,7 @@ impl Installation {
     }
 
     /// Creates both resources for a whole installation.
-    pub(crate) async fn order(&self) {
+    pub(crate) async fn create_resources(&self) {
         let client = &self.cluster.client;
         let post = PostParams::default();
         let mut first = json!({"poolName": "numa-a"});
@@ -298,7 +298,7 @@ fn comparable(object: &DynamicObject) -> Value {
 }
 
 /// Simulates the other controllers of a cluster for as long as it is polled: workloads become ready, machines take their configuration.
-pub(crate) async fn others(client: Client) {
+pub(crate) async fn simulate_controllers(client: Client) {
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(50));
     loop {
         tick.tick().await;

@@ -9,14 +9,14 @@ use testbed::lane::Lane;
 
 use crate::cluster::Cluster;
 use crate::exporters::{CR, DS_A, conditions, cr};
-use crate::installation::others;
+use crate::installation::simulate_controllers;
 
 fn policy(policy: &str) -> Value {
     json!({"topologyManagerPolicy": policy, "topologyManagerScope": "container", "maxPods": 110})
 }
 
 /// Reports a restarted kubelet in the status of its node.
-async fn starts_anew(cluster: &Cluster, node: &str, kubelet: &ConfigzKubelet, boot: &str) {
+async fn report_restart(cluster: &Cluster, node: &str, kubelet: &ConfigzKubelet, boot: &str) {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let mut status = kubelet.node_status();
     status["nodeInfo"] = json!({"bootID": boot, "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "",
@@ -38,30 +38,30 @@ async fn pool_of_unlike_kubelets_is_served_and_degraded_until_they_are_alike() {
         let node = serde_json::from_value(node).unwrap();
         nodes.create(&PostParams::default(), &node).await.unwrap();
     }
-    starts_anew(&cluster, "worker-0", &aligned, "1").await;
-    starts_anew(&cluster, "worker-2", &other, "1").await;
-    starts_anew(&cluster, "worker-3", &aligned, "1").await;
+    report_restart(&cluster, "worker-0", &aligned, "1").await;
+    report_restart(&cluster, "worker-2", &other, "1").await;
+    report_restart(&cluster, "worker-3", &aligned, "1").await;
     let crs: Api<NumaResourcesOperator> = Api::all(cluster.client.clone());
     let spec = json!({"nodeGroups": [{"poolName": "numa-a"}]});
     crs.create(&PostParams::default(), &cr(&spec))
         .await
         .unwrap();
-    tokio::spawn(others(cluster.client.clone()));
+    tokio::spawn(simulate_controllers(cluster.client.clone()));
     let message = "kubelets of the pool \"numa-a\" have different settings: \
                    worker-2 (topologyManagerPolicy \"restricted\" instead of \"single-numa-node\")";
     let mixed = ("Degraded", "MixedKubeletSettings", message);
     let live = cluster.condition(&crs, CR, conditions, mixed).await;
     assert_eq!(live.status.unwrap().daemonsets.len(), 1, "it is served");
     let maps: Api<ConfigMap> = cluster.namespaced();
-    let says = |map: ConfigMap| map.data.unwrap()["config.yaml"].clone();
-    let map = says(maps.get(DS_A).await.unwrap());
+    let config_text = |map: ConfigMap| map.data.unwrap()["config.yaml"].clone();
+    let map = config_text(maps.get(DS_A).await.unwrap());
     assert!(map.contains("single-numa-node"), "{map}");
 
     // a kubelet that no longer answers counts with its last settings
     drop(other);
     aligned
         .set(json!({"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}));
-    starts_anew(&cluster, "worker-3", &aligned, "2").await;
+    report_restart(&cluster, "worker-3", &aligned, "2").await;
     let message = "worker-2 (topologyManagerPolicy \"restricted\" instead of \"single-numa-node\", \
                    topologyManagerScope \"container\" instead of \"pod\")";
     let message = format!("kubelets of the pool \"numa-a\" have different settings: {message}");
@@ -71,10 +71,10 @@ async fn pool_of_unlike_kubelets_is_served_and_degraded_until_they_are_alike() {
     // all equal again, with other settings than before
     let other = ConfigzKubelet::start(policy("best-effort")).await.unwrap();
     aligned.set(policy("best-effort"));
-    starts_anew(&cluster, "worker-2", &other, "2").await;
+    report_restart(&cluster, "worker-2", &other, "2").await;
     cluster
         .eventually(|| async {
-            let map = says(maps.get(DS_A).await.unwrap());
+            let map = config_text(maps.get(DS_A).await.unwrap());
             if map.contains("best-effort") {
                 Ok(())
             } else {

@@ -278,7 +278,7 @@ async fn paused_pools_are_named_and_not_waited_for() {
             .await;
     }
     let wanted = |status: &str, message: &str| (status.to_owned(), message.to_owned());
-    let is_told = async |wanted: (String, String)| {
+    let reports_paused = async |wanted: (String, String)| {
         openshift
             .cluster
             .eventually(|| async {
@@ -292,7 +292,7 @@ async fn paused_pools_are_named_and_not_waited_for() {
             })
             .await;
     };
-    is_told(wanted("True", "detected paused MCPs: numa-a, numa-b")).await;
+    reports_paused(wanted("True", "detected paused MCPs: numa-a, numa-b")).await;
     openshift.reports("Available", "Available", "").await;
     for pool in ["numa-a", "numa-b"] {
         openshift
@@ -300,7 +300,7 @@ async fn paused_pools_are_named_and_not_waited_for() {
             .merge(&openshift.pools, pool, spec(false))
             .await;
     }
-    is_told(wanted("False", "")).await;
+    reports_paused(wanted("False", "")).await;
     openshift.pool_has("numa-b", &[], "True").await;
     openshift.reports("Available", "Available", "").await;
 }
@@ -411,7 +411,7 @@ fn file(map: &ConfigMap) -> String {
 }
 
 /// Waits until the pool's ConfigMap has that text.
-async fn map_says(cluster: &Cluster, maps: &Api<ConfigMap>, name: &str, text: &str) -> ConfigMap {
+async fn map_has(cluster: &Cluster, maps: &Api<ConfigMap>, name: &str, text: &str) -> ConfigMap {
     cluster
         .eventually(|| async {
             let map = maps.get_opt(name).await.unwrap();
@@ -459,7 +459,7 @@ async fn kubelet_config_of_a_pool_reaches_its_exporters() {
     let params = PostParams::default();
     configs.create(&params, &aligned).await.unwrap();
     let text = "kubelet:\n  topologyManagerPolicy: single-numa-node\n  topologyManagerScope: pod\n";
-    let map = map_says(cluster, &maps, DS_A, text).await;
+    let map = map_has(cluster, &maps, DS_A, text).await;
     let owner = &map.owner_references()[0];
     assert_eq!(
         (owner.kind.as_str(), owner.name.as_str(), owner.controller),
@@ -481,7 +481,7 @@ async fn kubelet_config_of_a_pool_reaches_its_exporters() {
     let scope = json!({"spec": {"kubeletConfig": {"topologyManagerScope": "container"}}});
     cluster.merge(&configs, "aligned", scope).await;
     let text = text.replace("pod", "container");
-    map_says(cluster, &maps, DS_A, &text).await;
+    map_has(cluster, &maps, DS_A, &text).await;
     openshift
         .pods_carry(DS_A, "configmap.hash", |new| !new.is_empty() && new != hash)
         .await;
@@ -489,14 +489,14 @@ async fn kubelet_config_of_a_pool_reaches_its_exporters() {
         .edit(json!({"podExcludes": [{"namespace": "ns", "name": "a-*"}]}))
         .await;
     let text = format!("{text}podExclude:\n- namePattern: a-*\n  namespacePattern: ns\n");
-    map_says(cluster, &maps, DS_A, &text).await;
+    map_has(cluster, &maps, DS_A, &text).await;
 
     // changes by others are reverted
     let wrong = json!({"data": {"config.yaml": "kubelet: {}\n"}});
     cluster.merge(&maps, DS_A, wrong).await;
-    map_says(cluster, &maps, DS_A, &text).await;
+    map_has(cluster, &maps, DS_A, &text).await;
     maps.delete(DS_A, &DeleteParams::default()).await.unwrap();
-    map_says(cluster, &maps, DS_A, &text).await;
+    map_has(cluster, &maps, DS_A, &text).await;
 
     // without the object the settings are unknown
     configs
@@ -546,7 +546,7 @@ async fn hosted_pools_are_selected_by_label_and_configured_by_config_maps() {
         .await
         .unwrap();
     let wanted = "kubelet:\n  topologyManagerPolicy: restricted\n";
-    let map = map_says(cluster, &maps, DS_A, wanted).await;
+    let map = map_has(cluster, &maps, DS_A, wanted).await;
     assert!(map.owner_references().is_empty());
     openshift
         .pods_carry(DS_A, "configmap.hash", |hash| hash.starts_with("SHA256:"))
@@ -560,7 +560,7 @@ async fn hosted_pools_are_selected_by_label_and_configured_by_config_maps() {
         )
         .await;
     let wanted = "kubelet:\n  topologyManagerPolicy: best-effort\n";
-    map_says(cluster, &maps, DS_A, wanted).await;
+    map_has(cluster, &maps, DS_A, wanted).await;
     sources
         .delete("aligned-numa-a", &DeleteParams::default())
         .await

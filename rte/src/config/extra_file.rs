@@ -44,7 +44,7 @@ pub enum Error {
         source: serde_yaml::Error,
     },
     /// A value has the wrong type.
-    #[error("{key} is no {expected}")]
+    #[error("{key} is not a {expected}")]
     Type {
         /// The dotted key.
         key: String,

@@ -6,7 +6,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-const PLACES: &[&str] = &[
+const ALLOWED_PATHS: &[&str] = &[
     "/etc/rte",
     "/run/rte",
     "/var/rte",
@@ -26,7 +26,7 @@ pub(super) fn check(path: &Path, home: Option<&str>, uid: u32) -> Result<PathBuf
         Some(PathBuf::from(format!("/run/user/{uid}/rte"))),
         home.map(|home| clean(Path::new(home)).join(".rte")),
     ];
-    let allowed = PLACES
+    let allowed = ALLOWED_PATHS
         .iter()
         .map(PathBuf::from)
         .chain(own.into_iter().flatten())

@@ -56,7 +56,7 @@ impl Home {
 
     #[track_caller]
     fn error(&self, line: &str) -> String {
-        crate::publish::chain(&self.load(line, &[]).unwrap_err())
+        daemon::log::distinct_chain(&self.load(line, &[]).unwrap_err())
     }
 }
 
@@ -369,9 +369,9 @@ fn unusable_configuration_is_an_error(#[case] line: &str, #[case] expected: &str
 #[case::bad_option(
     "extra/config.yaml",
     "kubelet: {topologyManagerPolicyOptions: {max-allowable-numa-nodes: many}}",
-    "max-allowable-numa-nodes is no number"
+    "max-allowable-numa-nodes is not a number"
 )]
-#[case::bad_extra_type("extra/config.yaml", "podExclude: 3", "podExclude is no list")]
+#[case::bad_extra_type("extra/config.yaml", "podExclude: 3", "podExclude is not a list")]
 #[case::bad_daemon_yaml("daemon/config.yaml", "a: [", "cannot parse")]
 #[case::string(
     "daemon/config.yaml",

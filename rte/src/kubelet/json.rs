@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Number {
             .or_else(|| value.as_str().and_then(|text| text.parse().ok()));
         number
             .map(Self)
-            .ok_or_else(|| serde::de::Error::custom(format!("{value} is no 64-bit number")))
+            .ok_or_else(|| serde::de::Error::custom(format!("{value} is not a 64-bit number")))
     }
 }
 

@@ -242,7 +242,7 @@ fn hidden_pods_vanish_and_bad_patterns_match_nothing() {
         pod("noisy-1", exclusive(&[])),
         pod("noisy-22", exclusive(&[])),
     ];
-    let hidden = filter.hide(&mut pods);
+    let hidden = filter.remove_hidden_pods(&mut pods);
     assert_eq!(hidden[0].name, "noisy-1");
     let names: Vec<_> = pods.iter().map(|pod| pod.name.as_str()).collect();
     assert_eq!(names, ["noisy-22"]);
@@ -262,7 +262,7 @@ fn cpus_of_the_reference_container_belong_to_nobody() {
         pod("rte", exclusive(&[0, 1])),
         pod("p", exclusive(&[3, 1, 2])),
     ];
-    filter.unshare(&mut pods);
+    filter.remove_shared_cpus(&mut pods);
     assert!(pods[0].containers[0].cpu_ids.is_empty());
     assert_eq!(pods[1].containers[0].cpu_ids, [2, 3]);
 }

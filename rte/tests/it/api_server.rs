@@ -16,7 +16,7 @@ use tokio::sync::{broadcast, watch};
 /// How long tests wait for an expected event. Longer than the exporter's 20 s limit for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// Interval of polling where no event reports a change.
-pub(crate) const LOOK: Duration = Duration::from_millis(5);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) const NRTS: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies";
 
@@ -117,14 +117,14 @@ impl ApiServer {
     }
 
     /// Waits for a request.
-    pub(crate) async fn asked(&self) {
+    pub(crate) async fn wait_for_request(&self) {
         let mut changes = self.changed.subscribe();
-        let asked = async {
+        let received = async {
             while self.store.lock().unwrap().log.is_empty() {
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, asked).await.unwrap();
+        tokio::time::timeout(PATIENCE, received).await.unwrap();
     }
 
     /// Refuses the next request with this method.
@@ -140,20 +140,20 @@ impl ApiServer {
     }
 
     /// Sends an event of some pod to the watches of pods; waits until there is a watch.
-    pub(crate) async fn tell_pods(&self) {
+    pub(crate) async fn send_some_pod_event(&self) {
         let pod = json!({"kind": "Pod", "metadata": {"name": "p"}});
-        self.tell_pod(&pod).await;
+        self.send_pod_event(&pod).await;
     }
 
     /// Sends an event of this pod to the watches of pods; waits until there is a watch.
-    pub(crate) async fn tell_pod(&self, pod: &Value) {
+    pub(crate) async fn send_pod_event(&self, pod: &Value) {
         let line = json!({"type": "MODIFIED", "object": pod});
-        let told = async {
+        let sent = async {
             while self.pods.send(format!("{line}\n")).is_err() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(PATIENCE, told).await.unwrap();
+        tokio::time::timeout(PATIENCE, sent).await.unwrap();
     }
 
     /// Returns the body of a watch, which stays open until the client disconnects.

@@ -26,7 +26,7 @@ fn listed(first: &[i64], second: &[i64]) -> Vec<v1::PodResources> {
 }
 
 /// Returns the same pod as in the API server: each container requests one CPU.
-fn asked() -> Value {
+fn requesting_pod() -> Value {
     let container =
         |name| json!({"name": name, "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}});
     json!({
@@ -57,7 +57,7 @@ async fn fingerprint_comes_with_all_that_the_pod_asks_for() {
     scene.nrt(|nrt| cpus(nrt) == ["3", "4"]).await;
 
     scene.kubelet.set_pods(Some(listed(&[4], &[])));
-    scene.server.tell_pod(&asked()).await;
+    scene.server.send_pod_event(&requesting_pod()).await;
     scene.kubelet.listed(4).await;
     assert_eq!(
         published(&scene),
@@ -77,7 +77,7 @@ async fn fingerprint_of_a_pod_that_gets_less_comes_nevertheless() {
     let child = scene.start(&["--sleep-interval=0"]);
     scene.nrt(|nrt| cpus(nrt) == ["3", "4"]).await;
     scene.kubelet.set_pods(Some(listed(&[4], &[])));
-    scene.server.tell_pod(&asked()).await;
+    scene.server.send_pod_event(&requesting_pod()).await;
     scene.nrt(|nrt| cpus(nrt) == ["3", "3"]).await;
     assert_eq!(published(&scene), [["3", "3"]]);
     terminate(child).await;

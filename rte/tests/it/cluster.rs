@@ -3,7 +3,7 @@
 use apiserver::{Options, Running, Server, User};
 use serde_json::{Value, json};
 
-use crate::api_server::{LOOK, NRTS, PATIENCE};
+use crate::api_server::{NRTS, PATIENCE, POLL_INTERVAL};
 use crate::process::{Scene, condition, cpus};
 
 /// A scene with the embedded API server, and an administrator's client for it.
@@ -82,7 +82,7 @@ impl Cluster {
                 if last.as_ref().is_some_and(&what) {
                     return;
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         let found = tokio::time::timeout(PATIENCE, found).await;
@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// Checks that the object was never written.
-    pub(crate) async fn has_nothing(&self) {
+    pub(crate) async fn assert_nothing_published(&self) {
         assert_eq!(self.get(&format!("{NRTS}/worker-0")).await, None);
     }
 }

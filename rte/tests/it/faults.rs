@@ -92,7 +92,7 @@ impl Scene {
     }
 
     /// Waits until the NRT shows these available CPUs in the zones.
-    async fn publishes(&self, left: [&str; 2]) {
+    async fn wait_for_cpus(&self, left: [&str; 2]) {
         let api: Api<NodeResourceTopology> = Api::all(self.client.clone());
         self.eventually(async || {
             let found = api.get_opt(NODE).await.map_err(|error| error.to_string())?;
@@ -113,7 +113,7 @@ impl Scene {
     }
 
     /// Waits until a condition of the exporter's pod has this status.
-    async fn tells(&self, kind: &str, status: &str) {
+    async fn wait_for_condition(&self, kind: &str, status: &str) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         self.eventually(async || {
             let pod = pods.get("rte-x").await.map_err(|error| error.to_string())?;
@@ -139,7 +139,7 @@ impl Scene {
     }
 
     /// Assigns CPUs to a pod and updates the pod in the API server, which triggers the watch like a kubelet's write.
-    async fn gives(&self, name: &str, given: &[i64]) {
+    async fn assign_cpus(&self, name: &str, given: &[i64]) {
         self.kubelet.set_pods(Some(vec![pod(name, given)]));
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), "default");
         let object = json!({"metadata": {"name": name}, "spec": {
@@ -161,7 +161,7 @@ where
 }
 
 /// Selects requests of the exporter.
-fn its(verbs: &[&str]) -> Selector {
+fn exporter_requests(verbs: &[&str]) -> Selector {
     let user = format!("system:serviceaccount:{NAMESPACE}:{}", api::names::RTE);
     Selector::default().user(&user).verbs(verbs)
 }
@@ -170,12 +170,12 @@ fn its(verbs: &[&str]) -> Selector {
 async fn refused_writes_are_made_again_until_the_truth_is_there() {
     let scene = Scene::new().await;
     let child = scene.start(&["--sleep-interval=1s"]);
-    scene.publishes(["3", "4"]).await;
+    scene.wait_for_cpus(["3", "4"]).await;
     let faults = scene.faults().await;
     let faults = faults.api().unwrap();
     let writes = Selector {
         resource: Some("noderesourcetopologies".into()),
-        ..its(&["create", "update", "patch"])
+        ..exporter_requests(&["create", "update", "patch"])
     };
     let all = [
         Fault::Conflict,
@@ -190,9 +190,9 @@ async fn refused_writes_are_made_again_until_the_truth_is_there() {
     for (number, fault) in all.into_iter().enumerate() {
         let rule = faults.add(Rule::new(writes.clone(), fault).times(1));
         let given: Vec<i64> = (4..=4 + number as i64 % 3).collect();
-        scene.gives(&format!("p{number}"), &given).await;
+        scene.assign_cpus(&format!("p{number}"), &given).await;
         let left = (4 - given.len()).to_string();
-        scene.publishes(["3", &left]).await;
+        scene.wait_for_cpus(["3", &left]).await;
         let status = faults.remove(rule).unwrap();
         assert_eq!(status.hits, 1, "{status:?}");
     }
@@ -204,11 +204,11 @@ async fn lost_watches_and_forgotten_history_cost_no_event() {
     let scene = Scene::new().await;
     // only events cause publications
     let child = scene.start(&["--sleep-interval=0", "--max-events-per-second=0"]);
-    scene.publishes(["3", "4"]).await;
+    scene.wait_for_cpus(["3", "4"]).await;
     let faults = scene.faults().await;
     let api = faults.api().unwrap();
     for (number, how) in (1..).zip([WatchEnd::Closed, WatchEnd::Broken, WatchEnd::Expired]) {
-        let select = its(&[]);
+        let select = exporter_requests(&[]);
         let end = Disturbance::EndWatches { select, how };
         scene
             .eventually(
@@ -219,24 +219,24 @@ async fn lost_watches_and_forgotten_history_cost_no_event() {
             )
             .await;
         let given: Vec<i64> = (4..4 + number).collect();
-        scene.gives(&format!("p{number}"), &given).await;
-        scene.publishes(["3", &(4 - number).to_string()]).await;
+        scene.assign_cpus(&format!("p{number}"), &given).await;
+        scene.wait_for_cpus(["3", &(4 - number).to_string()]).await;
     }
     // a change while the watch is refused, which is compacted away before the watch resumes
     scene
-        .eventually(async || match api.open_watches(&its(&[])) {
+        .eventually(async || match api.open_watches(&exporter_requests(&[])) {
             0 => Err("nobody watches".to_owned()),
             _ => Ok(()),
         })
         .await;
-    let deaf = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
-    api.end_watches(&its(&[]), WatchEnd::Broken);
-    scene.gives("forgotten", &[4, 5, 6, 7]).await;
-    let struck = tokio::time::timeout(PATIENCE, api.struck(deaf, 1)).await;
+    let refused_watches = api.add(Rule::new(exporter_requests(&["watch"]), Fault::Unavailable));
+    api.end_watches(&exporter_requests(&[]), WatchEnd::Broken);
+    scene.assign_cpus("forgotten", &[4, 5, 6, 7]).await;
+    let struck = tokio::time::timeout(PATIENCE, api.struck(refused_watches, 1)).await;
     struck.expect("it watches again");
     api.compact();
-    api.remove(deaf);
-    scene.publishes(["3", "0"]).await;
+    api.remove(refused_watches);
+    scene.wait_for_cpus(["3", "0"]).await;
     terminate(child).await;
 }
 
@@ -247,8 +247,10 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
     let metrics = Metrics::claim();
     let [mode, address, port] = metrics.flags();
     let child = scene.start(&["--sleep-interval=200ms", &mode, &address, &port]);
-    scene.publishes(["3", "4"]).await;
-    scene.tells("PodresourcesFetched", "True").await;
+    scene.wait_for_cpus(["3", "4"]).await;
+    scene
+        .wait_for_condition("PodresourcesFetched", "True")
+        .await;
     let mut failures = 0;
     for (number, fault) in (1..).zip([
         SocketFault::Garbage,
@@ -259,8 +261,10 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
         proxy.set(Some(fault));
         // no successful answer shows this change yet
         let given: Vec<i64> = (4..4 + number).collect();
-        scene.gives(&format!("p{number}"), &given).await;
-        scene.tells("PodresourcesFetched", "False").await;
+        scene.assign_cpus(&format!("p{number}"), &given).await;
+        scene
+            .wait_for_condition("PodresourcesFetched", "False")
+            .await;
         assert_eq!(
             scene.version().await,
             before,
@@ -270,8 +274,10 @@ async fn a_bad_socket_is_told_counted_and_never_published() {
         assert!(counted > failures, "{fault:?} is not counted");
         failures = counted;
         proxy.set(None);
-        scene.publishes(["3", &(4 - number).to_string()]).await;
-        scene.tells("PodresourcesFetched", "True").await;
+        scene.wait_for_cpus(["3", &(4 - number).to_string()]).await;
+        scene
+            .wait_for_condition("PodresourcesFetched", "True")
+            .await;
     }
     assert!(proxy.struck() >= 3);
     terminate(child).await;

@@ -100,7 +100,7 @@ async fn flaw_22_only_what_is_of_the_own_node_is_watched() {
     scene.serve_kubelet().await;
     let child = scene.start(&["--sleep-interval=0"]);
     scene.nrt(|_| true).await;
-    scene.server.tell_pods().await;
+    scene.server.send_some_pod_event().await;
     let watches = scene.server.watches();
     assert!(!watches.is_empty());
     for query in watches {
@@ -115,7 +115,7 @@ async fn flaw_23_shutdown_does_not_wait_for_a_silent_api_server() {
     scene.serve_kubelet().await;
     scene.server.fall_silent();
     let child = scene.start(&["--sleep-interval=50ms"]);
-    scene.server.asked().await;
+    scene.server.wait_for_request().await;
     terminate(child).await;
 }
 
@@ -127,7 +127,7 @@ async fn flaw_26_pod_of_the_same_name_with_other_cpus_is_published() {
     let child = scene.start(&["--sleep-interval=0"]);
     let first = scene.nrt(|nrt| cpus(nrt) == ["2", "4"]).await;
     scene.kubelet.set_pods(Some(vec![pod("p", &[4, 5])]));
-    scene.server.tell_pods().await;
+    scene.server.send_some_pod_event().await;
     let second = scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
     assert_eq!(
         first["attributes"][0], second["attributes"][0],

@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::process::{output, pod, terminate};
 
 /// Runs a command that must succeed; returns its standard output.
-async fn said(program: &PathBuf, cluster: &Cluster, words: &[&str]) -> String {
+async fn stdout_of(program: &PathBuf, cluster: &Cluster, words: &[&str]) -> String {
     let mut command = Command::new(program);
     command
         .args(words)
@@ -34,7 +34,7 @@ async fn kubectl_shows_what_is_published() {
     let exporter = cluster.scene.start(&["--sleep-interval=0"]);
     cluster.published().await;
 
-    let table = said(&kubectl, &cluster, &["get", "node-res-topo"]).await;
+    let table = stdout_of(&kubectl, &cluster, &["get", "node-res-topo"]).await;
     let lines: Vec<Vec<&str>> = table
         .lines()
         .map(|line| line.split_whitespace().collect())
@@ -45,7 +45,11 @@ async fn kubectl_shows_what_is_published() {
         let resource = format!("noderesourcetopologies.{version}.topology.node.k8s.io");
         let path = "jsonpath={.zones[*].resources[?(@.name=='cpu')].available}";
         let words = ["get", &resource, "worker-0", "-o", path];
-        assert_eq!(said(&kubectl, &cluster, &words).await, "3 3", "{version}");
+        assert_eq!(
+            stdout_of(&kubectl, &cluster, &words).await,
+            "3 3",
+            "{version}"
+        );
     }
     terminate(exporter).await;
 }

@@ -10,7 +10,7 @@ use podresources::v1::pod_resources_lister_server::{PodResourcesLister, PodResou
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::api_server::{LOOK, PATIENCE};
+use crate::api_server::{PATIENCE, POLL_INTERVAL};
 
 /// The answers of the kubelet; with `None` pods it refuses to list them.
 #[derive(Clone, Default)]
@@ -57,7 +57,7 @@ impl Kubelet {
         let enough = self.lists() + times;
         let listed = async {
             while self.lists() < enough {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         tokio::time::timeout(PATIENCE, listed).await.unwrap();

@@ -3,8 +3,8 @@
 
 mod api_server;
 mod arrivals;
-mod bad_days;
 mod cluster;
+mod external_faults;
 mod faults;
 mod flaws;
 mod kubectl;

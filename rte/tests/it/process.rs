@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use crate::api_server::{ApiServer, LOOK, NRTS, PATIENCE};
+use crate::api_server::{ApiServer, NRTS, PATIENCE, POLL_INTERVAL};
 use crate::kubelet::Kubelet;
 
 pub(crate) const POD: &str = "/api/v1/namespaces/numaresources/pods/rte-x";
@@ -235,11 +235,11 @@ async fn pod_change_is_published_without_period_and_notification() {
 
     // the event comes after the kubelet has acted
     scene.kubelet.set_pods(Some(vec![pod("pod-1", &[4, 5])]));
-    scene.server.tell_pods().await;
+    scene.server.send_some_pod_event().await;
     scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
 
     // the event comes before the kubelet acts
-    scene.server.tell_pods().await;
+    scene.server.send_some_pod_event().await;
     scene.kubelet.listed(2).await;
     scene.server.requests();
     scene.kubelet.set_pods(Some(Vec::new()));
@@ -251,7 +251,7 @@ async fn pod_change_is_published_without_period_and_notification() {
     assert_eq!(
         scene.server.requests(),
         ["PATCH /worker-0"],
-        "looks that find nothing new ask nothing of the API server"
+        "probes that find nothing new ask nothing of the API server"
     );
     terminate(child).await;
 }
@@ -272,11 +272,11 @@ async fn role_of_the_original_costs_a_warning_and_nothing_else() {
     scene.nrt(|nrt| cpus(nrt) == ["3", "2"]).await;
     terminate(child.unwrap()).await;
     let log = fs::read_to_string(log).unwrap();
-    let told = log
+    let warnings = log
         .lines()
         .filter(|line| line.contains("Cannot watch") && line.contains("\"pods\""))
         .count();
-    assert_eq!(told, 1, "{log}");
+    assert_eq!(warnings, 1, "{log}");
 }
 
 #[tokio::test]
@@ -290,7 +290,7 @@ async fn period_publishes_without_notifications_and_identical_content_is_not_wri
     let first = scene.nrt(periodic).await;
 
     // enough cycles for a resync: each of them reads the object
-    let looks = || async {
+    let resyncs = || async {
         let mut seen = 0;
         while seen < 15 {
             seen += scene
@@ -299,10 +299,10 @@ async fn period_publishes_without_notifications_and_identical_content_is_not_wri
                 .iter()
                 .filter(|line| line.as_str() == "GET /worker-0")
                 .count();
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looks()).await.unwrap();
+    tokio::time::timeout(PATIENCE, resyncs()).await.unwrap();
     let later = scene.nrt(|_| true).await;
     assert_eq!(
         later["metadata"]["resourceVersion"],
@@ -391,7 +391,7 @@ impl Metrics {
                 if is_right(&last) {
                     return;
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         let right = tokio::time::timeout(PATIENCE, right).await;

@@ -22,7 +22,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(patch_mode: bool, own: bool) -> Self {
+    fn new(patch_mode: bool, set_owner: bool) -> Self {
         let server = ApiServer::new();
         let mut registry = Registry::default();
         let metrics = Metrics::new("worker-0", &mut registry);
@@ -30,7 +30,7 @@ impl Scene {
             name: "worker-0".to_owned(),
             patch_mode,
             patch_resync: 3,
-            own,
+            set_owner,
         };
         let publisher = Publisher::new(server.client(), options, metrics);
         Self {
@@ -282,7 +282,7 @@ async fn refusal_is_told_and_the_next_publication_works(
         error.to_string(),
         format!("{action} failed for NRT instance")
     );
-    let chain = rte::publish::chain(&error);
+    let chain = daemon::log::distinct_chain(&error);
     assert!(chain.contains(&format!("refused with {code}")), "{chain}");
     scene.assert_metric(&format!(
         "rte_noderesourcetopology_write_failures_total{{node=\"worker-0\",operation=\"{action}\"}} 1"
@@ -296,7 +296,7 @@ async fn silence_of_the_server_is_told_after_a_while() {
     let mut scene = Scene::new(true, false);
     scene.server.fall_silent();
     let error = scene.publisher.publish(&content("2")).await.unwrap_err();
-    let chain = rte::publish::chain(&error);
+    let chain = daemon::log::distinct_chain(&error);
     assert_eq!(chain, "get failed for NRT instance: no answer within 20 s");
     scene.assert_metric(
         "rte_noderesourcetopology_write_failures_total{node=\"worker-0\",operation=\"get\"} 1",

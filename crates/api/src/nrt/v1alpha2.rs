@@ -17,7 +17,7 @@ pub struct NodeResourceTopology {
     /// Deprecated policy and scope in one word; attributes override it.
     #[serde(default)]
     pub topology_policies: Vec<String>,
-    /// Facts about the node: topology manager settings, fingerprint; see [`crate::attributes`].
+    /// Facts about the node: settings of the topology manager, fingerprint of the pods.
     #[serde(default)]
     pub attributes: Vec<AttributeInfo>,
     /// The zones, in no particular order; consumers keep the order that is given.

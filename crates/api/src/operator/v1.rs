@@ -58,7 +58,7 @@ pub struct NodeGroup {
     /// Settings of the exporter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<NodeGroupConfig>,
-    /// Knobs reserved for the operator, see [`crate::annotations`].
+    /// Special settings, by annotation key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -70,13 +70,13 @@ pub struct NodeGroupConfig {
     /// Fingerprint of the pods on a node; `EnabledExclusiveResources` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_fingerprinting: Option<PodsFingerprinting>,
-    /// What makes the exporter look again; `Periodic` by default.
+    /// What triggers a new scan of the node; `Periodic` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info_refresh_mode: Option<InfoRefreshMode>,
     /// Period as a Go duration such as `10s`, which is the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info_refresh_period: Option<String>,
-    /// Holds publication back; `Disabled` by default.
+    /// Pauses publication; `Disabled` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info_refresh_pause: Option<InfoRefreshPause>,
     /// Tolerations of the exporter pods, in place of any others.
@@ -125,7 +125,7 @@ pub struct NumaResourcesOperatorStatus {
     /// Node groups with the configuration in effect; only when everything is ready.
     #[serde(rename = "nodeGroups", default, skip_serializing_if = "Vec::is_empty")]
     pub node_groups: Vec<NodeGroupStatus>,
-    /// State of the whole, see [`crate::conditions`].
+    /// Conditions of the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -173,15 +173,15 @@ pub struct PoolCondition {
     pub message: String,
 }
 
-/// State of one node group; the odd keys are those of the original's API.
+/// State of one node group; the keys are those of the original's API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeGroupStatus {
-    /// The DaemonSet of the group: one object, in spite of the key.
+    /// The DaemonSet of the group; one object although the key is plural.
     #[serde(rename = "daemonsets")]
     pub daemon_set: NamespacedName,
     /// Exporter configuration in effect.
     pub config: NodeGroupConfig,
-    /// Name of the pool, in spite of the key.
+    /// Name of the pool, although the key is `selector`.
     #[serde(rename = "selector")]
     pub pool_name: String,
 }

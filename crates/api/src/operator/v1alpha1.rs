@@ -56,7 +56,7 @@ pub struct NodeGroupConfig {
     /// Fingerprint of the pods on a node; `Enabled` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_fingerprinting: Option<PodsFingerprinting>,
-    /// What makes the exporter look again; `PeriodicAndEvents` by default.
+    /// What triggers a new scan of the node; `PeriodicAndEvents` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info_refresh_mode: Option<InfoRefreshMode>,
     /// Period as a Go duration such as `10s`, which is the default.
@@ -73,7 +73,7 @@ pub struct NumaResourcesOperatorStatus {
     /// Machine config pools that feed the exporters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machineconfigpools: Vec<MachineConfigPool>,
-    /// State of the whole.
+    /// Conditions of the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,

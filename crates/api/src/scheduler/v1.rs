@@ -63,9 +63,9 @@ pub enum CacheResyncDebugMode {
 /// Pod informer of the topology cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SchedulerInformerMode {
-    /// The scheduler's own.
+    /// The pod informer of the scheduler.
     Shared,
-    /// One of its own, which also sees terminated pods.
+    /// A separate pod informer, which also sees terminated pods.
     Dedicated,
 }
 
@@ -134,7 +134,7 @@ pub struct NumaResourcesSchedulerStatus {
     /// Resync period in effect, a Go duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_resync_period: Option<String>,
-    /// State of the whole, see [`crate::conditions`].
+    /// Conditions of the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,

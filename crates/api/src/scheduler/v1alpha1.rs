@@ -39,7 +39,7 @@ pub struct NumaResourcesSchedulerStatus {
     /// Profile name in effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
-    /// State of the whole.
+    /// Conditions of the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,

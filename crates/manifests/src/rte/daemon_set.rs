@@ -158,7 +158,7 @@ fn fingerprints(config: &NodeGroupConfig) -> bool {
 }
 
 /// Returns whether the exporters scan when their notification file is touched.
-fn listens(config: &NodeGroupConfig) -> bool {
+fn scans_on_notification(config: &NodeGroupConfig) -> bool {
     !matches!(
         config.info_refresh_mode,
         None | Some(InfoRefreshMode::Periodic)
@@ -196,7 +196,7 @@ fn args(options: &Options, config: &NodeGroupConfig) -> Flags {
         flags.remove("--no-publish");
     }
     flags.switch_on("--refresh-node-resources");
-    if listens(config) {
+    if scans_on_notification(config) {
         flags.set("--notify-file", "/run/rte/notify");
     } else {
         flags.remove("--notify-file");
@@ -262,7 +262,7 @@ impl Volumes {
             meta::host_path("host-run-rte", "/run/rte", "DirectoryOrCreate"),
             meta::mount("host-run-rte", "/host-run-rte"),
         );
-        if listens(&pool.config) {
+        if scans_on_notification(&pool.config) {
             // mounted again at the path in the flag; otherwise no process of the host could touch the file
             all.mounts.push(meta::mount("host-run-rte", "/run/rte"));
         }

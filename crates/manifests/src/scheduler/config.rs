@@ -74,7 +74,7 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The text is not valid YAML.
-    #[error("scheduler configuration is no valid YAML")]
+    #[error("scheduler configuration is not valid YAML")]
     Yaml(#[source] serde_yaml::Error),
     /// An expected key or entry is missing.
     #[error("scheduler configuration has no {0}")]
@@ -106,7 +106,7 @@ pub fn edit(text: &str, profile: &str, settings: &Settings) -> Result<String, Er
         "preemptionMode",
         settings.preemption.then(|| json!("Enabled")),
     );
-    let cache = child(args, "cache");
+    let cache = object_entry(args, "cache");
     cache.insert("resyncMethod".into(), json!("Autodetect"));
     let detect = match settings.detection {
         CacheResyncDetectionMode::Relaxed => "OnlyExclusiveResources",
@@ -114,7 +114,7 @@ pub fn edit(text: &str, profile: &str, settings: &Settings) -> Result<String, Er
     };
     cache.insert("foreignPodsDetect".into(), json!(detect));
     cache.insert("informerMode".into(), json!(settings.informer));
-    let strategy = child(args, "scoringStrategy");
+    let strategy = object_entry(args, "scoringStrategy");
     strategy.insert("type".into(), json!(settings.scoring));
     if !settings.resources.is_empty() {
         strategy.insert("resources".into(), json!(settings.resources));
@@ -149,7 +149,7 @@ fn named<'a>(
 }
 
 /// Returns the object at a key. Inserts an empty one if there is none.
-fn child<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+fn object_entry<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     let value = map.entry(key).or_insert_with(|| json!({}));
     if !value.is_object() {
         *value = json!({});

@@ -15,14 +15,14 @@ use crate::context::Context;
 use crate::node_groups::{self, Pool};
 
 /// Number of kubelets that are asked concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENT_REQUESTS: usize = 16;
 /// Page size when nodes are listed. It limits memory: the metadata of a node is large, mostly because of managed fields.
-const NODES_A_PAGE: u32 = 20;
+const NODE_PAGE_SIZE: u32 = 20;
 /// Time limit for a kubelet's answer. After it the last known settings count.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of nodes in the message about a mixed pool.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED_NODES: usize = 10;
 
 /// Name and labels of a node.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Member {
 /// Lists all nodes without their status, which is large.
 pub(super) async fn list_nodes(context: &Context) -> Result<Vec<Member>, Cause> {
     let nodes: Api<Node> = Api::all(context.client.clone());
-    let mut params = ListParams::default().limit(NODES_A_PAGE);
+    let mut params = ListParams::default().limit(NODE_PAGE_SIZE);
     let mut all = Vec::new();
     loop {
         let page = nodes.list_metadata(&params).await?;
@@ -48,7 +48,7 @@ pub(super) async fn list_nodes(context: &Context) -> Result<Vec<Member>, Cause> 
         }
     }
     let names: BTreeSet<&str> = all.iter().map(|node| node.name.as_str()).collect();
-    context.keep_kubelets(|node| names.contains(node));
+    context.retain_kubelets(|node| names.contains(node));
     Ok(all)
 }
 
@@ -71,11 +71,11 @@ pub(super) async fn ask_all(context: &Context, pool: &Pool, nodes: &[Member]) ->
     members.sort();
     let answers: Vec<(String, KubeletSettings)> = stream::iter(members)
         .map(|node| async move {
-            let said = ask(&context.client, &node).await;
-            let settings = context.kubelet(&node, said)?;
+            let answer = ask(&context.client, &node).await;
+            let settings = context.kubelet(&node, answer)?;
             Some((node, settings))
         })
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENT_REQUESTS)
         .filter_map(|answer| async move { answer })
         .collect()
         .await;
@@ -98,7 +98,7 @@ struct Configz {
 
 async fn ask(client: &Client, node: &str) -> Option<KubeletSettings> {
     let request = http_get(&format!("/api/v1/nodes/{node}/proxy/configz"))?;
-    match tokio::time::timeout(ANSWER_WITHIN, client.request::<Configz>(request)).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, client.request::<Configz>(request)).await {
         Ok(Ok(answer)) => Some(answer.kubeletconfig),
         Ok(Err(error)) => {
             tracing::warn!(%node, error = %daemon::log::chain(&Cause::from(error)), "Kubelet settings not read");
@@ -135,9 +135,9 @@ fn differing(settings: &KubeletSettings, answers: &[(String, KubeletSettings)]) 
         .filter(|(_, answer)| answer != settings)
         .map(|(node, answer)| format!("{node} ({})", difference(settings, answer)))
         .collect();
-    match others.len().checked_sub(MOST_NAMED) {
+    match others.len().checked_sub(MAX_NAMED_NODES) {
         None | Some(0) => others.join(", "),
-        Some(more) => format!("{} and {more} more", others[..MOST_NAMED].join(", ")),
+        Some(more) => format!("{} and {more} more", others[..MAX_NAMED_NODES].join(", ")),
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
             "n1 (topologyManagerPolicy \"b\" instead of \"a\"), n2 (cpuManagerPolicyOptions \"x=true\" instead of \"\")"
         );
         assert_eq!(differing(&settings("a"), &answers[..1]), "");
-        let many: Vec<_> = (0..MOST_NAMED + 2)
+        let many: Vec<_> = (0..MAX_NAMED_NODES + 2)
             .map(|number| node(number, "b"))
             .collect();
         assert!(differing(&settings("a"), &many).ends_with(" and 2 more"));

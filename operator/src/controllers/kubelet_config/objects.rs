@@ -19,9 +19,9 @@ pub(super) async fn kubelet_configs(client: &Client) -> Result<Vec<KubeletConfig
     Ok(all)
 }
 
-/// Returns the configuration of a pool of machines, and its settings. Configurations without usable settings are skipped.
-pub(super) fn of_machines<'a>(
-    machines: &MachineConfigPool,
+/// Returns the configuration of a machine config pool, and its settings. Configurations without usable settings are skipped.
+pub(super) fn for_machine_config_pool<'a>(
+    mcp: &MachineConfigPool,
     newest_first: &'a [KubeletConfig],
 ) -> Option<(&'a KubeletConfig, KubeletSettings)> {
     newest_first
@@ -29,7 +29,7 @@ pub(super) fn of_machines<'a>(
         .filter(|config| {
             let selector = config.spec.machine_config_pool_selector.as_ref();
             config.meta().deletion_timestamp.is_none()
-                && selector.is_some_and(|selector| selectors::matches(selector, machines.labels()))
+                && selector.is_some_and(|selector| selectors::matches(selector, mcp.labels()))
         })
         .find_map(|config| Some((config, settings(config)?)))
 }
@@ -44,7 +44,7 @@ pub(super) async fn config_maps(client: &Client) -> Result<Vec<ConfigMap>, Cause
 }
 
 /// Returns the settings of a hosted cluster's pool.
-pub(super) fn of_hosted(pool: &str, newest_first: &[ConfigMap]) -> Option<KubeletSettings> {
+pub(super) fn for_hosted_pool(pool: &str, newest_first: &[ConfigMap]) -> Option<KubeletSettings> {
     let mine = newest_first.iter().filter(|map| {
         let label = map.labels().get(labels::HYPERSHIFT_NODE_POOL);
         label.is_some_and(|label| label == pool)
@@ -114,10 +114,10 @@ mod tests {
             config("newer", "a", &policy("restricted")),
             config("older", "a", &policy("best-effort")),
         ];
-        let (found, settings) = of_machines(&pool("a"), &all).unwrap();
+        let (found, settings) = for_machine_config_pool(&pool("a"), &all).unwrap();
         assert_eq!(found.name_any(), "newer");
         assert_eq!(settings.topology_manager_policy, "restricted");
-        assert!(of_machines(&pool("c"), &all).is_none());
+        assert!(for_machine_config_pool(&pool("c"), &all).is_none());
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             json!({"metadata": {"name": "k"}, "spec": {"kubeletConfig": policy("restricted")}}),
         )
         .unwrap();
-        assert!(of_machines(&pool("a"), &[all]).is_none());
+        assert!(for_machine_config_pool(&pool("a"), &[all]).is_none());
     }
 
     #[test]
@@ -141,9 +141,9 @@ mod tests {
         let text = "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nmetadata: {name: k}\n\
                     spec: {kubeletConfig: {topologyManagerPolicy: restricted, topologyManagerScope: pod}}\n";
         let all = [map("a", "{"), map("a", text), map("b", "spec: {}")];
-        let found = of_hosted("a", &all).unwrap();
+        let found = for_hosted_pool("a", &all).unwrap();
         assert_eq!(found.topology_manager_scope, "pod");
-        assert_eq!(of_hosted("b", &all), None);
-        assert_eq!(of_hosted("c", &all), None);
+        assert_eq!(for_hosted_pool("b", &all), None);
+        assert_eq!(for_hosted_pool("c", &all), None);
     }
 }

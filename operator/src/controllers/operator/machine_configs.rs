@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::openshift::machine_config::{
-    ConfigurationSource, MachineConfig, MachineConfigPool as Machines, UPDATED,
+    ConfigurationSource, MachineConfig, MachineConfigPool as Mcp, UPDATED,
 };
 use api::operator::v1::{MachineConfigPool, NumaResourcesOperator, NumaResourcesOperatorStatus};
 use api::{labels, names};
@@ -21,7 +21,7 @@ use crate::node_groups::Pool;
 use crate::node_groups::selectors;
 
 /// When to check a pool that is updating again if no event arrives earlier.
-const UPDATING_AGAIN: Duration = Duration::from_mins(1);
+const UPDATING_REQUEUE: Duration = Duration::from_mins(1);
 
 /// The machine configurations could not be reconciled.
 #[derive(Debug, thiserror::Error)]
@@ -52,35 +52,35 @@ pub(super) async fn sync(
     cr: &NumaResourcesOperator,
     pools: &[Pool],
     context: &Context,
-    fresh: &mut NumaResourcesOperatorStatus,
+    new_status: &mut NumaResourcesOperatorStatus,
 ) -> Result<Pools, Error> {
     let mut paused = BTreeSet::new();
-    for (pool, machines) in machines_of(pools) {
-        if machines.spec.paused {
+    for (pool, mcp) in pools_with_mcp(pools) {
+        if mcp.spec.paused {
             tracing::info!(pool = %pool.name, "Machine config pool is paused");
             paused.insert(pool.name.clone());
-        } else if machines.spec.machine_config_selector.is_none() {
+        } else if mcp.spec.machine_config_selector.is_none() {
             tracing::warn!(pool = %pool.name, "Machine config pool has no machine config selector");
         } else if pool.custom_selinux_policy {
-            install(cr, pool, machines, context).await?;
+            install(cr, pool, mcp, context).await?;
         } else {
             remove(&names::machine_config(&cr.name_any(), &pool.name), context).await?;
         }
     }
-    fresh.machineconfigpools = Vec::new();
-    for (pool, machines) in machines_of(pools) {
-        fresh
+    new_status.machineconfigpools = Vec::new();
+    for (pool, mcp) in pools_with_mcp(pools) {
+        new_status
             .machineconfigpools
-            .push(status(pool, machines, context));
-        if !paused.contains(&pool.name) && !is_updated(cr, pool, machines) {
+            .push(status(pool, mcp, context));
+        if !paused.contains(&pool.name) && !is_updated(cr, pool, mcp) {
             let outcome = Some(Outcome::Progressing {
                 message: format!("{} is updating", pool.name),
-                again_after: UPDATING_AGAIN,
+                requeue_after: UPDATING_REQUEUE,
             });
             return Ok(Pools { paused, outcome });
         }
     }
-    for (status, pool) in fresh.machineconfigpools.iter_mut().zip(pools) {
+    for (status, pool) in new_status.machineconfigpools.iter_mut().zip(pools) {
         status.config = Some(pool.config.clone());
     }
     Ok(Pools {
@@ -89,19 +89,19 @@ pub(super) async fn sync(
     })
 }
 
-fn machines_of(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &Machines)> {
+fn pools_with_mcp(pools: &[Pool]) -> impl Iterator<Item = (&Pool, &Mcp)> {
     let all = pools.iter();
-    all.filter_map(|pool| pool.machines.as_ref().map(|machines| (pool, machines)))
+    all.filter_map(|pool| pool.machine_config_pool.as_ref().map(|mcp| (pool, mcp)))
 }
 
 async fn install(
     cr: &NumaResourcesOperator,
     pool: &Pool,
-    machines: &Machines,
+    mcp: &Mcp,
     context: &Context,
 ) -> Result<(), Error> {
     let name = names::machine_config(&cr.name_any(), &pool.name);
-    let selector = machines.spec.machine_config_selector.clone();
+    let selector = mcp.spec.machine_config_selector.clone();
     let selector = selector.unwrap_or_default();
     let wanted = selector.match_labels.clone().unwrap_or_default();
     let labels = if wanted.is_empty() {
@@ -142,8 +142,8 @@ async fn remove(name: &str, context: &Context) -> Result<(), Error> {
 
 /// Returns whether a pool has the desired configuration on every machine: with our machine configuration if it needs the policy, and
 /// without it otherwise.
-fn is_updated(cr: &NumaResourcesOperator, pool: &Pool, machines: &Machines) -> bool {
-    let Some(status) = &machines.status else {
+fn is_updated(cr: &NumaResourcesOperator, pool: &Pool, mcp: &Mcp) -> bool {
+    let Some(status) = &mcp.status else {
         return !pool.custom_selinux_policy;
     };
     let name = names::machine_config(&cr.name_any(), &pool.name);
@@ -152,8 +152,8 @@ fn is_updated(cr: &NumaResourcesOperator, pool: &Pool, machines: &Machines) -> b
     listed == pool.custom_selinux_policy && status.condition(UPDATED) != Some("False")
 }
 
-fn status(pool: &Pool, machines: &Machines, context: &Context) -> MachineConfigPool {
-    let status = machines.status.as_ref();
+fn status(pool: &Pool, mcp: &Mcp, context: &Context) -> MachineConfigPool {
+    let status = mcp.status.as_ref();
     let conditions = status.filter(|_| context.forwards_pool_conditions);
     MachineConfigPool {
         name: pool.name.clone(),
@@ -197,8 +197,8 @@ mod tests {
 
     use super::*;
 
-    fn pool(custom: bool, status: &Value) -> (Pool, Machines) {
-        let machines: Machines = serde_json::from_value(
+    fn pool(custom: bool, status: &Value) -> (Pool, Mcp) {
+        let mcp: Mcp = serde_json::from_value(
             json!({"metadata": {"name": "worker"}, "spec": {}, "status": status}),
         )
         .unwrap();
@@ -207,9 +207,9 @@ mod tests {
             "annotations": {api::annotations::SELINUX_POLICY: if custom { "custom" } else { "" }},
         }))
         .unwrap();
-        let all = [machines.clone()];
+        let all = [mcp.clone()];
         let selected = crate::node_groups::machine_pools::select(&[group], &all).unwrap();
-        (selected.pools[0].clone(), machines)
+        (selected.pools[0].clone(), mcp)
     }
 
     fn having(sources: &[&str], updated: &str) -> Value {
@@ -236,7 +236,7 @@ mod tests {
     ) {
         let cr =
             NumaResourcesOperator::new(names::OPERATOR_CR, NumaResourcesOperatorSpec::default());
-        let (pool, machines) = pool(custom, &status);
-        assert_eq!(is_updated(&cr, &pool, &machines), expected);
+        let (pool, mcp) = pool(custom, &status);
+        assert_eq!(is_updated(&cr, &pool, &mcp), expected);
     }
 }

@@ -24,23 +24,23 @@ use crate::cluster::{Cluster, STRANGER};
 use crate::process::{Metrics, POD, Scene, condition, cpus, pod, terminate};
 
 /// A running exporter with access to its log and metrics.
-struct Watched {
+struct ExporterProcess {
     child: Child,
     metrics: Metrics,
     log: mpsc::UnboundedReceiver<String>,
 }
 
-impl Watched {
+impl ExporterProcess {
     fn start(scene: &Scene, flags: &[&str]) -> Self {
         let metrics = Metrics::claim();
         let mut command = scene.command(flags);
         command.args(metrics.flags()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (tell, log) = mpsc::unbounded_channel();
+        let (sender, log) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                drop(tell.send(line));
+                drop(sender.send(line));
             }
         });
         Self {
@@ -51,9 +51,9 @@ impl Watched {
     }
 
     /// Waits for a log line that contains this text.
-    async fn says(&mut self, text: &str) {
+    async fn wait_for_log(&mut self, text: &str) {
         let mut seen = Vec::new();
-        let said = async {
+        let found = async {
             loop {
                 let line = self.log.recv().await.unwrap();
                 if line.contains(text) {
@@ -62,12 +62,12 @@ impl Watched {
                 seen.push(line);
             }
         };
-        let said = tokio::time::timeout(PATIENCE, said).await;
-        assert!(said.is_ok(), "{text} not in\n{}", seen.join("\n"));
+        let found = tokio::time::timeout(PATIENCE, found).await;
+        assert!(found.is_ok(), "{text} not in\n{}", seen.join("\n"));
     }
 
     /// Waits until a counter is above zero.
-    async fn counts(&self, metric: &str) {
+    async fn wait_for_count(&self, metric: &str) {
         let is_above_zero = |text: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(metric));
             line.is_some_and(|value| value.trim() != "0")
@@ -82,21 +82,21 @@ impl Watched {
 
 /// What listens on the kubelet's socket.
 #[derive(Clone, Copy, Debug)]
-enum Behind {
-    Nobody,
+enum KubeletSocket {
+    Absent,
     /// A listener that accepts connections and never answers.
-    Silence,
+    Silent,
     /// A listener that does not speak gRPC.
-    Nonsense,
+    NotGrpc,
     /// A kubelet whose answer exceeds the size limit.
-    TooMuch,
+    Oversized,
 }
 
-impl Behind {
+impl KubeletSocket {
     async fn serve(self, path: &Path) -> JoinHandle<()> {
         match self {
-            Self::Nobody => tokio::spawn(async {}),
-            Self::Silence => {
+            Self::Absent => tokio::spawn(async {}),
+            Self::Silent => {
                 let listener = UnixListener::bind(path).unwrap();
                 tokio::spawn(async move {
                     let mut held = Vec::new();
@@ -105,7 +105,7 @@ impl Behind {
                     }
                 })
             }
-            Self::Nonsense => {
+            Self::NotGrpc => {
                 let listener = UnixListener::bind(path).unwrap();
                 tokio::spawn(async move {
                     loop {
@@ -116,9 +116,9 @@ impl Behind {
                     }
                 })
             }
-            Self::TooMuch => {
+            Self::Oversized => {
                 let listener = Listener::bind(&Socket::new(path).unwrap(), 0o600).await;
-                let routes = Routes::new(PodResourcesListerServer::new(Talkative));
+                let routes = Routes::new(PodResourcesListerServer::new(OversizedKubelet));
                 let serving = listener.unwrap().serve(routes, std::future::pending());
                 tokio::spawn(async move { drop(serving.await) })
             }
@@ -127,10 +127,10 @@ impl Behind {
 }
 
 /// A kubelet that lists more than 16 MiB.
-struct Talkative;
+struct OversizedKubelet;
 
 #[tonic::async_trait]
-impl PodResourcesLister for Talkative {
+impl PodResourcesLister for OversizedKubelet {
     async fn list(
         &self,
         _request: Request<v1::ListPodResourcesRequest>,
@@ -153,22 +153,27 @@ impl PodResourcesLister for Talkative {
 }
 
 #[rstest]
-#[case::missing(Behind::Nobody, "cannot reach the kubelet")]
-#[case::hanging(Behind::Silence, "no answer within 10000 ms")]
+#[case::missing(KubeletSocket::Absent, "cannot reach the kubelet")]
+#[case::hanging(KubeletSocket::Silent, "no answer within 10000 ms")]
 #[case::nonsense(
-    Behind::Nonsense,
+    KubeletSocket::NotGrpc,
     "failed to scan pod resources: cannot ask the kubelet"
 )]
-#[case::too_much(Behind::TooMuch, "decoded message length too large")]
+#[case::too_much(KubeletSocket::Oversized, "decoded message length too large")]
 #[tokio::test]
-async fn socket_that_is_bad_is_told_and_got_over(#[case] behind: Behind, #[case] said: &str) {
+async fn socket_that_is_bad_is_told_and_got_over(
+    #[case] kind: KubeletSocket,
+    #[case] log_text: &str,
+) {
     let scene = Scene::new().await;
     let socket = scene.path("kubelet.sock");
-    let serving = behind.serve(&socket).await;
-    let mut exporter = Watched::start(&scene, &["--sleep-interval=0"]);
-    exporter.says(said).await;
+    let serving = kind.serve(&socket).await;
+    let mut exporter = ExporterProcess::start(&scene, &["--sleep-interval=0"]);
+    exporter.wait_for_log(log_text).await;
     exporter
-        .counts("rte_podresource_api_call_failures_total{node=\"worker-0\",function_name=\"list\"}")
+        .wait_for_count(
+            "rte_podresource_api_call_failures_total{node=\"worker-0\",function_name=\"list\"}",
+        )
         .await;
     let failed = |pod: &Value| condition(pod, "PodresourcesFetched").as_deref() == Some("False");
     scene.server.wait_for(POD, failed).await;
@@ -192,7 +197,7 @@ async fn socket_that_is_bad_is_told_and_got_over(#[case] behind: Behind, #[case]
 async fn machine_with_holes_ends_the_start(
     #[case] file: &str,
     #[case] text: Option<&str>,
-    #[case] said: &str,
+    #[case] log_text: &str,
 ) {
     let scene = Scene::new().await;
     let path = scene.path("sys/devices/system/node").join(file);
@@ -203,13 +208,16 @@ async fn machine_with_holes_ends_the_start(
     let (code, _, stderr) = crate::process::outcome(&scene, &[], "").await;
     assert_eq!(code, Some(255), "{stderr}");
     let fatal = "error while updating node capacity: ";
-    assert!(stderr.contains(fatal) && stderr.contains(said), "{stderr}");
+    assert!(
+        stderr.contains(fatal) && stderr.contains(log_text),
+        "{stderr}"
+    );
 }
 
 /// Starts an exporter on a node where one pod holds a CPU.
-fn start(cluster: &Cluster) -> Watched {
+fn start(cluster: &Cluster) -> ExporterProcess {
     cluster.scene.kubelet.set_pods(Some(vec![pod("p", &[4])]));
-    Watched::start(&cluster.scene, &["--sleep-interval=0"])
+    ExporterProcess::start(&cluster.scene, &["--sleep-interval=0"])
 }
 
 fn failures(operation: &str) -> String {
@@ -232,7 +240,7 @@ fn failures(operation: &str) -> String {
 async fn api_server_with_a_fault_is_told_and_got_over(
     #[case] fault: Fault,
     #[case] operation: &str,
-    #[case] said: &str,
+    #[case] log_text: &str,
 ) {
     let cluster = Cluster::new(None).await;
     cluster.define().await;
@@ -240,10 +248,10 @@ async fn api_server_with_a_fault_is_told_and_got_over(
     let rule = Rule::new(writes.verbs(&["create"]), fault);
     let rule = cluster.server.faults().add(rule);
     let mut exporter = start(&cluster);
-    exporter.says(said).await;
-    exporter.counts(&failures(operation)).await;
+    exporter.wait_for_log(log_text).await;
+    exporter.wait_for_count(&failures(operation)).await;
     cluster.updated("False").await;
-    cluster.has_nothing().await;
+    cluster.assert_nothing_published().await;
 
     cluster.server.faults().remove(rule).unwrap();
     cluster.published().await;
@@ -255,8 +263,10 @@ async fn api_server_with_a_fault_is_told_and_got_over(
 async fn missing_definition_is_told_and_got_over() {
     let cluster = Cluster::new(None).await;
     let mut exporter = start(&cluster);
-    exporter.says("create failed for NRT instance").await;
-    exporter.counts(&failures("create")).await;
+    exporter
+        .wait_for_log("create failed for NRT instance")
+        .await;
+    exporter.wait_for_count(&failures("create")).await;
     cluster.updated("False").await;
 
     cluster.define().await;
@@ -270,9 +280,9 @@ async fn missing_rights_are_told_and_got_over() {
     let cluster = Cluster::new(Some(STRANGER)).await;
     cluster.define().await;
     let mut exporter = start(&cluster);
-    exporter.says("get failed for NRT instance").await;
-    exporter.counts(&failures("get")).await;
-    cluster.has_nothing().await;
+    exporter.wait_for_log("get failed for NRT instance").await;
+    exporter.wait_for_count(&failures("get")).await;
+    cluster.assert_nothing_published().await;
 
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
