@@ -90,13 +90,13 @@ pub struct Cluster {
     pods: HashMap<PodKey, Pod>,
     assumed: BTreeSet<PodKey>,
     /// Pods with required anti-affinity, which every other pod must respect.
-    exclusive: BTreeSet<PodKey>,
+    with_anti_affinity: BTreeSet<PodKey>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     budgets: BTreeMap<PodKey, Budget>,
     /// Waiting pods for which others were preempted, with the node.
     nominations: BTreeMap<PodKey, String>,
     /// Pods with required affinity to other pods, or with preferences about them.
-    sociable: BTreeSet<PodKey>,
+    with_affinity: BTreeSet<PodKey>,
     groups: BTreeMap<(GroupKind, PodKey), LabelSelector>,
     /// Number of nodes that have each image.
     images: HashMap<ImageId, usize>,
@@ -229,12 +229,16 @@ impl Cluster {
 
     /// Iterates over the pods with required anti-affinity.
     pub fn pods_with_anti_affinity(&self) -> impl Iterator<Item = &Pod> {
-        self.exclusive.iter().filter_map(|key| self.pods.get(key))
+        self.with_anti_affinity
+            .iter()
+            .filter_map(|key| self.pods.get(key))
     }
 
     /// Iterates over the pods with any affinity to other pods, required or preferred, or with preferred anti-affinity.
-    pub fn sociable_pods(&self) -> impl Iterator<Item = &Pod> {
-        self.sociable.iter().filter_map(|key| self.pods.get(key))
+    pub fn pods_with_affinity(&self) -> impl Iterator<Item = &Pod> {
+        self.with_affinity
+            .iter()
+            .filter_map(|key| self.pods.get(key))
     }
 
     /// Returns the number of nodes that have an image.
@@ -260,7 +264,7 @@ impl Cluster {
             }
         }
         let mut expressions = Vec::new();
-        let controller = pod.wishes.controller.as_ref();
+        let controller = pod.constraints.controller.as_ref();
         if let Some(selector) = controller.and_then(|(kind, name)| {
             let key = PodKey {
                 namespace: namespace.clone(),
@@ -276,11 +280,11 @@ impl Cluster {
             }));
             expressions.extend(selector.match_expressions.iter().flatten().cloned());
         }
-        let together = LabelSelector {
+        let combined = LabelSelector {
             match_labels: Some(labels),
             match_expressions: Some(expressions),
         };
-        (!selector::is_empty(Some(&together))).then_some(together)
+        (!selector::is_empty(Some(&combined))).then_some(combined)
     }
 
     /// Adds or updates a service or a controller of pods.
@@ -362,8 +366,8 @@ impl Cluster {
     /// Removes a pod to simulate the cluster without it; [`Cluster::put_back`] undoes it.
     pub fn take_out(&mut self, key: &PodKey) -> Option<Pod> {
         self.release(key);
-        self.exclusive.remove(key);
-        self.sociable.remove(key);
+        self.with_anti_affinity.remove(key);
+        self.with_affinity.remove(key);
         self.pods.remove(key)
     }
 
@@ -467,8 +471,8 @@ impl Cluster {
     pub fn delete_pod(&mut self, key: &PodKey) -> Option<Pod> {
         self.release(key);
         self.assumed.remove(key);
-        self.exclusive.remove(key);
-        self.sociable.remove(key);
+        self.with_anti_affinity.remove(key);
+        self.with_affinity.remove(key);
         self.nominations.remove(key);
         self.pods.remove(key)
     }
@@ -508,10 +512,10 @@ impl Cluster {
                 set.remove(&pod.key);
             }
         };
-        note(&mut self.exclusive, !pod.anti_affinity.is_empty());
+        note(&mut self.with_anti_affinity, !pod.anti_affinity.is_empty());
         note(
-            &mut self.sociable,
-            !pod.wishes.affinity.is_empty() || pod.wishes.preferences.is_some(),
+            &mut self.with_affinity,
+            !pod.constraints.affinity.is_empty() || pod.constraints.preferences.is_some(),
         );
     }
 

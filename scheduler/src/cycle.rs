@@ -400,7 +400,7 @@ mod tests {
         let named = |name: &str| serde_json::json!({"key": "metadata.name", "operator": "In", "values": [name]});
         let mut pod = mk_pod("p", "cpu=1");
         let mut message = |fields: &[serde_json::Value]| {
-            pod.wishes.node_affinity = serde_json::from_value(serde_json::json!({
+            pod.constraints.node_affinity = serde_json::from_value(serde_json::json!({
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]},
             }))
             .ok();

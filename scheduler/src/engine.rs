@@ -30,7 +30,7 @@ use crate::pod::{Phase, Pod, PodKey};
 use crate::preemption::{self, Candidate};
 use crate::profile::Profile;
 use crate::queue::{Cause, Popped, Queue};
-use crate::report::{Happening, Nomination, Reporter};
+use crate::report::{EventKind, Nomination, Reporter};
 use crate::status_dump::{self, StatusDump};
 use crate::storage::{Kind, Object, Progress, Reservation, Storage};
 use crate::volume_bind::{self, Changes};
@@ -502,8 +502,8 @@ impl Engine {
         let changed_itself = self.cluster.pod(&key).is_some_and(|before| {
             before.request != pod.request
                 || before.labels != pod.labels
-                || before.wishes.tolerations != pod.wishes.tolerations
-                || before.wishes.node_selector != pod.wishes.node_selector
+                || before.constraints.tolerations != pod.constraints.tolerations
+                || before.constraints.node_selector != pod.constraints.node_selector
         });
         let effect = self.cluster.apply_pod(pod);
         let Some(pod) = self.cluster.pod(&key) else {
@@ -522,7 +522,7 @@ impl Engine {
             if needs_objects(pod) {
                 self.storage_wanted.cancel();
             }
-            let gated = !pod.wishes.gates.is_empty();
+            let gated = !pod.constraints.gates.is_empty();
             self.queue
                 .upsert(&key, &pod.uid, pod.priority, gated, Instant::now());
             if changed_itself {
@@ -891,11 +891,11 @@ impl Engine {
         details: String,
         nomination: Nomination,
     ) {
-        let happening = Happening::Failed {
+        let kind = EventKind::Failed {
             message: message.to_owned(),
         };
-        self.reporter.event(pod, happening, details);
-        let known = pod.wishes.condition.as_ref();
+        self.reporter.event(pod, kind, details);
+        let known = pod.constraints.condition.as_ref();
         let is_new = known.is_none_or(|(known_reason, known_message)| {
             known_reason != reason || known_message != message
         });
@@ -928,8 +928,8 @@ impl Engine {
                 let changed = self.cache.bound(&node, &pod.key);
                 self.wake_if(changed, Plugin::NodeResourceTopologyMatch, Cause::PodPlaced);
                 self.queue.remove(&pod.key);
-                let happening = Happening::Scheduled { node };
-                self.reporter.event(&pod, happening, String::new());
+                let kind = EventKind::Scheduled { node };
+                self.reporter.event(&pod, kind, String::new());
             }
             Err(error) => {
                 let error = daemon::log::chain(&error).to_string();

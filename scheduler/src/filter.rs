@@ -230,7 +230,7 @@ pub struct Attempt<'a> {
     named: Option<BTreeSet<&'a str>>,
     volumes: Option<volumes::Volumes<'a>>,
     /// Why every node is ruled out.
-    hopeless: Option<Rejection>,
+    rejected_everywhere: Option<Rejection>,
     spread: spread::Counts,
     inter_pod: inter_pod::Neighbours,
     supposed: Option<Result<View, simulate::Error>>,
@@ -240,14 +240,14 @@ impl<'a> Attempt<'a> {
     /// Prepares to examine nodes for `pod`.
     pub fn new(filters: &'a Filters, cluster: &'a Cluster, pod: &'a Pod) -> Self {
         let named = node::named(pod);
-        let mut hopeless = None;
+        let mut rejected_everywhere = None;
         if filters.plugins.contains(&Plugin::NodeAffinity) {
-            hopeless = node::conflict(named.as_ref());
+            rejected_everywhere = node::conflict(named.as_ref());
         }
         let volumes = match volumes::Volumes::new(&filters.plugins, cluster, pod) {
             Ok(volumes) => volumes,
             Err(rejection) => {
-                hopeless = hopeless.or(Some(rejection));
+                rejected_everywhere = rejected_everywhere.or(Some(rejection));
                 None
             }
         };
@@ -258,7 +258,7 @@ impl<'a> Attempt<'a> {
             wanted: node::wanted(pod, |name| filters.counts(name)),
             named,
             volumes,
-            hopeless,
+            rejected_everywhere,
             spread: spread::Counts::new(cluster, pod, &filters.default_spread),
             inter_pod: inter_pod::Neighbours::new(cluster, pod),
             supposed: None,
@@ -275,7 +275,7 @@ impl<'a> Attempt<'a> {
     /// Returns whether the outcome depends on more than the node, its zones and what the pod requests of them: on other nodes, on volumes,
     /// or on where other pods are.
     pub fn is_particular(&self) -> bool {
-        self.hopeless.is_some()
+        self.rejected_everywhere.is_some()
             || self.supposed.is_some()
             || self.volumes.is_some()
             || !self.spread.is_empty()
@@ -284,7 +284,7 @@ impl<'a> Attempt<'a> {
 
     /// Runs the plugins in order on one node.
     pub fn examine(&self, info: &NodeInfo<'_>) -> Result<(), Rejection> {
-        if let Some(rejection) = &self.hopeless {
+        if let Some(rejection) = &self.rejected_everywhere {
             return Err(rejection.clone());
         }
         let plugins = &self.filters.plugins;

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::Rejection;
 use crate::images::ImageId;
 use crate::node_info::NodeInfo;
-use crate::pod::{HostPort, Pod, Wishes};
+use crate::pod::{HostPort, Pod, SchedulingConstraints};
 use crate::profile::Profile;
 
 /// Maximum number of remembered shapes, for workloads that grow at the same time.
@@ -224,10 +224,10 @@ impl Shape {
             node_request: Arc::clone(&pod.node_request),
             scored: pod.scored,
             host_ports: pod.host_ports.clone(),
-            node_selector: pod.wishes.node_selector.clone(),
-            node_affinity: pod.wishes.node_affinity.clone(),
-            tolerations: pod.wishes.tolerations.clone(),
-            images: pod.wishes.images.clone(),
+            node_selector: pod.constraints.node_selector.clone(),
+            node_affinity: pod.constraints.node_affinity.clone(),
+            tolerations: pod.constraints.tolerations.clone(),
+            images: pod.constraints.images.clone(),
         }
     }
 
@@ -244,7 +244,7 @@ impl Shape {
             deleting: _,
             nominated: _,
             started: _,
-            gives_way: _,
+            is_victim: _,
             created: _,
             hash: _,
             // which pods it displaces
@@ -258,9 +258,9 @@ impl Shape {
             node_request,
             scored,
             host_ports,
-            wishes,
+            constraints,
         } = pod;
-        let Wishes {
+        let SchedulingConstraints {
             gates: _,
             condition: _,
             affinity: _,
@@ -271,7 +271,7 @@ impl Shape {
             node_affinity,
             tolerations,
             images,
-        } = wishes;
+        } = constraints;
         self.profile == profile.name
             && self.request == *request
             && self.node_request == *node_request

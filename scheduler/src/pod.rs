@@ -84,7 +84,7 @@ pub struct Pod {
     /// When its kubelet acknowledged it (`status.startTime`).
     pub started: Option<Timestamp>,
     /// Whether it was chosen as a victim of preemption.
-    pub gives_way: bool,
+    pub is_victim: bool,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// When it was created.
@@ -104,12 +104,12 @@ pub struct Pod {
     /// Volumes that restrict its nodes; `None` for most pods.
     pub volumes: Option<Box<Volumes>>,
     /// What only matters until it is placed.
-    pub wishes: Wishes,
+    pub constraints: SchedulingConstraints,
 }
 
 /// Scheduling constraints of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wishes {
+pub struct SchedulingConstraints {
     /// Scheduling gates.
     pub gates: Vec<String>,
     /// Labels that its node must have.
@@ -312,7 +312,7 @@ impl Pod {
                     condition.message.clone().unwrap_or_default(),
                 )
             });
-        let gives_way = status.conditions.iter().flatten().any(|condition| {
+        let is_victim = status.conditions.iter().flatten().any(|condition| {
             condition.type_ == "DisruptionTarget"
                 && condition.status == "True"
                 && condition.reason.as_deref() == Some(PREEMPTION_BY_SCHEDULER)
@@ -353,7 +353,7 @@ impl Pod {
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             nominated: status.nominated_node_name.filter(|name| !name.is_empty()),
             started: status.start_time.map(|time| time.0),
-            gives_way,
+            is_victim,
             labels: metadata.labels.unwrap_or_default(),
             created: metadata.creation_timestamp.map(|time| time.0),
             node_request,
@@ -364,7 +364,7 @@ impl Pod {
                 anti_affinity.required_during_scheduling_ignored_during_execution,
             ),
             volumes,
-            wishes: Wishes {
+            constraints: SchedulingConstraints {
                 gates: spec
                     .scheduling_gates
                     .into_iter()
@@ -566,7 +566,7 @@ mod tests {
             &json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"}]}),
         );
         assert_eq!(
-            pod.wishes.condition,
+            pod.constraints.condition,
             Some(("Unschedulable".to_owned(), "m".to_owned()))
         );
     }

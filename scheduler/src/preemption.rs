@@ -96,7 +96,7 @@ pub fn preempt(
         .map(|(node, _)| node.as_str())
         .collect();
     let wanted = enough(args, potential.len());
-    let (mut peaceful, mut violating) = (Vec::new(), Vec::new());
+    let (mut without_violation, mut with_violation) = (Vec::new(), Vec::new());
     let mut reasons: Vec<String> = Vec::new();
     let start = if potential.is_empty() {
         0
@@ -105,24 +105,29 @@ pub fn preempt(
     };
     for node in potential.iter().cycle().skip(start).take(potential.len()) {
         match victims(filters, cluster, cache, pod, node) {
-            Ok(candidate) if candidate.violations == 0 => peaceful.push(candidate),
-            Ok(candidate) => violating.push(candidate),
+            Ok(candidate) if candidate.violations == 0 => without_violation.push(candidate),
+            Ok(candidate) => with_violation.push(candidate),
             Err(reason) => reasons.extend(reason),
         }
-        if !peaceful.is_empty() && peaceful.len() + violating.len() >= wanted {
+        if !without_violation.is_empty() && without_violation.len() + with_violation.len() >= wanted
+        {
             break;
         }
     }
-    peaceful.append(&mut violating);
-    peaceful.into_iter().min_by_key(cost).ok_or_else(|| {
-        let tried = potential.len();
-        let rest = (0..rejected.len() - tried).map(|_| "Preemption is not helpful for scheduling");
-        let reasons = reasons.iter().map(String::as_str).chain(rest);
-        Refusal {
-            message: cycle::message(rejected.len(), reasons),
-            clears_nomination: true,
-        }
-    })
+    without_violation.append(&mut with_violation);
+    without_violation
+        .into_iter()
+        .min_by_key(cost)
+        .ok_or_else(|| {
+            let tried = potential.len();
+            let rest =
+                (0..rejected.len() - tried).map(|_| "Preemption is not helpful for scheduling");
+            let reasons = reasons.iter().map(String::as_str).chain(rest);
+            Refusal {
+                message: cycle::message(rejected.len(), reasons),
+                clears_nomination: true,
+            }
+        })
 }
 
 fn eligible(
@@ -137,18 +142,18 @@ fn eligible(
     let Some(nominated) = cluster.nomination(&pod.key) else {
         return Ok(());
     };
-    let hopeless = rejected
+    let is_unresolvable = rejected
         .iter()
         .any(|(node, rejection)| node == nominated && rejection.unresolvable);
     let pods = cluster.node(nominated).map(|state| &state.pods);
-    let gives_way =
-        |other: &Pod| other.priority < pod.priority && other.deleting && other.gives_way;
+    let is_terminating_victim =
+        |other: &Pod| other.priority < pod.priority && other.deleting && other.is_victim;
     let mut pods = pods
         .into_iter()
         .flatten()
         .filter_map(|key| cluster.pod(key));
     // A pod is not gone until its zones are seen to be free. Until then no further pod may be evicted in its place.
-    if !hopeless && (pods.any(gives_way) || cache.awaits_release(nominated)) {
+    if !is_unresolvable && (pods.any(is_terminating_victim) || cache.awaits_release(nominated)) {
         return Err("not eligible due to a terminating pod on the nominated node.");
     }
     Ok(())

@@ -28,9 +28,9 @@ const WORKERS: usize = 8;
 const SERIES: Duration = Duration::from_mins(6);
 /// Longest note that the API server accepts, in bytes.
 const NOTE: usize = 1024;
-/// An event of a pod.
+/// What an event reports about a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Happening {
+pub enum EventKind {
     /// It was bound to this node.
     Scheduled {
         /// The node.
@@ -59,7 +59,7 @@ pub enum Nomination {
     Change(Option<String>),
 }
 
-impl Happening {
+impl EventKind {
     fn parts(&self, pod: &PodKey) -> (&'static str, &'static str, &'static str, String) {
         match self {
             Self::Scheduled { node } => (
@@ -139,7 +139,7 @@ struct Facts {
 enum Report {
     Event {
         subject: Subject,
-        happening: Happening,
+        kind: EventKind,
         facts: Facts,
     },
     Status {
@@ -219,7 +219,7 @@ impl Reporter {
     /// Reports an event about a pod.
     ///
     /// `details` follow the note, as far as there is room.
-    pub fn event(&self, pod: &Pod, happening: Happening, details: String) {
+    pub fn event(&self, pod: &Pod, kind: EventKind, details: String) {
         let facts = Facts {
             resource_version: pod.resource_version.clone(),
             details,
@@ -228,7 +228,7 @@ impl Reporter {
             &pod.key,
             Report::Event {
                 subject: pod.into(),
-                happening,
+                kind,
                 facts,
             },
         );
@@ -241,7 +241,7 @@ impl Reporter {
             uid: victim.uid.clone(),
             profile: pod.scheduler.clone(),
         };
-        let happening = Happening::Preempted {
+        let kind = EventKind::Preempted {
             by: pod.into(),
             node: node.to_owned(),
         };
@@ -249,7 +249,7 @@ impl Reporter {
             &victim.key,
             Report::Event {
                 subject,
-                happening,
+                kind,
                 facts: Facts::default(),
             },
         );
@@ -282,7 +282,7 @@ impl Reporter {
     }
 }
 
-type SeriesKey = (Subject, Happening);
+type SeriesKey = (Subject, EventKind);
 
 struct Series {
     name: String,
@@ -301,10 +301,10 @@ impl Batch {
         match report {
             Report::Event {
                 subject,
-                happening,
+                kind,
                 facts,
             } => {
-                let key = (subject, happening);
+                let key = (subject, kind);
                 match self.events.iter_mut().find(|(other, _, _)| *other == key) {
                     Some((_, _, count)) => *count += 1,
                     None => self.events.push((key, facts, 1)),
@@ -392,8 +392,8 @@ impl Worker {
     }
 
     fn mk_event(&self, key: &SeriesKey, facts: Facts, name: &str, now: MicroTime) -> Event {
-        let (subject, happening) = key;
-        let (kind, reason, action, mut note) = happening.parts(&subject.key);
+        let (subject, kind) = key;
+        let (event_type, reason, action, mut note) = kind.parts(&subject.key);
         if !facts.details.is_empty() && note.len() < NOTE {
             note = shortened(&format!("{note} Nodes: {}.", facts.details));
         }
@@ -403,7 +403,7 @@ impl Worker {
                 namespace: Some(subject.key.namespace.clone()),
                 ..ObjectMeta::default()
             },
-            type_: Some(kind.to_owned()),
+            type_: Some(event_type.to_owned()),
             reason: Some(reason.to_owned()),
             action: Some(action.to_owned()),
             note: Some(note),
@@ -411,9 +411,9 @@ impl Worker {
             reporting_controller: Some(subject.profile.clone()),
             reporting_instance: Some(format!("{}-{}", subject.profile, self.host)),
             regarding: Some(subject.reference(facts.resource_version)),
-            related: match happening {
-                Happening::Preempted { by, .. } => Some(by.reference(None)),
-                Happening::Scheduled { .. } | Happening::Failed { .. } => None,
+            related: match kind {
+                EventKind::Preempted { by, .. } => Some(by.reference(None)),
+                EventKind::Scheduled { .. } | EventKind::Failed { .. } => None,
             },
             ..Event::default()
         }
@@ -468,7 +468,7 @@ mod tests {
         let mut batch = Batch::default();
         let event = |message: &str| Report::Event {
             subject: (&pod).into(),
-            happening: Happening::Failed {
+            kind: EventKind::Failed {
                 message: message.to_owned(),
             },
             facts: Facts {
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn texts_are_those_that_others_match() {
         let pod = mk_pod("p", "").key;
-        let scheduled = Happening::Scheduled {
+        let scheduled = EventKind::Scheduled {
             node: "worker-0".to_owned(),
         };
         assert_eq!(
@@ -515,14 +515,14 @@ mod tests {
                 "Successfully assigned ns/p to worker-0".to_owned()
             )
         );
-        let failed = Happening::Failed {
+        let failed = EventKind::Failed {
             message: "m".to_owned(),
         };
         assert_eq!(
             failed.parts(&pod),
             ("Warning", "FailedScheduling", "Scheduling", "m".to_owned())
         );
-        let preempted = Happening::Preempted {
+        let preempted = EventKind::Preempted {
             by: (&mk_pod("q", "")).into(),
             node: "worker-0".to_owned(),
         };

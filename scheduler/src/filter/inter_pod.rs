@@ -30,7 +30,7 @@ pub struct Neighbours {
 impl Neighbours {
     /// Collects the places from all pods that have a node.
     pub fn new(cluster: &Cluster, pod: &Pod) -> Self {
-        let affinity = &pod.wishes.affinity;
+        let affinity = &pod.constraints.affinity;
         let mut found = Self {
             wanted_keys: affinity
                 .iter()
@@ -173,7 +173,7 @@ mod tests {
     fn affinity_draws_to_the_pod_and_anti_affinity_away() {
         let cluster = mk_cluster(mk_pod("guest", ""));
         let mut pod = mk_pod("p", "");
-        pod.wishes.affinity = vec![mk_term("guest")];
+        pod.constraints.affinity = vec![mk_term("guest")];
         assert_eq!(allowed(&cluster, &pod), ["a"]);
         let mut pod = mk_pod("p", "");
         pod.anti_affinity = vec![mk_term("guest")];
@@ -195,9 +195,9 @@ mod tests {
     fn the_first_of_a_kind_may_go_anywhere() {
         let cluster = mk_cluster(mk_pod("guest", ""));
         let mut pod = mk_pod("p", "");
-        pod.wishes.affinity = vec![mk_term("p")];
+        pod.constraints.affinity = vec![mk_term("p")];
         assert_eq!(allowed(&cluster, &pod), ["a", "b"]);
-        pod.wishes.affinity = vec![mk_term("absent")];
+        pod.constraints.affinity = vec![mk_term("absent")];
         assert!(allowed(&cluster, &pod).is_empty());
     }
 

@@ -36,7 +36,7 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 fn tolerated(pod: &Pod, taint: &Taint) -> bool {
-    pod.wishes
+    pod.constraints
         .tolerations
         .iter()
         .any(|toleration| tolerates(toleration, taint))
@@ -88,12 +88,12 @@ pub fn soft_taints(pod: &Pod, node: &Node) -> i64 {
 
 /// Returns whether the node selector and the required terms select the node.
 pub fn selected(pod: &Pod, node: &Node) -> bool {
-    let required = pod.wishes.node_affinity.as_ref().and_then(|affinity| {
+    let required = pod.constraints.node_affinity.as_ref().and_then(|affinity| {
         affinity
             .required_during_scheduling_ignored_during_execution
             .as_ref()
     });
-    pod.wishes
+    pod.constraints
         .node_selector
         .iter()
         .all(|(key, value)| node.labels.get(key) == Some(value))
@@ -102,7 +102,7 @@ pub fn selected(pod: &Pod, node: &Node) -> bool {
 
 /// Returns the sum of the weights of the preferred terms, of the pod and of the profile, that select the node.
 pub fn selected_weight(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> i64 {
-    let preferred = [pod.wishes.node_affinity.as_ref(), added]
+    let preferred = [pod.constraints.node_affinity.as_ref(), added]
         .into_iter()
         .flatten()
         .filter_map(|affinity| {
@@ -120,7 +120,7 @@ pub fn selected_weight(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> 
 /// Returns the nodes to which the required terms limit the search by name; `None` if any term allows other nodes (scheduler.md 7.3,
 /// PreFilter).
 pub fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
-    let affinity = pod.wishes.node_affinity.as_ref()?;
+    let affinity = pod.constraints.node_affinity.as_ref()?;
     let required = affinity
         .required_during_scheduling_ignored_during_execution
         .as_ref()?;
@@ -316,7 +316,7 @@ mod tests {
             reason(unschedulable(&pod, &node)).as_deref(),
             Some("node(s) were unschedulable")
         );
-        pod.wishes.tolerations = vec![Toleration {
+        pod.constraints.tolerations = vec![Toleration {
             operator: Some("Exists".to_owned()),
             ..Toleration::default()
         }];
@@ -396,9 +396,9 @@ mod tests {
             ..mk_node("n", "cpu=4")
         };
         let mut pod = mk_pod("p", "cpu=1");
-        pod.wishes.node_selector = [("zone".to_owned(), "a".to_owned())].into();
+        pod.constraints.node_selector = [("zone".to_owned(), "a".to_owned())].into();
         assert!(selected(&pod, &node));
-        pod.wishes.node_affinity = serde_json::from_value(json!({
+        pod.constraints.node_affinity = serde_json::from_value(json!({
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]},
             ]},

@@ -86,8 +86,8 @@ pub fn constraints<'a>(
     action: &str,
 ) -> Vec<Cow<'a, TopologySpreadConstraint>> {
     let acts = |constraint: &&TopologySpreadConstraint| constraint.when_unsatisfiable == action;
-    if !pod.wishes.spread.is_empty() {
-        let own = pod.wishes.spread.iter().filter(acts);
+    if !pod.constraints.spread.is_empty() {
+        let own = pod.constraints.spread.iter().filter(acts);
         return own.map(Cow::Borrowed).collect();
     }
     let mut defaults = defaults.iter().filter(acts).peekable();
@@ -196,7 +196,7 @@ mod tests {
     fn mk_spread(pod: Pod, max_skew: i32, min_domains: Option<i32>) -> Pod {
         let mut pod = pod;
         pod.labels = [("app".to_owned(), "web".to_owned())].into();
-        pod.wishes.spread = vec![TopologySpreadConstraint {
+        pod.constraints.spread = vec![TopologySpreadConstraint {
             max_skew,
             min_domains,
             topology_key: "kubernetes.io/hostname".to_owned(),
@@ -269,7 +269,8 @@ mod tests {
     fn nodes_that_the_pod_cannot_use_do_not_count() {
         let cluster = mk_cluster();
         let mut pod = mk_spread(mk_pod("p", ""), 1, None);
-        pod.wishes.node_selector = [("kubernetes.io/hostname".to_owned(), "a".to_owned())].into();
+        pod.constraints.node_selector =
+            [("kubernetes.io/hostname".to_owned(), "a".to_owned())].into();
         assert_eq!(Counts::new(&cluster, &pod, &[]).0[0].domains.len(), 1);
         assert!(allowed(&cluster, &pod).contains(&"a".to_owned()));
     }
@@ -278,7 +279,7 @@ mod tests {
     fn hard_defaults_keep_apart_what_belongs_to_one_service_and_has_no_rules_of_its_own() {
         let mut cluster = mk_cluster();
         let mut pod = mk_spread(mk_pod("p", ""), 1, None);
-        let mut default = std::mem::take(&mut pod.wishes.spread).remove(0);
+        let mut default = std::mem::take(&mut pod.constraints.spread).remove(0);
         let selector = default.label_selector.take().expect("selector");
         let soft = TopologySpreadConstraint {
             when_unsatisfiable: "ScheduleAnyway".to_owned(),

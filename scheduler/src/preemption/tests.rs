@@ -233,7 +233,7 @@ fn who_may_not_preempt_or_waits_for_victims_evicts_nobody_more() {
     let full = |name, priority| mk_guest("a", name, "cpu=8 memory=1Gi", priority, 0);
     let going = Pod {
         deleting: true,
-        gives_way: true,
+        is_victim: true,
         ..full("going", 0)
     };
     let mut cluster = mk_cluster(&["a", "b"], &[going, mk_guest("b", "x", "cpu=8", 0, 0)]);

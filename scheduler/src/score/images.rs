@@ -12,7 +12,7 @@ const MOST: i64 = 1000 << 20;
 /// Scores how much of the pod's images the node has. An image counts by its size and by the share of the cluster's `nodes` that have it,
 /// so that a rare image does not attract every pod to the only node that has it.
 pub fn score(cluster: &Cluster, pod: &Pod, node: &Node, nodes: usize) -> i64 {
-    let images = &pod.wishes.images;
+    let images = &pod.constraints.images;
     if images.is_empty() || nodes == 0 {
         return 0;
     }
@@ -56,7 +56,7 @@ mod tests {
 
     fn scores(cluster: &Cluster, images: &[&str]) -> Vec<i64> {
         let mut pod = mk_pod("p", "");
-        pod.wishes.images = images.iter().map(|name| ImageId::new(name)).collect();
+        pod.constraints.images = images.iter().map(|name| ImageId::new(name)).collect();
         let nodes = cluster.nodes();
         nodes
             .map(|(node, _)| score(cluster, &pod, node, 2))

@@ -17,14 +17,14 @@ pub fn scores<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     args: InterPodAffinityArgs,
 ) -> Option<Vec<i64>> {
-    let own = pod.wishes.preferences.as_deref();
+    let own = pod.constraints.preferences.as_deref();
     if own.is_none() && args.ignore_preferred_terms_of_existing_pods {
         return None;
     }
     let others: Vec<&Pod> = if own.is_some() {
         cluster.pods().collect()
     } else {
-        cluster.sociable_pods().collect()
+        cluster.pods_with_affinity().collect()
     };
     let mut places: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     for other in others {
@@ -51,11 +51,11 @@ pub fn scores<'a>(
             }
         }
         if args.hard_pod_affinity_weight > 0 {
-            for term in &other.wishes.affinity {
+            for term in &other.constraints.affinity {
                 add(term, args.hard_pod_affinity_weight, other, pod);
             }
         }
-        if let Some(theirs) = other.wishes.preferences.as_deref() {
+        if let Some(theirs) = other.constraints.preferences.as_deref() {
             for term in &theirs.near {
                 add(&term.pod_affinity_term, term.weight.into(), other, pod);
             }
@@ -145,7 +145,8 @@ mod tests {
     fn preferences_of_the_pod_draw_it_near_and_away() {
         let cluster = mk_cluster(vec![("a", mk_pod("db", "")), ("b", mk_pod("noise", ""))]);
         let mut pod = mk_pod("p", "");
-        pod.wishes.preferences = Some(Box::new(mk_preferences(&[("db", 10)], &[("noise", 30)])));
+        pod.constraints.preferences =
+            Some(Box::new(mk_preferences(&[("db", 10)], &[("noise", 30)])));
         // raw 10, -30, 0
         assert_eq!(
             judge(&cluster, &pod, InterPodAffinityArgs::default()),
@@ -160,9 +161,9 @@ mod tests {
     #[test]
     fn preferences_of_others_count_unless_ignored() {
         let mut fan = mk_pod("fan", "");
-        fan.wishes.preferences = Some(Box::new(mk_preferences(&[("p", 20)], &[])));
+        fan.constraints.preferences = Some(Box::new(mk_preferences(&[("p", 20)], &[])));
         let mut needy = mk_pod("needy", "");
-        needy.wishes.affinity = vec![mk_term("p")];
+        needy.constraints.affinity = vec![mk_term("p")];
         let cluster = mk_cluster(vec![("a", fan), ("b", needy)]);
         let pod = mk_pod("p", "");
         let judge = |args| judge(&cluster, &pod, args);

@@ -32,7 +32,7 @@ pub fn scores<'a>(
     if constraints.is_empty() {
         return None;
     }
-    let needs_all = !pod.wishes.spread.is_empty() || !defaults.are_system;
+    let needs_all = !pod.constraints.spread.is_empty() || !defaults.are_system;
     let is_left_out = |node: &Node| needs_all && !has_all_keys(node, &constraints);
     let scored = nodes.clone().filter(|(node, _)| !is_left_out(node)).count();
     let mut rules: Vec<Rule> = Vec::new();
@@ -154,7 +154,7 @@ mod tests {
                 "labelSelector": {"matchLabels": {"app": "web"}},
             }))
         };
-        pod.wishes.spread = constraints
+        pod.constraints.spread = constraints
             .iter()
             .map(|it| constraint(it).expect("constraint"))
             .collect();
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn hard_constraints_are_not_scored_and_stand_for_the_defaults() {
         let mut pod = mk_web(&[(ZONE, 1)]);
-        pod.wishes.spread[0].when_unsatisfiable = "DoNotSchedule".to_owned();
+        pod.constraints.spread[0].when_unsatisfiable = "DoNotSchedule".to_owned();
         let mut cluster = mk_cluster([2, 1, 0, 0]);
         cluster.apply_group(GroupKind::Service, key("s"), selector("web"));
         assert_eq!(judge(&cluster, &pod, &system()), None);
@@ -234,7 +234,7 @@ mod tests {
             "the service is another's"
         );
         cluster.apply_group(GroupKind::ReplicaSet, key("rs"), selector("web"));
-        pod.wishes.controller = Some((GroupKind::ReplicaSet, "rs".to_owned()));
+        pod.constraints.controller = Some((GroupKind::ReplicaSet, "rs".to_owned()));
         // host: 2 + ln(6) * {2, 1, 1, 0}; zone, where d is the third domain: 4 + ln(5) * {3, 3, 1}, 0 for d
         // raw 14.4, 12.6, 9.4, 2 = 14, 13, 9, 2
         assert_eq!(
