@@ -233,7 +233,7 @@ pub struct Attempt<'a> {
     rejected_everywhere: Option<Rejection>,
     spread: spread::Counts,
     inter_pod: inter_pod::Neighbours,
-    supposed: Option<Result<View, simulate::Error>>,
+    simulated: Option<Result<View, simulate::Error>>,
 }
 
 impl<'a> Attempt<'a> {
@@ -261,14 +261,14 @@ impl<'a> Attempt<'a> {
             rejected_everywhere,
             spread: spread::Counts::new(cluster, pod, &filters.default_spread),
             inter_pod: inter_pod::Neighbours::new(cluster, pod),
-            supposed: None,
+            simulated: None,
         }
     }
 
     /// Returns the same attempt for a single node, assuming this view of its zones.
     #[must_use]
-    pub fn supposing(mut self, view: Result<View, simulate::Error>) -> Self {
-        self.supposed = Some(view);
+    pub fn with_view(mut self, view: Result<View, simulate::Error>) -> Self {
+        self.simulated = Some(view);
         self
     }
 
@@ -276,7 +276,7 @@ impl<'a> Attempt<'a> {
     /// or on where other pods are.
     pub fn is_particular(&self) -> bool {
         self.rejected_everywhere.is_some()
-            || self.supposed.is_some()
+            || self.simulated.is_some()
             || self.volumes.is_some()
             || !self.spread.is_empty()
             || !self.inter_pod.is_empty()
@@ -305,7 +305,7 @@ impl<'a> Attempt<'a> {
             Plugin::NodeAffinity => node::affinity(pod, node, self.filters.added_affinity.as_ref()),
             Plugin::NodePorts => node::ports(pod, state, self.cluster),
             Plugin::NodeResourcesFit => node::resources(&self.wanted, node, state),
-            Plugin::NodeResourceTopologyMatch => match &self.supposed {
+            Plugin::NodeResourceTopologyMatch => match &self.simulated {
                 None => topology_match::filter(pod, node, info.view()),
                 Some(Ok(view)) => topology_match::filter(pod, node, view),
                 Some(Err(error)) => topology_match::refuse(pod, error),

@@ -307,31 +307,31 @@ pub(crate) fn fits(
     victims: &[Pod],
 ) -> Result<(), Rejection> {
     let victims: Vec<&Pod> = victims.iter().collect();
-    let examine = |cluster: &Cluster, guests: &[Arc<_>]| {
+    let examine = |cluster: &Cluster, nominated: &[Arc<_>]| {
         let Some(info) = NodeInfo::named(node, cluster, cache) else {
             return Ok(());
         };
         let mut attempt = Attempt::new(filters, cluster, pod);
-        if !(victims.is_empty() && guests.is_empty()) {
-            attempt = attempt.supposing(cache.suppose(node, &victims, guests));
+        if !(victims.is_empty() && nominated.is_empty()) {
+            attempt = attempt.with_view(cache.simulate(node, &victims, nominated));
         }
         attempt.examine(&info)
     };
-    let guests = guests(cluster, pod, node);
-    if !guests.is_empty() {
+    let nominated = nominated_pods(cluster, pod, node);
+    if !nominated.is_empty() {
         let mut requests = Vec::new();
-        for key in &guests {
-            if let Some(mut guest) = cluster.take_out(key) {
-                requests.push(Arc::clone(&guest.request));
-                guest.node = Some(node.to_owned());
-                cluster.put_back(guest);
+        for key in &nominated {
+            if let Some(mut other) = cluster.take_out(key) {
+                requests.push(Arc::clone(&other.request));
+                other.node = Some(node.to_owned());
+                cluster.put_back(other);
             }
         }
         let outcome = examine(cluster, &requests);
-        for key in &guests {
-            if let Some(mut guest) = cluster.take_out(key) {
-                guest.node = None;
-                cluster.put_back(guest);
+        for key in &nominated {
+            if let Some(mut other) = cluster.take_out(key) {
+                other.node = None;
+                cluster.put_back(other);
             }
         }
         outcome?;
@@ -340,13 +340,13 @@ pub(crate) fn fits(
 }
 
 /// Returns the other pods of at least the pod's priority that are nominated to a node.
-fn guests(cluster: &Cluster, pod: &Pod, node: &str) -> Vec<PodKey> {
+fn nominated_pods(cluster: &Cluster, pod: &Pod, node: &str) -> Vec<PodKey> {
     cluster
         .nominations()
-        .filter(|(guest, nominated)| {
-            *nominated == node && guest.priority >= pod.priority && guest.key != pod.key
+        .filter(|(other, nominated)| {
+            *nominated == node && other.priority >= pod.priority && other.key != pod.key
         })
-        .map(|(guest, _)| guest.key.clone())
+        .map(|(other, _)| other.key.clone())
         .collect()
 }
 

@@ -34,7 +34,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
         lacks: Some(misfit.resource.clone()),
         ..Rejection::new(PLUGIN, misfit.reason())
     })?;
-    let Some((other, misfit)) = fresh.crowded_out(&pod.request, known) else {
+    let Some((other, misfit)) = fresh.pod_without_room(&pod.request, known) else {
         return Ok(());
     };
     // conformance suites match the reasons of pods that cannot be aligned themselves
@@ -44,7 +44,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
     };
     Err(Rejection {
         detail: Some(format!(
-            "would crowd out {other}, which is on its way there: {misfit}"
+            "would leave no room for {other}, which is on its way there: {misfit}"
         )),
         lacks: Some(misfit.resource.clone()),
         ..Rejection::new(PLUGIN, reason)
