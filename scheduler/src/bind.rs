@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::pod::PodKey;
-use crate::retry::{is_passing, retried};
+use crate::retry::{is_transient, retried};
 use crate::volume_bind;
 
 /// Timeout of a binding request.
@@ -45,7 +45,7 @@ impl Error {
     /// Returns whether the pod may have been bound in spite of the error.
     fn leaves_open(&self) -> bool {
         match self {
-            Self::Refused { source, .. } => is_passing(source),
+            Self::Refused { source, .. } => is_transient(source),
             Self::Timeout { .. } => true,
             Self::Volumes(_) => false,
         }

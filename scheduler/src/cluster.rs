@@ -445,8 +445,8 @@ impl Cluster {
             self.nominations.remove(&key);
         }
         let waits = pod.node.is_none() && pod.phase != Phase::Terminal && !pod.deleting;
-        let told = before.and_then(|before| before.nominated.as_ref());
-        if waits && (replaced || told != pod.nominated.as_ref()) {
+        let previous = before.and_then(|before| before.nominated.as_ref());
+        if waits && (replaced || previous != pod.nominated.as_ref()) {
             match &pod.nominated {
                 Some(node) => drop(self.nominations.insert(key.clone(), node.clone())),
                 None => drop(self.nominations.remove(&key)),

@@ -606,7 +606,7 @@ impl Engine {
         }
         tracing::debug!(pod = %pod.key, attempt = popped.attempts, "Attempting to schedule pod");
         self.turn = self.turn.wrapping_add(1);
-        let Attempted { outcome, took } = attempt(
+        let Attempted { outcome, timings } = attempt(
             profile,
             (&mut self.cluster, &mut self.cache),
             &mut self.memo,
@@ -621,12 +621,12 @@ impl Engine {
             Outcome::Preempting { .. } => (Status::Unschedulable, Status::Success),
         };
         let metrics = &self.metrics;
-        metrics.point(Point::Filter, filtered, profile_name, took.filter);
+        metrics.point(Point::Filter, filtered, profile_name, timings.filter);
         if filtered == Status::Success {
-            metrics.point(Point::Score, Status::Success, profile_name, took.score);
+            metrics.point(Point::Score, Status::Success, profile_name, timings.score);
         }
-        if let Some(took) = took.post_filter {
-            metrics.point(Point::PostFilter, preempts, profile_name, took);
+        if let Some(duration) = timings.post_filter {
+            metrics.point(Point::PostFilter, preempts, profile_name, duration);
         }
         let volume_timeout = profile
             .filters
@@ -676,7 +676,7 @@ impl Engine {
             }
         }
         self.cluster.nominate(&pod.key, Some(node.clone()));
-        let told: Vec<_> = victims
+        let to_evict: Vec<_> = victims
             .into_iter()
             .filter(|victim| {
                 let known = self.cluster.pod(&victim.key);
@@ -689,7 +689,7 @@ impl Engine {
             self.reporter.clone(),
         );
         self.bindings.spawn(async move {
-            for victim in told {
+            for victim in to_evict {
                 match evict::evict(client.clone(), &victim, &pod.scheduler).await {
                     Ok(()) => reporter.preempted(&victim, &pod, &node),
                     Err(error) => {
@@ -789,12 +789,12 @@ impl Engine {
             result,
         } = written;
         let pod = &waiting.placement.pod;
-        let is_there = self
+        let still_exists = self
             .cluster
             .pod(&pod.key)
             .is_some_and(|known| known.uid == pod.uid);
         match result {
-            Ok(_) if !is_there => {
+            Ok(_) if !still_exists => {
                 let pod = waiting.placement.pod;
                 self.release_volumes(&pod);
             }

@@ -160,7 +160,7 @@ pub struct Filters {
 
 impl Filters {
     /// Returns whether the filter compares the amount of a resource.
-    fn counts(&self, name: &ResourceName) -> bool {
+    fn compares(&self, name: &ResourceName) -> bool {
         let group = name.as_str().split_once('/').map(|(group, _)| group);
         let is_extended = group.is_some() && !name.is_native();
         let is_ignored = is_extended
@@ -168,7 +168,7 @@ impl Filters {
                 || group.is_some_and(|group| {
                     self.ignored_resource_groups.iter().any(|it| it == group)
                 }));
-        node::counts(name) && !is_ignored
+        node::is_node_resource(name) && !is_ignored
     }
 }
 
@@ -232,7 +232,7 @@ pub struct Attempt<'a> {
     /// Why every node is ruled out.
     rejected_everywhere: Option<Rejection>,
     spread: spread::Counts,
-    inter_pod: inter_pod::Neighbours,
+    inter_pod: inter_pod::Domains,
     simulated: Option<Result<View, simulate::Error>>,
 }
 
@@ -255,12 +255,12 @@ impl<'a> Attempt<'a> {
             filters,
             cluster,
             pod,
-            wanted: node::wanted(pod, |name| filters.counts(name)),
+            wanted: node::wanted(pod, |name| filters.compares(name)),
             named,
             volumes,
             rejected_everywhere,
             spread: spread::Counts::new(cluster, pod, &filters.default_spread),
-            inter_pod: inter_pod::Neighbours::new(cluster, pod),
+            inter_pod: inter_pod::Domains::new(cluster, pod),
             simulated: None,
         }
     }
@@ -274,7 +274,7 @@ impl<'a> Attempt<'a> {
 
     /// Returns whether the outcome depends on more than the node, its zones and what the pod requests of them: on other nodes, on volumes,
     /// or on where other pods are.
-    pub fn is_particular(&self) -> bool {
+    pub fn is_pod_specific(&self) -> bool {
         self.rejected_everywhere.is_some()
             || self.simulated.is_some()
             || self.volumes.is_some()

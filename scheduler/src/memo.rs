@@ -3,7 +3,7 @@
 //! Many pods have the same shape: the replicas of a workload. Between two of them hardly any node changes, but examining nodes costs more
 //! than any other part of placing a pod in a large cluster. So the verdicts of filters, and the scores that need no comparison, are kept
 //! until the node, its zones or the shape change. Results that depend on pods other than those of the node are never kept
-//! ([`is_particular`](crate::filter::Attempt::is_particular)). kube-scheduler has a more limited form of this (KEP-5598, opportunistic
+//! ([`is_pod_specific`](crate::filter::Attempt::is_pod_specific)). kube-scheduler has a more limited form of this (KEP-5598, opportunistic
 //! batching).
 
 use std::collections::BTreeMap;
@@ -94,12 +94,12 @@ impl Memo {
         }
     }
 
-    /// Switches to a pod. Results for `particular` pods are not shared. Returns whether any results may be known.
-    pub fn turn_to(&mut self, profile: &Profile, pod: &Pod, particular: bool) -> bool {
-        if !particular && self.known.is_of(profile, pod) {
+    /// Switches to a pod. Results that are `pod_specific` are not shared. Returns whether any results may be known.
+    pub fn switch_to(&mut self, profile: &Profile, pod: &Pod, pod_specific: bool) -> bool {
+        if !pod_specific && self.known.is_of(profile, pod) {
             return true;
         }
-        let remembered = if particular {
+        let remembered = if pod_specific {
             None
         } else {
             let mut others = self.others.iter();
@@ -116,7 +116,7 @@ impl Memo {
             self.others.push(before);
         }
         if remembered.is_none() {
-            self.known.shape = (!particular).then(|| Shape::new(profile, pod));
+            self.known.shape = (!pod_specific).then(|| Shape::new(profile, pod));
             self.known.clear(self.names.len(), profile.scores.len());
         }
         remembered.is_some()
@@ -141,7 +141,7 @@ impl Memo {
     pub fn is_feasible<'a>(
         &mut self,
         index: usize,
-        look: impl FnOnce(&str) -> Option<NodeInfo<'a>>,
+        find_node: impl FnOnce(&str) -> Option<NodeInfo<'a>>,
         examine: impl FnOnce(&NodeInfo<'a>) -> Result<(), Rejection>,
         score: impl Fn(usize, &NodeInfo<'a>) -> i64,
     ) -> bool {
@@ -151,7 +151,7 @@ impl Memo {
         if let Some(verdict) = &verdicts[index] {
             return verdict.is_ok();
         }
-        let Some(info) = look(&self.names[index]) else {
+        let Some(info) = find_node(&self.names[index]) else {
             return false;
         };
         let verdict = examine(&info).map_err(Box::new);
@@ -173,15 +173,15 @@ impl Memo {
         feasible: &[usize],
         cluster: &Cluster,
     ) -> Vec<i64> {
-        let look = |index: &usize| -> Option<(&Node, &NodeState)> {
+        let find_node = |index: &usize| -> Option<(&Node, &NodeState)> {
             let state = cluster.node(&self.names[*index])?;
             Some((state.node.as_ref()?, state))
         };
         let mut totals = vec![0; feasible.len()];
         for (scores, weighted) in self.known.scores.iter().zip(&profile.scores) {
-            let alone = feasible.iter().map(|index| scores[*index]).collect();
-            let nodes = feasible.iter().filter_map(look);
-            let scores = weighted.plugin.together(pod, nodes, cluster, alone);
+            let raw = feasible.iter().map(|index| scores[*index]).collect();
+            let nodes = feasible.iter().filter_map(find_node);
+            let scores = weighted.plugin.normalized_scores(pod, nodes, cluster, raw);
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total += score * weighted.weight;
             }
@@ -201,7 +201,7 @@ impl Memo {
     }
 }
 
-/// Everything that filters and scores read of a pod, except what [`is_particular`](crate::filter::Attempt::is_particular) covers and what
+/// Everything that filters and scores read of a pod, except what [`is_pod_specific`](crate::filter::Attempt::is_pod_specific) covers and what
 /// only comparing scores read.
 #[derive(Debug)]
 struct Shape {
@@ -250,7 +250,7 @@ impl Shape {
             // which pods it displaces
             priority: _,
             preempts: _,
-            // volumes make a pod particular; so do relations to other pods, unless only comparing scores read them
+            // volumes make results specific to the pod; so do relations to other pods, unless only comparing scores read them
             volumes: _,
             labels: _,
             anti_affinity: _,

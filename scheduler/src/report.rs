@@ -370,7 +370,7 @@ impl Worker {
         let params = PostParams::default();
         let written = match retried(|| api.create(&params, &event)).await {
             // an earlier attempt created the event and its answer was lost: no one else uses this name
-            Err(error) if is_there(&error) => Ok(()),
+            Err(error) if already_exists(&error) => Ok(()),
             result => result.map(drop),
         };
         self.metrics.write(Written::Event, written.is_ok());
@@ -437,7 +437,7 @@ fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-fn is_there(error: &kube::Error) -> bool {
+fn already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 

@@ -20,7 +20,7 @@ pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
             .await
             .unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())));
         match answer {
-            Err(error) if tries < TRIES && is_passing(&error) => {
+            Err(error) if tries < TRIES && is_transient(&error) => {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
                 tries += 1;
@@ -31,7 +31,7 @@ pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
 }
 
 /// Returns whether the same request may succeed later. The failed request may have taken effect.
-pub fn is_passing(error: &kube::Error) -> bool {
+pub fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500 || status.code == 429,
         _ => true,

@@ -126,10 +126,10 @@ impl Entry {
         };
         let zoned = |name: &_| is_zoned(&topology.zones, name);
         let accounted = self.pods.iter().filter(|(_, pod)| pod.accounted);
-        let there = accounted.map(|(key, pod)| (key, &pod.request));
+        let in_base = accounted.map(|(key, pod)| (key, &pod.request));
         let gone = self.departed.iter().map(|pod| (&pod.key, &pod.request));
         let mut parts: BTreeMap<Container<'_>, (&PodKey, Resources)> = BTreeMap::new();
-        for (key, request) in there.chain(gone) {
+        for (key, request) in in_base.chain(gone) {
             for (container, part) in request.exclusive_containers(zoned) {
                 let container = Container {
                     namespace: &key.namespace,

@@ -259,7 +259,7 @@ pub fn resources(
 }
 
 /// Returns whether nodes as a whole account for a resource (scheduler.md 7.4).
-pub fn counts(name: &ResourceName) -> bool {
+pub fn is_node_resource(name: &ResourceName) -> bool {
     name.is_affine()
         || name.as_str() == "ephemeral-storage"
         || name.as_str().starts_with("attachable-volumes-")
@@ -365,7 +365,7 @@ mod tests {
         let (node, state) = cluster.nodes().next().expect("one node");
         assert_eq!(
             reason(resources(
-                &wanted(&mk_pod("p", requests), counts),
+                &wanted(&mk_pod("p", requests), is_node_resource),
                 node,
                 state
             ))
@@ -451,17 +451,17 @@ mod tests {
         let mut cluster = Cluster::new();
         cluster.apply_node(mk_node("n", "cpu=4"));
         let (node, state) = cluster.nodes().next().expect("one node");
-        let judge = |requests| {
+        let rejected = |requests| {
             let pod = mk_pod("p", requests);
             reason(resources(
-                &wanted(&pod, |name| filters.counts(name)),
+                &wanted(&pod, |name| filters.compares(name)),
                 node,
                 state,
             ))
         };
-        assert_eq!(judge("v/nic=1"), None);
-        assert_eq!(judge("w/nic=1").as_deref(), Some("Insufficient w/nic"));
-        assert_eq!(judge("cpu=5").as_deref(), Some("Insufficient cpu"));
+        assert_eq!(rejected("v/nic=1"), None);
+        assert_eq!(rejected("w/nic=1").as_deref(), Some("Insufficient w/nic"));
+        assert_eq!(rejected("cpu=5").as_deref(), Some("Insufficient cpu"));
     }
 
     #[test]

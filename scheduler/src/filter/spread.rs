@@ -62,11 +62,11 @@ impl Counts {
                     MISSING_LABEL,
                 ));
             };
-            let there = constraint.domains.get(value).copied().unwrap_or(0);
-            if there + constraint.own - constraint.lowest > constraint.max_skew {
+            let count = constraint.domains.get(value).copied().unwrap_or(0);
+            if count + constraint.own - constraint.lowest > constraint.max_skew {
                 return Err(Rejection {
                     detail: Some(format!(
-                        "{}={value} has {there} matching pods, the lowest {}",
+                        "{}={value} has {count} matching pods, the lowest {}",
                         constraint.key, constraint.lowest
                     )),
                     ..Rejection::new(Plugin::PodTopologySpread, REASON)
@@ -124,7 +124,7 @@ fn matches(constraint: &TopologySpreadConstraint, pod: &Pod, other: &Pod) -> boo
 }
 
 /// Returns the number of pods of the pod's kind on a node.
-pub fn there(
+pub fn matching_pods(
     cluster: &Cluster,
     pod: &Pod,
     constraint: &TopologySpreadConstraint,
@@ -142,7 +142,7 @@ pub fn there(
 }
 
 /// Returns whether the node counts for a constraint, by the constraint's policies for nodes that the pod cannot use.
-pub fn counts(pod: &Pod, constraint: &TopologySpreadConstraint, node: &Node) -> bool {
+pub fn counts_node(pod: &Pod, constraint: &TopologySpreadConstraint, node: &Node) -> bool {
     let honoured = |policy: &Option<String>, default: bool| {
         policy
             .as_deref()
@@ -161,16 +161,16 @@ fn count(
 ) -> Constraint {
     let mut domains: BTreeMap<String, i64> = BTreeMap::new();
     for node in eligible {
-        if !counts(pod, constraint, node) {
+        if !counts_node(pod, constraint, node) {
             continue;
         }
         let Some(value) = node.labels.get(&constraint.topology_key) else {
             continue;
         };
-        let there = cluster
+        let matching = cluster
             .node(&node.name)
-            .map_or(0, |state| there(cluster, pod, constraint, state));
-        *domains.entry(value.clone()).or_default() += there;
+            .map_or(0, |state| matching_pods(cluster, pod, constraint, state));
+        *domains.entry(value.clone()).or_default() += matching;
     }
     let wanted = constraint.min_domains.unwrap_or(1);
     let enough = domains.len() as i64 >= i64::from(wanted);

@@ -16,13 +16,13 @@ pub fn score(cluster: &Cluster, pod: &Pod, node: &Node, nodes: usize) -> i64 {
     if images.is_empty() || nodes == 0 {
         return 0;
     }
-    let there = images.iter().filter_map(|image| {
+    let present = images.iter().filter_map(|image| {
         let size = node.images.size(*image)?;
         let share = cluster.nodes_with(*image) as f64 / nodes as f64;
         Some((size as f64 * share) as i64)
     });
     let most = MOST * images.len() as i64;
-    let sum = there.sum::<i64>().clamp(LEAST, most);
+    let sum = present.sum::<i64>().clamp(LEAST, most);
     MAX * (sum - LEAST) / (most - LEAST)
 }
 

@@ -26,7 +26,7 @@ pub fn scores<'a>(
     } else {
         cluster.pods_with_affinity().collect()
     };
-    let mut places: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    let mut domains: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     for other in others {
         if other.phase == Phase::Terminal || other.key == pod.key {
             continue;
@@ -39,7 +39,7 @@ pub fn scores<'a>(
                 return;
             };
             if selects(cluster, term, owner, target) {
-                *places.entry((key, value)).or_default() += weight;
+                *domains.entry((key, value)).or_default() += weight;
             }
         };
         if let Some(own) = own {
@@ -64,12 +64,12 @@ pub fn scores<'a>(
             }
         }
     }
-    if places.is_empty() {
+    if domains.is_empty() {
         return None;
     }
     let raw = nodes.map(|node| {
-        let places = places.iter();
-        let here = places
+        let domains = domains.iter();
+        let here = domains
             .filter(|((key, value), _)| node.labels.get(*key).is_some_and(|label| label == value));
         here.map(|(_, weight)| weight).sum()
     });
@@ -136,7 +136,7 @@ mod tests {
         cluster
     }
 
-    fn judge(cluster: &Cluster, pod: &Pod, args: InterPodAffinityArgs) -> Option<Vec<i64>> {
+    fn score_nodes(cluster: &Cluster, pod: &Pod, args: InterPodAffinityArgs) -> Option<Vec<i64>> {
         let nodes = cluster.nodes().map(|(node, _)| node);
         scores(cluster, pod, nodes, args)
     }
@@ -149,11 +149,11 @@ mod tests {
             Some(Box::new(mk_preferences(&[("db", 10)], &[("noise", 30)])));
         // raw 10, -30, 0
         assert_eq!(
-            judge(&cluster, &pod, InterPodAffinityArgs::default()),
+            score_nodes(&cluster, &pod, InterPodAffinityArgs::default()),
             Some(vec![100, 0, 75])
         );
         assert_eq!(
-            judge(&cluster, &mk_pod("p", ""), InterPodAffinityArgs::default()),
+            score_nodes(&cluster, &mk_pod("p", ""), InterPodAffinityArgs::default()),
             None
         );
     }
@@ -166,20 +166,20 @@ mod tests {
         needy.constraints.affinity = vec![mk_term("p")];
         let cluster = mk_cluster(vec![("a", fan), ("b", needy)]);
         let pod = mk_pod("p", "");
-        let judge = |args| judge(&cluster, &pod, args);
+        let score_nodes = |args| score_nodes(&cluster, &pod, args);
         assert_eq!(
-            judge(InterPodAffinityArgs::default()),
+            score_nodes(InterPodAffinityArgs::default()),
             Some(vec![100, 5, 0])
         );
         assert_eq!(
-            judge(InterPodAffinityArgs {
+            score_nodes(InterPodAffinityArgs {
                 hard_pod_affinity_weight: 0,
                 ..InterPodAffinityArgs::default()
             }),
             Some(vec![100, 0, 0])
         );
         assert_eq!(
-            judge(InterPodAffinityArgs {
+            score_nodes(InterPodAffinityArgs {
                 ignore_preferred_terms_of_existing_pods: true,
                 ..InterPodAffinityArgs::default()
             }),

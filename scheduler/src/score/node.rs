@@ -103,7 +103,7 @@ fn amounts(
         "memory" if rounded_up => state.scored.1 + pod.scored.1,
         "cpu" | "memory" | "ephemeral-storage" => exact(),
         _ if pod.node_request.amount(name) == 0 => return None,
-        _ if !crate::filter::node::counts(&ResourceName::from(name)) => return None,
+        _ if !crate::filter::node::is_node_resource(&ResourceName::from(name)) => return None,
         _ => exact(),
     };
     let total = node.allocatable.amount(name);
@@ -122,12 +122,12 @@ mod tests {
     use serde_json::{Value, json};
 
     /// Builds a node with 4 CPUs, 4 GiB and 4 devices, and a pod on it.
-    fn mk_cluster(there: &str) -> Cluster {
+    fn mk_cluster(used: &str) -> Cluster {
         let mut cluster = Cluster::new();
         cluster.apply_node(mk_node("n", "cpu=4 memory=4Gi v/nic=4"));
         cluster.apply_pod(Pod {
             node: Some("n".to_owned()),
-            ..mk_pod("other", there)
+            ..mk_pod("other", used)
         });
         cluster
     }
@@ -139,11 +139,11 @@ mod tests {
     #[case::full("cpu=1 memory=1Gi", "cpu=4 memory=4Gi", 0, 100)]
     fn what_is_left_and_how_evenly(
         #[case] pod: &str,
-        #[case] there: &str,
+        #[case] used: &str,
         #[case] least: i64,
         #[case] even: i64,
     ) {
-        let cluster = mk_cluster(there);
+        let cluster = mk_cluster(used);
         let (node, state) = cluster.nodes().next().expect("one node");
         let pod = mk_pod("p", pod);
         let resources = NodeResourcesBalancedAllocationArgs::default().resources;
@@ -183,11 +183,11 @@ mod tests {
         let args = NodeResourcesBalancedAllocationArgs::decode(Some(&args)).expect("valid");
         let cluster = mk_cluster("");
         let (node, state) = cluster.nodes().next().expect("one node");
-        let judge = |pod| balanced(&mk_pod("p", pod), node, state, &args.resources);
+        let score = |pod| balanced(&mk_pod("p", pod), node, state, &args.resources);
         // 25, 50 and 75 percent: a deviation of 0.204
-        assert_eq!(judge("cpu=1 memory=2Gi v/nic=3"), 79);
+        assert_eq!(score("cpu=1 memory=2Gi v/nic=3"), 79);
         // devices do not count if the pod requests none
-        assert_eq!(judge("cpu=1 memory=2Gi"), 87);
-        assert_eq!(judge(""), 0);
+        assert_eq!(score("cpu=1 memory=2Gi"), 87);
+        assert_eq!(score(""), 0);
     }
 }
