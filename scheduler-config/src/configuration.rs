@@ -55,7 +55,7 @@ pub struct Profile {
     /// Arguments of the default plugins, whether enabled or not.
     pub default_args: DefaultPluginArgs,
     /// Plugins that take no arguments but are given some.
-    pub needless_args: Vec<String>,
+    pub unused_args: Vec<String>,
 }
 
 impl Profile {
@@ -489,7 +489,7 @@ fn resolve(
     let mut seen = BTreeSet::new();
     let mut given = None;
     let mut default_args = DefaultPluginArgs::default();
-    let mut needless_args = Vec::new();
+    let mut unused_args = Vec::new();
     for entry in config {
         if !seen.insert(entry.name.clone()) {
             return Err(Error::RepeatedConfig {
@@ -508,7 +508,7 @@ fn resolve(
                 source,
             })?;
         if !taken && entry.args.is_some() {
-            needless_args.push(entry.name);
+            unused_args.push(entry.name);
         }
     }
     let decoded =
@@ -523,7 +523,7 @@ fn resolve(
         plugins,
         topology_match: None,
         default_args,
-        needless_args,
+        unused_args,
     };
     if profile.at(Point::QueueSort).is_empty() {
         return Err(Error::NoQueueSort {

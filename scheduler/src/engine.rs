@@ -115,8 +115,16 @@ struct Waiting {
     deadline: Instant,
 }
 
-/// The result that [`Engine::run`] waits for before it schedules: `None` if stopped, otherwise the lease if leader election is enabled.
-pub type Election = JoinHandle<Option<Option<Leadership>>>;
+/// The result of leader election, for which [`Engine::run`] waits before it schedules.
+#[derive(Debug)]
+pub enum Election {
+    /// The program was stopped before it held the lease.
+    Stopped,
+    /// Leader election is disabled.
+    NotRequired,
+    /// The lease is held.
+    Leading(Leadership),
+}
 
 /// All state.
 pub struct Engine {
@@ -213,7 +221,7 @@ impl Engine {
         &mut self,
         mut changes: mpsc::Receiver<Message>,
         synced: &Gate,
-        mut election: Election,
+        mut election: JoinHandle<Election>,
         stop: &CancellationToken,
     ) -> anyhow::Result<ExitCode> {
         let mut leadership: Option<Leadership> = None;
@@ -246,9 +254,9 @@ impl Engine {
                 elected = &mut election, if !leading => {
                     leading = true;
                     match elected? {
-                        None => return Ok(ExitCode::SUCCESS),
-                        Some(None) => {}
-                        Some(Some(held)) => {
+                        Election::Stopped => return Ok(ExitCode::SUCCESS),
+                        Election::NotRequired => {}
+                        Election::Leading(held) => {
                             lost_lease = held.lost();
                             leadership = Some(held);
                         }
@@ -442,7 +450,7 @@ impl Engine {
                 if self.awaited.remove(&kind) {
                     tracing::warn!(
                         kind = kind.plural(),
-                        "May not be listed: pods with claims are not placed until it may, all others are"
+                        "This kind cannot be listed: pods with claims are not placed until it can, all other pods are"
                     );
                     self.wake_for_volumes();
                 }
@@ -598,7 +606,7 @@ impl Engine {
             self.queue.remove(&popped.key);
             return;
         };
-        if !self.awaited.is_empty() && profile.looks_at_volumes() && needs_objects(&pod) {
+        if !self.awaited.is_empty() && profile.reads_volumes() && needs_objects(&pod) {
             // the objects needed to examine it are not listed yet
             let rejected_by = volumes::PLUGINS.into_iter().collect();
             self.queue.failed(&pod.key, rejected_by, started);

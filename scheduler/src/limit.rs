@@ -14,7 +14,7 @@ use tower::util::MapFutureLayer;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no usable kubeconfig.
-    #[error("cannot read how to reach the API server")]
+    #[error("cannot read the client configuration")]
     Config(#[from] daemon::client::Error),
     /// The kubeconfig does not yield a client.
     #[error("cannot build a Kubernetes client")]

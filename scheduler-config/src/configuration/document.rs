@@ -13,7 +13,7 @@ use crate::plugins::{Plugin, Point};
 
 impl Configuration {
     /// Returns a document with every default and every plugin list written out. Parsing it gives this configuration again, except for
-    /// [`Profile::needless_args`].
+    /// [`Profile::unused_args`].
     pub fn document(&self) -> Value {
         let profiles: Vec<Value> = self.profiles.iter().map(profile).collect();
         json!({
