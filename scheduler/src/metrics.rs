@@ -191,7 +191,7 @@ impl Metrics {
         );
         registry.register(
             "framework_extension_point_duration_seconds",
-            "Time of all plugins of an extension point; Filter includes what score plugins say of a node alone",
+            "Time of all plugins of an extension point; Filter includes the scores that consider each node alone",
             metrics.point_seconds.clone(),
         );
         registry.register(
@@ -206,12 +206,12 @@ impl Metrics {
         );
         registry.register(
             "preemption_attempts",
-            "Preemptions in the cluster until now",
+            "Preemptions attempted",
             metrics.preemption_attempts.clone(),
         );
         registry.register(
             "preemption_victims",
-            "Pods that gave way in a preemption",
+            "Victims of a preemption",
             metrics.preemption_victims.clone(),
         );
         registry.register(
@@ -221,7 +221,7 @@ impl Metrics {
         );
         registry.register(
             "queue_incoming_pods",
-            "Pods that came to a queue, by queue and event",
+            "Pods added to a queue, by queue and event",
             metrics.moves.clone(),
         );
         registry.register(

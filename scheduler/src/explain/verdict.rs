@@ -221,8 +221,8 @@ impl Explanation {
         let (mut explanation, rejected) =
             Self::of_nodes(profile, cluster, cache, (pod, &unbound), &blocked);
         if let Some(nominated) = nominated {
-            let will_do = |node: &&NodeVerdict| node.name == nominated && node.feasible;
-            if explanation.nodes.iter().any(|node| will_do(&node)) {
+            let fits = |node: &&NodeVerdict| node.name == nominated && node.feasible;
+            if explanation.nodes.iter().any(|node| fits(&node)) {
                 explanation.best = vec![nominated.clone()];
             }
             explanation.pod.nominated_to = Some(nominated);

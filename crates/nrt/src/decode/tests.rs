@@ -135,7 +135,7 @@ fn zones_keep_their_order_and_odd_parts_are_reported() {
             r#"zone "node-1" has a cost to "elsewhere""#,
             r#"zone "node-1" has no valid amount of "memory""#,
             r#"zone "node-75" is not named node-<0 to 63>"#,
-            r#"zone "node-0" is there twice"#,
+            r#"zone "node-0" appears twice"#,
         ]
     );
 }
