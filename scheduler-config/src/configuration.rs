@@ -435,7 +435,7 @@ fn leader_election(wire: WireLeaderElection) -> Result<LeaderElection, Error> {
     Ok(election)
 }
 
-fn profiles(wire: Vec<WireProfile>, percentage_of_all: u8) -> Result<Vec<Profile>, Error> {
+fn profiles(wire: Vec<WireProfile>, default_percentage: u8) -> Result<Vec<Profile>, Error> {
     let wire = if wire.is_empty() {
         vec![WireProfile::default()]
     } else {
@@ -464,7 +464,7 @@ fn profiles(wire: Vec<WireProfile>, percentage_of_all: u8) -> Result<Vec<Profile
         let field = format!("profiles[{index}].percentageOfNodesToScore");
         profiles.push(resolve(
             name,
-            own.map_or(Ok(percentage_of_all), |own| percentage(&field, Some(own)))?,
+            own.map_or(Ok(default_percentage), |own| percentage(&field, Some(own)))?,
             &profile.plugins.unwrap_or_default(),
             profile.plugin_config,
         )?);

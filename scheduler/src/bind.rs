@@ -43,7 +43,7 @@ pub enum Error {
 
 impl Error {
     /// Returns whether the pod may have been bound in spite of the error.
-    fn leaves_open(&self) -> bool {
+    fn may_have_succeeded(&self) -> bool {
         match self {
             Self::Refused { source, .. } => is_transient(source),
             Self::Timeout { .. } => true,
@@ -83,7 +83,7 @@ pub async fn bind(client: Client, pod: &PodKey, uid: &str, node: &str) -> Result
             node: node.to_owned(),
         },
     };
-    if error.leaves_open() && has_node(&api, &pod.name, uid, node).await {
+    if error.may_have_succeeded() && has_node(&api, &pod.name, uid, node).await {
         return Ok(());
     }
     Err(error)

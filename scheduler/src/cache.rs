@@ -35,7 +35,7 @@ use crate::pod::{Phase, Pod, PodKey};
 use crate::touched::Touched;
 use charge::{Charge, Unadmitted, is_zoned, total_charge, unlisted};
 use search::{Candidate, fingerprint_of, search};
-use simulate::Zones;
+use simulate::ZoneAmounts;
 
 mod charge;
 mod search;
@@ -178,9 +178,9 @@ struct Entry {
     understood: bool,
     pods: BTreeMap<PodKey, Tracked>,
     /// What the pods that `base` accounts for hold in which zone, if the base publishes it.
-    held_by_pod: simulate::Held,
+    held_by_pod: simulate::HeldByPod,
     /// What pods that ended and were deleted held by zone, as long as the base still contains it.
-    released_by_ended: Vec<Zones>,
+    released_by_ended: Vec<ZoneAmounts>,
     /// Pods that are gone but may still be in an NRT, oldest first.
     departed: Vec<DepartedPod>,
     /// Requests of pods that were deleted while they were charged, and until when they remain charged at most.
@@ -198,7 +198,7 @@ struct Numbered {
 
 impl Numbered {
     /// Returns a copy to which the amounts held in these zones are added, at most up to what is allocatable.
-    fn with_room<'a>(&self, held: impl Iterator<Item = &'a Zones>) -> Self {
+    fn with_amounts_added<'a>(&self, held: impl Iterator<Item = &'a ZoneAmounts>) -> Self {
         let mut more = self.clone();
         for (id, amounts) in held.flatten() {
             let zones = &mut Arc::make_mut(&mut more.topology).zones;
@@ -304,7 +304,7 @@ impl Cache {
     pub fn delete_nrt(&mut self, node: &str) -> bool {
         self.change(node, |entry| {
             (entry.latest, entry.base, entry.understood) = (None, None, false);
-            entry.held_by_pod = simulate::Held::default();
+            entry.held_by_pod = simulate::HeldByPod::default();
             entry.released_by_ended.clear();
             for pod in entry.pods.values_mut() {
                 pod.accounted = false;
@@ -653,7 +653,7 @@ impl Entry {
         }
         self.departed.clear();
         self.charged_after_deletion.clear();
-        self.held_by_pod = simulate::Held::default();
+        self.held_by_pod = simulate::HeldByPod::default();
         self.released_by_ended.clear();
         self.base.clone_from(&self.latest);
         self.understood = true;
@@ -681,7 +681,7 @@ impl Entry {
             .iter()
             .filter(|(_, pod)| pod.accounted && !pod.lives())
             .filter_map(|(key, _)| self.held_by_pod.0.get(key));
-        base.with_room(ended.chain(&self.released_by_ended))
+        base.with_amounts_added(ended.chain(&self.released_by_ended))
     }
 
     /// Returns the view for this base, with `added` charged in addition.
@@ -767,7 +767,7 @@ impl Entry {
             .iter()
             .filter(|(_, pod)| follows && pod.accounted && pod.lives() && pod.deleting)
             .filter_map(|(key, _)| self.held_by_pod.0.get(key));
-        let most = base.with_room(going);
+        let most = base.with_amounts_added(going);
         let zones = by_zone(&most.topology, |amounts| {
             if has_unknown_releases {
                 amounts.allocatable

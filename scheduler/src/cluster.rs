@@ -35,7 +35,7 @@ pub struct Node {
 
 impl Node {
     /// Returns whether every filter treats both nodes alike.
-    fn filters_alike(&self, other: &Self) -> bool {
+    fn is_alike_for_filters(&self, other: &Self) -> bool {
         self.labels == other.labels
             && self.taints == other.taints
             && self.unschedulable == other.unschedulable
@@ -69,7 +69,7 @@ pub struct NodeState {
     /// Sum of their requests.
     pub used: Resources,
     /// Sum of their requests as scores count them: CPU (milli), memory.
-    pub scored: (i64, i64),
+    pub nonzero_request: (i64, i64),
     /// Number of these pods by priority.
     pub priorities: BTreeMap<i32, usize>,
 }
@@ -247,7 +247,7 @@ impl Cluster {
     }
 
     /// Returns the combined selector of a pod's controller and of the services that select the pod; `None` if it is empty.
-    pub fn siblings(&self, pod: &Pod) -> Option<LabelSelector> {
+    pub fn default_selector(&self, pod: &Pod) -> Option<LabelSelector> {
         let namespace = &pod.key.namespace;
         let first = PodKey {
             namespace: namespace.clone(),
@@ -386,7 +386,7 @@ impl Cluster {
         let before = state.node.take();
         let is_alike = before
             .as_ref()
-            .is_some_and(|before| before.filters_alike(&node));
+            .is_some_and(|before| before.is_alike_for_filters(&node));
         if before
             .as_ref()
             .is_some_and(|before| before.images == node.images)
@@ -525,8 +525,8 @@ impl Cluster {
         if state.pods.insert(pod.key.clone()) {
             self.touched.note(name);
             state.used.add(&pod.node_request);
-            state.scored.0 += pod.scored.0;
-            state.scored.1 += pod.scored.1;
+            state.nonzero_request.0 += pod.nonzero_request.0;
+            state.nonzero_request.1 += pod.nonzero_request.1;
             *state.priorities.entry(pod.priority).or_default() += 1;
             for claim in named_claims(pod) {
                 *self.claim_users.entry(claim).or_default() += 1;
@@ -545,8 +545,8 @@ impl Cluster {
         if state.pods.remove(key) {
             self.touched.note(name);
             state.used.subtract_listed(&pod.node_request);
-            state.scored.0 -= pod.scored.0;
-            state.scored.1 -= pod.scored.1;
+            state.nonzero_request.0 -= pod.nonzero_request.0;
+            state.nonzero_request.1 -= pod.nonzero_request.1;
             if let Some(count) = state.priorities.get_mut(&pod.priority) {
                 *count -= 1;
                 if *count == 0 {

@@ -79,9 +79,9 @@ pub struct Timings {
     pub post_filter: Option<Duration>,
 }
 
-/// Looks for a node, or for pods to preempt. In a large cluster the search ends when enough nodes are feasible ([`Profile::enough`]).
-/// `turn` selects where it begins and which of several nodes of equal score is chosen, so that they are used in turn. The cluster is
-/// unchanged afterwards. The memo makes the attempt faster and has no effect on its result.
+/// Looks for a node, or for pods to preempt. In a large cluster the search ends when enough nodes are feasible
+/// ([`Profile::feasible_nodes_to_find`]). `turn` selects where it begins and which of several nodes of equal score is chosen, so that they are used
+/// in turn. The cluster is unchanged afterwards. The memo makes the attempt faster and has no effect on its result.
 pub fn attempt(
     profile: &Profile,
     (cluster, cache): (&mut Cluster, &mut Cache),
@@ -168,7 +168,7 @@ fn place(
         cluster.nodes().collect()
     };
     let len = memo.len();
-    let enough = profile.enough(len);
+    let enough = profile.feasible_nodes_to_find(len);
     let begin = if enough < len {
         turn.wrapping_mul(enough) % len
     } else {

@@ -289,7 +289,7 @@ impl<'a> Attempt<'a> {
         }
         let plugins = &self.filters.plugins;
         if plugins.contains(&Plugin::NodeAffinity) {
-            node::narrowed(self.named.as_ref(), info.node)?;
+            node::restrict_to_named(self.named.as_ref(), info.node)?;
         }
         plugins
             .iter()

@@ -201,14 +201,14 @@ impl Memo {
     }
 }
 
-/// Everything that filters and scores read of a pod, except what [`is_pod_specific`](crate::filter::Attempt::is_pod_specific) covers and what
-/// only comparing scores read.
+/// Everything that filters and scores read of a pod, except what [`is_pod_specific`](crate::filter::Attempt::is_pod_specific) covers and
+/// what only comparing scores read.
 #[derive(Debug)]
 struct Shape {
     profile: String,
     request: Arc<Request>,
     node_request: Arc<Resources>,
-    scored: (i64, i64),
+    nonzero_request: (i64, i64),
     host_ports: Vec<HostPort>,
     node_selector: BTreeMap<String, String>,
     node_affinity: Option<NodeAffinity>,
@@ -222,7 +222,7 @@ impl Shape {
             profile: profile.name.clone(),
             request: Arc::clone(&pod.request),
             node_request: Arc::clone(&pod.node_request),
-            scored: pod.scored,
+            nonzero_request: pod.nonzero_request,
             host_ports: pod.host_ports.clone(),
             node_selector: pod.constraints.node_selector.clone(),
             node_affinity: pod.constraints.node_affinity.clone(),
@@ -256,7 +256,7 @@ impl Shape {
             anti_affinity: _,
             request,
             node_request,
-            scored,
+            nonzero_request,
             host_ports,
             constraints,
         } = pod;
@@ -275,7 +275,7 @@ impl Shape {
         self.profile == profile.name
             && self.request == *request
             && self.node_request == *node_request
-            && self.scored == *scored
+            && self.nonzero_request == *nonzero_request
             && self.host_ports == *host_ports
             && self.node_selector == *node_selector
             && self.node_affinity == *node_affinity

@@ -95,7 +95,7 @@ pub fn preempt(
         .filter(|(_, rejection)| !rejection.unresolvable)
         .map(|(node, _)| node.as_str())
         .collect();
-    let wanted = enough(args, potential.len());
+    let wanted = candidates_to_find(args, potential.len());
     let (mut without_violation, mut with_violation) = (Vec::new(), Vec::new());
     let mut reasons: Vec<String> = Vec::new();
     let start = if potential.is_empty() {
@@ -160,7 +160,7 @@ fn eligible(
 }
 
 /// Returns how many candidates are enough to choose from.
-fn enough(args: DefaultPreemptionArgs, nodes: usize) -> usize {
+fn candidates_to_find(args: DefaultPreemptionArgs, nodes: usize) -> usize {
     let share = nodes * args.min_candidate_nodes_percentage / 100;
     share.max(args.min_candidate_nodes_absolute).min(nodes)
 }

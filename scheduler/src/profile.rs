@@ -92,7 +92,7 @@ impl Profile {
 
     /// Returns how many of `nodes` nodes have to be feasible to end the search, by kube-scheduler's rule (scheduler.md 1.3): all of a small
     /// cluster, a part of a large one.
-    pub fn enough(&self, nodes: usize) -> usize {
+    pub fn feasible_nodes_to_find(&self, nodes: usize) -> usize {
         const AT_LEAST: usize = 100;
         if nodes < AT_LEAST {
             return nodes;

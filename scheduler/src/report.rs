@@ -25,9 +25,9 @@ use crate::retry::retried;
 /// Number of workers, and so of concurrent requests.
 const WORKERS: usize = 8;
 /// Idle time after which a series of events ends; the next equal event starts a new series.
-const SERIES: Duration = Duration::from_mins(6);
+const SERIES_TIMEOUT: Duration = Duration::from_mins(6);
 /// Longest note that the API server accepts, in bytes.
-const NOTE: usize = 1024;
+const MAX_NOTE_LENGTH: usize = 1024;
 /// What an event reports about a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
@@ -86,10 +86,10 @@ impl EventKind {
 
 fn shortened(message: &str) -> String {
     const ENDING: &str = " ...";
-    if message.len() <= NOTE {
+    if message.len() <= MAX_NOTE_LENGTH {
         return message.to_owned();
     }
-    let mut end = NOTE - ENDING.len();
+    let mut end = MAX_NOTE_LENGTH - ENDING.len();
     while !message.is_char_boundary(end) {
         end -= 1;
     }
@@ -340,7 +340,7 @@ impl Worker {
                 self.write_event(key, facts, count).await;
             }
             self.series
-                .retain(|_, series| series.last.elapsed() < SERIES);
+                .retain(|_, series| series.last.elapsed() < SERIES_TIMEOUT);
         }
     }
 
@@ -394,7 +394,7 @@ impl Worker {
     fn mk_event(&self, key: &SeriesKey, facts: Facts, name: &str, now: MicroTime) -> Event {
         let (subject, kind) = key;
         let (event_type, reason, action, mut note) = kind.parts(&subject.key);
-        if !facts.details.is_empty() && note.len() < NOTE {
+        if !facts.details.is_empty() && note.len() < MAX_NOTE_LENGTH {
             note = shortened(&format!("{note} Nodes: {}.", facts.details));
         }
         Event {
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(shortened("short"), "short");
         let long = shortened(&"é".repeat(600));
         assert!(
-            long.len() <= NOTE && long.ends_with("é ..."),
+            long.len() <= MAX_NOTE_LENGTH && long.ends_with("é ..."),
             "{}",
             long.len()
         );

@@ -7,7 +7,7 @@ const TRIES: u32 = 7;
 /// Pause after the first attempt; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Timeout of one attempt.
-const ANSWER: Duration = Duration::from_secs(10);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends a request that may be repeated. A permanent refusal of the API server is not retried.
 pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
@@ -16,7 +16,7 @@ pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
     let mut pause = PAUSE;
     let mut tries = 1;
     loop {
-        let answer = tokio::time::timeout(ANSWER, request())
+        let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, request())
             .await
             .unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())));
         match answer {

@@ -129,7 +129,7 @@ impl Plugin {
 /// Scales raw scores so that the largest becomes [`MAX`]. If `reversed`, the largest becomes 0, and scores that are all zero become [`MAX`].
 fn normalize(scores: Vec<i64>, reversed: bool) -> Vec<i64> {
     let largest = scores.iter().copied().max().unwrap_or(0);
-    let stretch = |score: i64| {
+    let scale = |score: i64| {
         if largest == 0 {
             0
         } else {
@@ -138,7 +138,7 @@ fn normalize(scores: Vec<i64>, reversed: bool) -> Vec<i64> {
     };
     scores
         .into_iter()
-        .map(stretch)
+        .map(scale)
         .map(|score| if reversed { MAX - score } else { score })
         .collect()
 }

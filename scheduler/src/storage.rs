@@ -641,14 +641,14 @@ impl Storage {
                 self.claims.insert(key, *new);
                 changed
             }
-            Object::Class(new) => differs(&mut self.classes, key.name, new),
-            Object::CsiNode(new) => differs(&mut self.nodes, key.name, new),
-            Object::Driver(new) => differs(&mut self.drivers, key.name, new),
-            Object::Capacity(new) => differs(&mut self.capacities, key, new),
+            Object::Class(new) => insert_and_compare(&mut self.classes, key.name, new),
+            Object::CsiNode(new) => insert_and_compare(&mut self.nodes, key.name, new),
+            Object::Driver(new) => insert_and_compare(&mut self.drivers, key.name, new),
+            Object::Capacity(new) => insert_and_compare(&mut self.capacities, key, new),
             Object::Attachment(new) => {
                 let names = self.attached.entry(new.node.clone()).or_default();
                 names.insert(key.name.clone());
-                differs(&mut self.attachments, key.name, new)
+                insert_and_compare(&mut self.attachments, key.name, new)
             }
         }
     }
@@ -784,7 +784,7 @@ impl Storage {
 }
 
 /// Stores an object and returns whether it differs from the previous one.
-fn differs<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, new: V) -> bool {
+fn insert_and_compare<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, new: V) -> bool {
     let same = map.get(&key) == Some(&new);
     map.insert(key, new);
     !same

@@ -91,7 +91,7 @@ pub(crate) fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
         is_victim: false,
         labels: [("app".to_owned(), name.to_owned())].into(),
         created: None,
-        scored: (node_request.amount("cpu"), node_request.amount("memory")),
+        nonzero_request: (node_request.amount("cpu"), node_request.amount("memory")),
         node_request: Arc::new(node_request),
         request: Arc::new(request),
         hash: nrt::fingerprint::pod_hash("ns", name),

@@ -76,7 +76,7 @@ fn profile(profile: &Profile) -> Value {
     let plugins: BTreeMap<Point, Value> = profile
         .plugins
         .iter()
-        .map(|(point, plugins)| (*point, only(plugins)))
+        .map(|(point, plugins)| (*point, exact_list(plugins)))
         .collect();
     json!({
         "schedulerName": profile.scheduler_name,
@@ -87,7 +87,7 @@ fn profile(profile: &Profile) -> Value {
 }
 
 /// Returns a plugin list that has exactly these plugins, in this order.
-fn only(plugins: &[Plugin]) -> Value {
+fn exact_list(plugins: &[Plugin]) -> Value {
     json!({"disabled": [{"name": "*"}], "enabled": plugins})
 }
 

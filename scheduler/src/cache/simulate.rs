@@ -17,10 +17,10 @@ use crate::pod::{Pod, PodKey};
 
 /// What pods hold, by zone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(pub(super) BTreeMap<PodKey, Zones>);
+pub(super) struct HeldByPod(pub(super) BTreeMap<PodKey, ZoneAmounts>);
 
 /// Amounts by zone.
-pub(super) type Zones = BTreeMap<ZoneId, Resources>;
+pub(super) type ZoneAmounts = BTreeMap<ZoneId, Resources>;
 
 /// Why it is unknown what would be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,7 +118,7 @@ impl Entry {
     /// Reads where the containers of the pods in the base are. Nothing is known if the base does not publish it, or publishes it for other
     /// containers.
     pub(super) fn read_placement(&mut self) {
-        self.held_by_pod = Held::default();
+        self.held_by_pod = HeldByPod::default();
         let Some(base) = &self.base else { return };
         let topology = Arc::clone(&base.topology);
         let Some(encoded) = &topology.placement else {
@@ -139,7 +139,7 @@ impl Entry {
                 parts.insert(container, (key, part));
             }
         }
-        let mut held = Held::default();
+        let mut held = HeldByPod::default();
         match placement::decode(encoded, parts.keys().copied()) {
             Err(error) => tracing::debug!(%error, "NUMA placement not used"),
             Ok(placed) => {

@@ -38,8 +38,8 @@ impl Domains {
                 .collect(),
             ..Self::default()
         };
-        let indifferent = affinity.is_empty() && pod.anti_affinity.is_empty();
-        let others: Vec<&Pod> = if indifferent {
+        let has_no_required_terms = affinity.is_empty() && pod.anti_affinity.is_empty();
+        let others: Vec<&Pod> = if has_no_required_terms {
             cluster.pods_with_anti_affinity().collect()
         } else {
             cluster.pods().collect()

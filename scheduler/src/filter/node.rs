@@ -153,7 +153,7 @@ pub fn conflict(named: Option<&BTreeSet<&str>>) -> Option<Rejection> {
 }
 
 /// Rejects nodes that [`named`] leaves out.
-pub fn narrowed(named: Option<&BTreeSet<&str>>, node: &Node) -> Result<(), Rejection> {
+pub fn restrict_to_named(named: Option<&BTreeSet<&str>>, node: &Node) -> Result<(), Rejection> {
     match named {
         Some(named) if !named.contains(node.name.as_str()) => Err(Rejection::unresolvable(
             Plugin::NodeAffinity,

@@ -94,7 +94,7 @@ pub fn constraints<'a>(
     if defaults.peek().is_none() {
         return Vec::new();
     }
-    let Some(selector) = cluster.siblings(pod) else {
+    let Some(selector) = cluster.default_selector(pod) else {
         return Vec::new();
     };
     let with_selector = |constraint: &TopologySpreadConstraint| TopologySpreadConstraint {

@@ -73,11 +73,11 @@ pub fn scores<'a>(
             .filter(|((key, value), _)| node.labels.get(*key).is_some_and(|label| label == value));
         here.map(|(_, weight)| weight).sum()
     });
-    Some(stretch(&raw.collect::<Vec<i64>>()))
+    Some(normalize(&raw.collect::<Vec<i64>>()))
 }
 
 /// Scales scores so that the lowest becomes 0 and the highest [`MAX`]. If all are equal, all become 0.
-fn stretch(raw: &[i64]) -> Vec<i64> {
+fn normalize(raw: &[i64]) -> Vec<i64> {
     let (least, most) = (
         raw.iter().copied().min().unwrap_or(0),
         raw.iter().copied().max().unwrap_or(0),

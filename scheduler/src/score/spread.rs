@@ -68,7 +68,7 @@ pub fn scores<'a>(
             .sum();
         (!is_left_out(node)).then_some(sum.round() as i64)
     });
-    Some(reverse(&raw.collect::<Vec<_>>()))
+    Some(normalize(&raw.collect::<Vec<_>>()))
 }
 
 struct Rule<'a> {
@@ -98,7 +98,7 @@ fn domain<'a>(node: &'a Node, constraint: &TopologySpreadConstraint) -> &'a str 
 }
 
 /// Turns counts into scores: the lowest count gets the best score, nodes that are left out get 0.
-fn reverse(raw: &[Option<i64>]) -> Vec<i64> {
+fn normalize(raw: &[Option<i64>]) -> Vec<i64> {
     let known = raw.iter().flatten().copied();
     let (least, most) = (known.clone().min().unwrap_or(0), known.max().unwrap_or(0));
     let turned = |score| {

@@ -451,8 +451,8 @@ impl Cluster {
     pub(crate) async fn has_bound(&self, scheduler: &Scheduler) {
         let log = async || {
             let log = scheduler.log();
-            let is_told = log.contains("Successfully bound");
-            is_told.then_some(()).ok_or(log)
+            let is_bound = log.contains("Successfully bound");
+            is_bound.then_some(()).ok_or(log)
         };
         self.eventually(log).await;
     }
@@ -462,8 +462,8 @@ impl Cluster {
         let log = async || {
             let log = scheduler.log();
             let mut lines = log.lines();
-            let is_told = lines.any(|line| line.contains("Flushing") && line.contains(node));
-            is_told.then_some(()).ok_or(log)
+            let is_flushed = lines.any(|line| line.contains("Flushing") && line.contains(node));
+            is_flushed.then_some(()).ok_or(log)
         };
         self.eventually(log).await;
     }

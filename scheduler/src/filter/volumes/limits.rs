@@ -16,13 +16,13 @@ enum Counted<'a> {
     /// An existing volume, by driver and handle.
     Existing(&'a str, &'a str),
     /// A volume that is yet to be provisioned, by driver and claim.
-    Wanted(&'a str, &'a PodKey),
+    Unprovisioned(&'a str, &'a PodKey),
 }
 
 impl<'a> Counted<'a> {
     fn driver(self) -> &'a str {
         match self {
-            Self::Existing(driver, _) | Self::Wanted(driver, _) => driver,
+            Self::Existing(driver, _) | Self::Unprovisioned(driver, _) => driver,
         }
     }
 }
@@ -110,7 +110,7 @@ fn counted<'a>(
     }
     let class = storage.class(&claim.class)?;
     let driver = driver_of(&class.provisioner, node)?;
-    Some(Counted::Wanted(driver, &claim.key))
+    Some(Counted::Unprovisioned(driver, &claim.key))
 }
 
 fn inline<'a>(
