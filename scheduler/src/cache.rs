@@ -701,7 +701,7 @@ impl Entry {
                     charges.push(Charge::everywhere(left));
                     continue;
                 }
-                if pod.foreign && self.closes(pod, settings, &latest.topology) {
+                if pod.foreign && self.closes_node(pod, settings, &latest.topology) {
                     return View::Stale;
                 }
                 charges.push(Charge {
@@ -794,7 +794,7 @@ impl Entry {
     }
 
     /// Returns whether a foreign pod that no NRT accounts for makes the amounts unusable.
-    fn closes(&self, pod: &Tracked, settings: &Settings, topology: &NodeTopology) -> bool {
+    fn closes_node(&self, pod: &Tracked, settings: &Settings, topology: &NodeTopology) -> bool {
         let exclusive = || {
             pod.request
                 .is_exclusive(|name| is_zoned(&topology.zones, name))
@@ -804,7 +804,7 @@ impl Entry {
             ForeignPodsDetect::OnlyExclusiveResources => exclusive(),
             // A settled node has accounted for all that its fingerprint covers. What the fingerprint does not cover takes nothing.
             ForeignPodsDetect::All => {
-                !self.understood || exclusive() || covers_all(settings, topology)
+                !self.understood || exclusive() || fingerprint_covers_all(settings, topology)
             }
         }
     }
@@ -832,7 +832,7 @@ fn by_zone(
     })
 }
 
-fn covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
+fn fingerprint_covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
     topology
         .fingerprint
         .as_ref()

@@ -373,7 +373,7 @@ impl Cluster {
 
     /// Puts back what [`Cluster::take_out`] returned.
     pub fn put_back(&mut self, pod: Pod) {
-        if holds(&pod) {
+        if holds_resources(&pod) {
             self.charge(&pod);
         }
         self.index(&pod);
@@ -452,10 +452,10 @@ impl Cluster {
                 None => drop(self.nominations.remove(&key)),
             }
         }
-        let held = before.is_some_and(holds);
+        let held = before.is_some_and(holds_resources);
         let elsewhere = before.is_some_and(|before| before.node != pod.node);
         self.release(&key);
-        let holds_now = holds(&pod);
+        let holds_now = holds_resources(&pod);
         if holds_now {
             self.charge(&pod);
         }
@@ -590,7 +590,7 @@ fn named_claims(pod: &Pod) -> impl Iterator<Item = PodKey> {
 }
 
 /// Returns whether a pod takes resources of a node.
-fn holds(pod: &Pod) -> bool {
+fn holds_resources(pod: &Pod) -> bool {
     pod.node.is_some() && pod.phase != Phase::Terminal
 }
 

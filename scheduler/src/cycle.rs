@@ -80,8 +80,8 @@ pub struct Timings {
 }
 
 /// Looks for a node, or for pods to preempt. In a large cluster the search ends when enough nodes are feasible
-/// ([`Profile::feasible_nodes_to_find`]). `turn` selects where it begins and which of several nodes of equal score is chosen, so that they are used
-/// in turn. The cluster is unchanged afterwards. The memo makes the attempt faster and has no effect on its result.
+/// ([`Profile::feasible_nodes_to_find`]). `turn` selects where it begins and which of several nodes of equal score is chosen, so
+/// that they are used in turn. The cluster is unchanged afterwards. The memo makes the attempt faster and has no effect on its result.
 pub fn attempt(
     profile: &Profile,
     (cluster, cache): (&mut Cluster, &mut Cache),

@@ -264,10 +264,10 @@ impl Engine {
                 }
                 message = changes.recv() => {
                     let Some(message) = message else { return Ok(ExitCode::SUCCESS) };
-                    self.take(message);
+                    self.handle(message);
                     for _ in 0..BATCH {
                         let Ok(message) = changes.try_recv() else { break };
-                        self.take(message);
+                        self.handle(message);
                     }
                     if self.is_synced() && !synced.is_open() {
                         tracing::info!(nodes = self.cluster.nodes().count(), pods = self.cluster.pods().count(), "All caches are synced");
@@ -338,7 +338,7 @@ impl Engine {
         );
     }
 
-    fn take(&mut self, message: Message) {
+    fn handle(&mut self, message: Message) {
         match message {
             Message::Pod(change) => match *change {
                 Change::Apply(pod) => self.apply_pod(pod),

@@ -48,9 +48,9 @@ struct Known {
 }
 
 impl Known {
-    fn is_of(&self, profile: &Profile, pod: &Pod) -> bool {
+    fn applies_to(&self, profile: &Profile, pod: &Pod) -> bool {
         let shape = self.shape.as_ref();
-        shape.is_some_and(|shape| shape.is_of(profile, pod))
+        shape.is_some_and(|shape| shape.applies_to(profile, pod))
     }
 
     /// Drops all results and resizes to this many nodes and score plugins.
@@ -96,14 +96,14 @@ impl Memo {
 
     /// Switches to a pod. Results that are `pod_specific` are not shared. Returns whether any results may be known.
     pub fn switch_to(&mut self, profile: &Profile, pod: &Pod, pod_specific: bool) -> bool {
-        if !pod_specific && self.known.is_of(profile, pod) {
+        if !pod_specific && self.known.applies_to(profile, pod) {
             return true;
         }
         let remembered = if pod_specific {
             None
         } else {
             let mut others = self.others.iter();
-            others.position(|known| known.is_of(profile, pod))
+            others.position(|known| known.applies_to(profile, pod))
         };
         let next = match remembered {
             Some(index) => self.others.remove(index),
@@ -231,7 +231,7 @@ impl Shape {
         }
     }
 
-    fn is_of(&self, profile: &Profile, pod: &Pod) -> bool {
+    fn applies_to(&self, profile: &Profile, pod: &Pod) -> bool {
         // every field is named, so that a new field has to be considered here
         let Pod {
             // identity and status

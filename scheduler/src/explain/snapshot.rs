@@ -259,7 +259,7 @@ pub fn saved(directory: &Path) -> anyhow::Result<Snapshot> {
             for object in objects(value) {
                 let kind = object["kind"].as_str().unwrap_or_default().to_owned();
                 snapshot
-                    .take(&kind, object, &mut others)
+                    .add(&kind, object, &mut others)
                     .with_context(|| format!("{} holds an invalid {kind}", file.display()))?;
             }
         }
@@ -276,7 +276,7 @@ pub fn saved(directory: &Path) -> anyhow::Result<Snapshot> {
 }
 
 impl Snapshot {
-    fn take(
+    fn add(
         &mut self,
         kind: &str,
         object: Value,

@@ -189,7 +189,7 @@ impl<'a> VolumeDemand<'a> {
             if class.provisioner.is_empty() || class.provisioner == NO_PROVISIONER {
                 return Err(NO_VOLUME);
             }
-            if !reaches(class, node) {
+            if !provisions_for(class, node) {
                 return Err(NO_VOLUME);
             }
             if !self.has_space(claim, node) {
@@ -278,7 +278,7 @@ fn is_zonal(volume: &Volume) -> bool {
 }
 
 /// Returns whether a class provisions volumes for a node. A term without labels matches no node.
-fn reaches(class: &Class, node: &Node) -> bool {
+fn provisions_for(class: &Class, node: &Node) -> bool {
     let holds = |(label, values): &(String, Vec<String>)| {
         let value = node.labels.get(label);
         value.is_some_and(|value| values.contains(value))
