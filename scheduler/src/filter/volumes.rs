@@ -47,7 +47,7 @@ const ZONES: [(&str, &str); 4] = [
 pub struct Volumes<'a> {
     cluster: &'a Cluster,
     pod: &'a Pod,
-    pod_volumes: &'a pod::Volumes,
+    requested: &'a pod::Volumes,
     /// Whether a claim that only one pod may use is in use.
     in_use: bool,
     binding: Option<binding::VolumeDemand<'a>>,
@@ -74,13 +74,13 @@ impl<'a> Volumes<'a> {
         cluster: &'a Cluster,
         pod: &'a Pod,
     ) -> Result<Option<Self>, Rejection> {
-        let Some(pod_volumes) = pod.volumes.as_deref() else {
+        let Some(requested) = pod.volumes.as_deref() else {
             return Ok(None);
         };
         let mut prepared = Self {
             cluster,
             pod,
-            pod_volumes,
+            requested,
             in_use: false,
             binding: None,
             zones: Vec::new(),
@@ -104,7 +104,7 @@ impl<'a> Volumes<'a> {
             .unknown_kinds()
             .map(crate::storage::Kind::plural)
             .collect();
-        if !self.pod_volumes.need_objects() || unknown.is_empty() {
+        if !self.requested.need_objects() || unknown.is_empty() {
             return Ok(());
         }
         Err(format!(
@@ -118,7 +118,7 @@ impl<'a> Volumes<'a> {
             Plugin::VolumeRestrictions => self.in_use = self.is_in_use()?,
             Plugin::VolumeBinding => {
                 self.binding =
-                    binding::VolumeDemand::new(self.storage(), self.pod, self.pod_volumes)?;
+                    binding::VolumeDemand::new(self.storage(), self.pod, self.requested)?;
             }
             Plugin::VolumeZone => self.zones = self.find_zones()?,
             _ => {}
@@ -132,7 +132,7 @@ impl<'a> Volumes<'a> {
 
     /// Iterates over the claims that the pod refers to by name.
     fn named(&self) -> impl Iterator<Item = Result<&'a Claim, String>> {
-        let claims = self.pod_volumes.named_claims();
+        let claims = self.requested.named_claims();
         claims.map(move |claim| claim_of(self.storage(), self.pod, &claim.name))
     }
 
@@ -154,7 +154,7 @@ impl<'a> Volumes<'a> {
         let plugin = Plugin::VolumeRestrictions;
         let clashing = self.pods_with_volumes(state).find_map(|other| {
             let volumes = other.volumes.as_ref()?;
-            let disks = &self.pod_volumes.disks;
+            let disks = &self.requested.disks;
             let clashes = |disk: &pod::Disk| volumes.disks.iter().any(|other| disk.clashes(other));
             disks.iter().find(|disk| clashes(disk)).map(|_| &other.key)
         });
@@ -174,7 +174,7 @@ impl<'a> Volumes<'a> {
     pub fn limits(&self, node: &Node, state: &NodeState) -> Result<(), Rejection> {
         limits::filter(
             self.storage(),
-            (self.pod, self.pod_volumes),
+            (self.pod, self.requested),
             node,
             self.pods_with_volumes(state),
         )
