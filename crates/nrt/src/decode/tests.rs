@@ -223,9 +223,9 @@ fn placement_is_read_where_each_container_has_one_zone(
     });
     nrt.zones = vec![mk_zone("node-0", Vec::new()), zone];
     let placement = decode(&nrt).0.placement;
-    let told = Encoded {
+    let encoded = Encoded {
         metadata: metadata.to_owned(),
         vectors: BTreeMap::from([(1, "#".to_owned())]),
     };
-    assert_eq!(placement, expected.then_some(told));
+    assert_eq!(placement, expected.then_some(encoded));
 }
