@@ -55,7 +55,7 @@ pub struct Profile {
     /// Arguments of the default plugins, whether enabled or not.
     pub default_args: DefaultPluginArgs,
     /// Plugins that take no arguments but are given some.
-    pub needless_args: Vec<String>,
+    pub unused_args: Vec<String>,
 }
 
 impl Profile {
@@ -435,7 +435,7 @@ fn leader_election(wire: WireLeaderElection) -> Result<LeaderElection, Error> {
     Ok(election)
 }
 
-fn profiles(wire: Vec<WireProfile>, percentage_of_all: u8) -> Result<Vec<Profile>, Error> {
+fn profiles(wire: Vec<WireProfile>, default_percentage: u8) -> Result<Vec<Profile>, Error> {
     let wire = if wire.is_empty() {
         vec![WireProfile::default()]
     } else {
@@ -464,7 +464,7 @@ fn profiles(wire: Vec<WireProfile>, percentage_of_all: u8) -> Result<Vec<Profile
         let field = format!("profiles[{index}].percentageOfNodesToScore");
         profiles.push(resolve(
             name,
-            own.map_or(Ok(percentage_of_all), |own| percentage(&field, Some(own)))?,
+            own.map_or(Ok(default_percentage), |own| percentage(&field, Some(own)))?,
             &profile.plugins.unwrap_or_default(),
             profile.plugin_config,
         )?);
@@ -489,7 +489,7 @@ fn resolve(
     let mut seen = BTreeSet::new();
     let mut given = None;
     let mut default_args = DefaultPluginArgs::default();
-    let mut needless_args = Vec::new();
+    let mut unused_args = Vec::new();
     for entry in config {
         if !seen.insert(entry.name.clone()) {
             return Err(Error::RepeatedConfig {
@@ -508,7 +508,7 @@ fn resolve(
                 source,
             })?;
         if !taken && entry.args.is_some() {
-            needless_args.push(entry.name);
+            unused_args.push(entry.name);
         }
     }
     let decoded =
@@ -523,7 +523,7 @@ fn resolve(
         plugins,
         topology_match: None,
         default_args,
-        needless_args,
+        unused_args,
     };
     if profile.at(Point::QueueSort).is_empty() {
         return Err(Error::NoQueueSort {

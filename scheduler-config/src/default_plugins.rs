@@ -277,7 +277,7 @@ pub struct ResourceSpec {
     /// Name of the resource.
     pub name: String,
     /// 1 to 100; if absent, 1.
-    #[serde(default = "one", deserialize_with = "at_least_one")]
+    #[serde(default = "one", deserialize_with = "weight_or_one")]
     pub weight: i64,
 }
 
@@ -286,7 +286,7 @@ fn one() -> i64 {
 }
 
 /// Reads a weight; 0 means the default, as an absent weight does.
-fn at_least_one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+fn weight_or_one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     let weight = i64::deserialize(deserializer)?;
     Ok(if weight == 0 { 1 } else { weight })
 }
@@ -300,7 +300,7 @@ fn cpu_and_memory() -> Vec<ResourceSpec> {
 }
 
 /// Reads a list of resources; an absent or empty list means CPU and memory.
-fn some_resources<'de, D: serde::Deserializer<'de>>(
+fn resources_or_default<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<ResourceSpec>, D::Error> {
     let given = Option::<Vec<ResourceSpec>>::deserialize(deserializer)?.unwrap_or_default();
@@ -331,7 +331,7 @@ pub struct ScoringStrategy {
     #[serde(rename = "type", default)]
     pub kind: String,
     /// The resources.
-    #[serde(default = "cpu_and_memory", deserialize_with = "some_resources")]
+    #[serde(default = "cpu_and_memory", deserialize_with = "resources_or_default")]
     pub resources: Vec<ResourceSpec>,
     /// Scores by utilization, for `RequestedToCapacityRatio`.
     #[serde(default)]
@@ -468,7 +468,7 @@ fn validate_shape(path: &str, shape: &[ShapePoint]) -> Result<(), (String, Strin
 #[serde(deny_unknown_fields)]
 pub struct NodeResourcesBalancedAllocationArgs {
     /// The resources; their weights must be 1.
-    #[serde(default = "cpu_and_memory", deserialize_with = "some_resources")]
+    #[serde(default = "cpu_and_memory", deserialize_with = "resources_or_default")]
     pub resources: Vec<ResourceSpec>,
 }
 

@@ -19,10 +19,10 @@ pub struct Args {
     /// File to write the configuration in effect to, every default filled in, instead of placing pods
     #[arg(long, value_name = "FILE")]
     pub write_config_to: Option<PathBuf>,
-    /// Kubeconfig to use when the configuration names none; in a pod neither is needed
+    /// Kubeconfig to use when the configuration names none; not needed inside a cluster
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// Verbosity: 2 decisions, 4 why, 6 data, 8 everything
+    /// Verbosity: 2 decisions, 4 reasons, 6 data, 8 everything
     #[arg(short = 'v', long = "v", default_value_t = 2)]
     pub verbosity: i32,
     /// Format of log lines: json or text
@@ -60,7 +60,7 @@ pub struct Args {
     /// Overrides leaderElection.retryPeriod
     #[arg(long, value_parser = duration)]
     pub leader_elect_retry_period: Option<Duration>,
-    /// Only leases are there
+    /// Kind of lock; only leases are supported
     #[arg(long, value_parser = ["leases"])]
     pub leader_elect_resource_lock: Option<String>,
     /// Overrides leaderElection.resourceName
@@ -74,14 +74,14 @@ pub struct Args {
     #[arg(long, action = ArgAction::Version)]
     version: Option<bool>,
 
-    /// Who asks the API server who is allowed to read metrics, if not the scheduler's own client
+    /// Kubeconfig for the authorization of metrics requests [default: the scheduler's own client]
     #[arg(long)]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Paths that everybody may read; a * at the end of one stands for anything
+    /// Paths that need no authorization; a trailing * matches any suffix
     #[arg(long, value_delimiter = ',', default_values_t = OPEN_PATHS.map(str::to_owned))]
     pub authorization_always_allow_paths: Vec<String>,
 
-    /// Accepted for compatibility: the other one says who is asked
+    /// Accepted for compatibility; --authorization-kubeconfig is used instead
     #[arg(long, hide = true)]
     authentication_kubeconfig: Option<PathBuf>,
     /// Accepted for compatibility

@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::pod::PodKey;
-use crate::retry::{is_passing, retried};
+use crate::retry::{is_transient, retried};
 use crate::volume_bind;
 
 /// Timeout of a binding request.
@@ -43,9 +43,9 @@ pub enum Error {
 
 impl Error {
     /// Returns whether the pod may have been bound in spite of the error.
-    fn leaves_open(&self) -> bool {
+    fn may_have_succeeded(&self) -> bool {
         match self {
-            Self::Refused { source, .. } => is_passing(source),
+            Self::Refused { source, .. } => is_transient(source),
             Self::Timeout { .. } => true,
             Self::Volumes(_) => false,
         }
@@ -83,7 +83,7 @@ pub async fn bind(client: Client, pod: &PodKey, uid: &str, node: &str) -> Result
             node: node.to_owned(),
         },
     };
-    if error.leaves_open() && has_node(&api, &pod.name, uid, node).await {
+    if error.may_have_succeeded() && has_node(&api, &pod.name, uid, node).await {
         return Ok(());
     }
     Err(error)

@@ -33,18 +33,18 @@ use topology::zone::{Amounts, Zone};
 
 use crate::pod::{Phase, Pod, PodKey};
 use crate::touched::Touched;
-use charge::{Charge, Unadmitted, is_zoned, unlisted, whole};
+use charge::{Charge, Unadmitted, is_zoned, total_charge, unlisted};
 use search::{Candidate, fingerprint_of, search};
-use simulate::Zones;
+use simulate::ZoneAmounts;
 
 mod charge;
 mod search;
 pub mod simulate;
 
 /// How many pods are remembered for a node that are gone but may still be in an NRT.
-const GHOSTS: usize = 32;
+const MAX_DEPARTED: usize = 32;
 /// The longest time for which a pod that was deleted without waiting for its kubelet still holds its resources.
-const LINGER: Duration = Duration::from_secs(3);
+const MAX_CHARGE_AFTER_DELETION: Duration = Duration::from_secs(3);
 
 /// How much the cache accounts for (scheduler.md 5.1 to 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,13 +178,13 @@ struct Entry {
     understood: bool,
     pods: BTreeMap<PodKey, Tracked>,
     /// What the pods that `base` accounts for hold in which zone, if the base publishes it.
-    held: simulate::Held,
+    held_by_pod: simulate::HeldByPod,
     /// What pods that ended and were deleted held by zone, as long as the base still contains it.
-    released: Vec<Zones>,
+    released_by_ended: Vec<ZoneAmounts>,
     /// Pods that are gone but may still be in an NRT, oldest first.
-    ghosts: Vec<Ghost>,
+    departed: Vec<DepartedPod>,
     /// Requests of pods that were deleted while they were charged, and until when they remain charged at most.
-    lingering: Vec<(Arc<Request>, Instant)>,
+    charged_after_deletion: Vec<(Arc<Request>, Instant)>,
     /// Pods between reservation and binding.
     reserved: BTreeSet<PodKey>,
     view: Option<View>,
@@ -198,7 +198,7 @@ struct Numbered {
 
 impl Numbered {
     /// Returns a copy to which the amounts held in these zones are added, at most up to what is allocatable.
-    fn with_room<'a>(&self, held: impl Iterator<Item = &'a Zones>) -> Self {
+    fn with_amounts_added<'a>(&self, held: impl Iterator<Item = &'a ZoneAmounts>) -> Self {
         let mut more = self.clone();
         for (id, amounts) in held.flatten() {
             let zones = &mut Arc::make_mut(&mut more.topology).zones;
@@ -218,7 +218,7 @@ impl Numbered {
 
 /// A pod that is gone.
 #[derive(Debug)]
-struct Ghost {
+struct DepartedPod {
     key: PodKey,
     hash: u64,
     request: Arc<Request>,
@@ -229,17 +229,14 @@ struct Ghost {
 }
 
 #[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a fact of its own, told by others"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact")]
 struct Tracked {
     uid: String,
     hash: u64,
     foreign: bool,
     phase: Phase,
     /// The kubelet is known to have admitted or refused the pod.
-    judged: bool,
+    seen_by_kubelet: bool,
     deleting: bool,
     request: Arc<Request>,
     /// The base contains what this pod holds.
@@ -307,8 +304,8 @@ impl Cache {
     pub fn delete_nrt(&mut self, node: &str) -> bool {
         self.change(node, |entry| {
             (entry.latest, entry.base, entry.understood) = (None, None, false);
-            entry.held = simulate::Held::default();
-            entry.released.clear();
+            entry.held_by_pod = simulate::HeldByPod::default();
+            entry.released_by_ended.clear();
             for pod in entry.pods.values_mut() {
                 pod.accounted = false;
             }
@@ -324,20 +321,22 @@ impl Cache {
 
     /// Removes a pod that was deleted at `now`. Returns whether the view changed.
     pub fn delete_pod(&mut self, node: &str, key: &PodKey, now: Instant) -> bool {
-        let until = now + LINGER;
-        let mut lingers = false;
+        let until = now + MAX_CHARGE_AFTER_DELETION;
+        let mut stays_charged = false;
         let changed = self.change(node, |entry| {
             entry.reserved.remove(key);
             let Some(pod) = entry.pods.remove(key) else {
                 return;
             };
             if pod.lives() && !pod.accounted && entry.latest.is_some() {
-                entry.lingering.push((Arc::clone(&pod.request), until));
-                lingers = true;
+                entry
+                    .charged_after_deletion
+                    .push((Arc::clone(&pod.request), until));
+                stays_charged = true;
             }
             entry.remember(key, pod);
         });
-        if lingers {
+        if stays_charged {
             self.next_expiry = Some(self.next_expiry.map_or(until, |next| next.min(until)));
         }
         changed
@@ -348,7 +347,12 @@ impl Cache {
         if self.next_expiry.is_none_or(|next| now < next) {
             return false;
         }
-        let due = |entry: &Entry| entry.lingering.iter().any(|(_, until)| *until <= now);
+        let due = |entry: &Entry| {
+            entry
+                .charged_after_deletion
+                .iter()
+                .any(|(_, until)| *until <= now)
+        };
         let nodes: Vec<String> = self
             .entries
             .iter()
@@ -358,10 +362,15 @@ impl Cache {
         let mut changed = false;
         for node in nodes {
             changed |= self.change(&node, |entry| {
-                entry.lingering.retain(|(_, until)| *until > now);
+                entry
+                    .charged_after_deletion
+                    .retain(|(_, until)| *until > now);
             });
         }
-        let left = self.entries.values().flat_map(|entry| &entry.lingering);
+        let left = self
+            .entries
+            .values()
+            .flat_map(|entry| &entry.charged_after_deletion);
         self.next_expiry = left.map(|(_, until)| *until).min();
         changed
     }
@@ -433,7 +442,7 @@ impl Cache {
         if entry.latest.is_none()
             && entry.pods.is_empty()
             && entry.reserved.is_empty()
-            && entry.lingering.is_empty()
+            && entry.charged_after_deletion.is_empty()
         {
             self.entries.remove(node);
         }
@@ -463,14 +472,17 @@ impl Entry {
                 known.not_before = after_now(pod.phase);
             }
             (known.phase, known.deleting, known.foreign) = (pod.phase, pod.deleting, foreign);
-            known.judged |= is_judged(pod);
+            known.seen_by_kubelet |= is_seen_by_kubelet(pod);
             known.request = Arc::clone(&pod.request);
             return;
         }
         if let Some(predecessor) = self.pods.remove(&pod.key) {
             self.remember(&pod.key, predecessor);
         }
-        let namesake = self.ghosts.iter().any(|ghost| ghost.hash == pod.hash);
+        let namesake = self
+            .departed
+            .iter()
+            .any(|departed| departed.hash == pod.hash);
         self.pods.insert(
             pod.key.clone(),
             Tracked {
@@ -478,7 +490,7 @@ impl Entry {
                 hash: pod.hash,
                 foreign,
                 phase: pod.phase,
-                judged: is_judged(pod),
+                seen_by_kubelet: is_seen_by_kubelet(pod),
                 deleting: pod.deleting,
                 request: Arc::clone(&pod.request),
                 accounted: false,
@@ -493,17 +505,17 @@ impl Entry {
             return;
         }
         let ended = !pod.lives();
-        let told = if pod.accounted && ended {
-            self.held.0.remove(key)
+        let zones = if pod.accounted && ended {
+            self.held_by_pod.0.remove(key)
         } else {
             None
         };
-        let is_held = pod.accounted && told.is_none();
-        self.released.extend(told);
-        if self.ghosts.len() == GHOSTS {
-            self.ghosts.remove(0);
+        let is_held = pod.accounted && zones.is_none();
+        self.released_by_ended.extend(zones);
+        if self.departed.len() == MAX_DEPARTED {
+            self.departed.remove(0);
         }
-        self.ghosts.push(Ghost {
+        self.departed.push(DepartedPod {
             key: key.clone(),
             hash: pod.hash,
             request: pod.request,
@@ -582,7 +594,7 @@ impl Entry {
             .values()
             .filter(|pod| pod.not_before != 0 && pod.not_before <= *number);
         let meant: Vec<u64> = namesakes.map(|pod| pod.hash).collect();
-        self.ghosts.retain(|ghost| !meant.contains(&ghost.hash));
+        self.departed.retain(|pod| !meant.contains(&pod.hash));
         let (keys, mut candidates): (Vec<PodKey>, Vec<Candidate>) = self
             .pods
             .iter()
@@ -597,8 +609,8 @@ impl Entry {
                 (key.clone(), candidate)
             })
             .unzip();
-        candidates.extend(self.ghosts.iter().map(|ghost| Candidate {
-            hash: ghost.hash,
+        candidates.extend(self.departed.iter().map(|pod| Candidate {
+            hash: pod.hash,
             certain: false,
             likely: false,
             running: false,
@@ -608,7 +620,7 @@ impl Entry {
 
     /// Makes the newest NRT the base. It accounts for the pods of `set` and no others.
     fn flush(&mut self, keys: &[PodKey], set: &[bool]) {
-        let (in_pods, in_ghosts) = set.split_at(keys.len());
+        let (in_pods, in_departed) = set.split_at(keys.len());
         for pod in self.pods.values_mut() {
             pod.accounted = false;
         }
@@ -621,13 +633,13 @@ impl Entry {
                 }
             }
         }
-        let mut kept = in_ghosts.iter().copied();
-        self.ghosts.retain(|_| kept.next().unwrap_or(false));
-        for ghost in &mut self.ghosts {
-            ghost.is_held = true;
+        let mut kept = in_departed.iter().copied();
+        self.departed.retain(|_| kept.next().unwrap_or(false));
+        for pod in &mut self.departed {
+            pod.is_held = true;
         }
-        self.lingering.clear();
-        self.released.clear();
+        self.charged_after_deletion.clear();
+        self.released_by_ended.clear();
         self.base.clone_from(&self.latest);
         self.understood = true;
     }
@@ -639,10 +651,10 @@ impl Entry {
         for pod in self.pods.values_mut() {
             pod.accounted |= first || pod.phase != Phase::Pending;
         }
-        self.ghosts.clear();
-        self.lingering.clear();
-        self.held = simulate::Held::default();
-        self.released.clear();
+        self.departed.clear();
+        self.charged_after_deletion.clear();
+        self.held_by_pod = simulate::HeldByPod::default();
+        self.released_by_ended.clear();
         self.base.clone_from(&self.latest);
         self.understood = true;
     }
@@ -668,12 +680,12 @@ impl Entry {
             .pods
             .iter()
             .filter(|(_, pod)| pod.accounted && !pod.lives())
-            .filter_map(|(key, _)| self.held.0.get(key));
-        base.with_room(ended.chain(&self.released))
+            .filter_map(|(key, _)| self.held_by_pod.0.get(key));
+        base.with_amounts_added(ended.chain(&self.released_by_ended))
     }
 
-    /// Returns the view for this base, with `guests` charged in addition.
-    fn compute_from(&self, settings: &Settings, base: &Numbered, guests: &[Arc<Request>]) -> View {
+    /// Returns the view for this base, with `added` charged in addition.
+    fn compute_from(&self, settings: &Settings, base: &Numbered, added: &[Arc<Request>]) -> View {
         let Some(latest) = &self.latest else {
             return View::Absent;
         };
@@ -689,29 +701,33 @@ impl Entry {
                     charges.push(Charge::everywhere(left));
                     continue;
                 }
-                if pod.foreign && self.closes(pod, settings, &latest.topology) {
+                if pod.foreign && self.closes_node(pod, settings, &latest.topology) {
                     return View::Stale;
                 }
                 charges.push(Charge {
                     request: Some(Arc::clone(&pod.request)),
-                    amounts: whole(zones, config, &pod.request),
-                    unadmitted: (!pod.judged).then(|| key.clone()),
+                    amounts: total_charge(zones, config, &pod.request),
+                    unadmitted: (!pod.seen_by_kubelet).then(|| key.clone()),
                 });
             }
-            let lingering = self.lingering.iter().map(|(request, _)| request);
-            let lingering = lingering.chain(guests);
-            charges
-                .extend(lingering.map(|request| Charge::everywhere(whole(zones, config, request))));
+            let others = self
+                .charged_after_deletion
+                .iter()
+                .map(|(request, _)| request);
+            let others = others.chain(added);
+            charges.extend(
+                others.map(|request| Charge::everywhere(total_charge(zones, config, request))),
+            );
             charges.retain(|charge| !charge.amounts.is_zero());
         }
         let bounds = self.bounds(base, &latest.topology);
-        let is_narrow = charge::is_narrow(config) && self.understood;
-        let places: Vec<NumaMask> = charges
+        let charges_by_zone = charge::charges_by_zone(config) && self.understood;
+        let masks: Vec<NumaMask> = charges
             .iter()
             .map(|charge| match &charge.request {
-                Some(request) if is_narrow => {
+                Some(request) if charges_by_zone => {
                     let most = bounds.iter().map(|(zone, most)| (*zone, most));
-                    charge::place(zones, config, request, most)
+                    charge::possible_zones(zones, config, request, most)
                 }
                 _ => NumaMask::ALL,
             })
@@ -720,8 +736,8 @@ impl Entry {
         let free = before()
             .zip(bounds)
             .map(|((id, mut available), bound)| {
-                for (charge, place) in charges.iter().zip(&places) {
-                    if place.contains(id) {
+                for (charge, mask) in charges.iter().zip(&masks) {
+                    if mask.contains(id) {
                         available.subtract_listed(&charge.amounts);
                     }
                 }
@@ -734,7 +750,7 @@ impl Entry {
             })
             .collect();
         // where everything is charged to all zones, there is room for all pods in any order
-        let unadmitted = is_narrow.then(|| Unadmitted::new(before(), &charges, &places));
+        let unadmitted = charges_by_zone.then(|| Unadmitted::new(before(), &charges, &masks));
         View::Fresh(Fresh {
             unadmitted: unadmitted.flatten(),
             ..Fresh::new(*config, free, base.topology.zones.clone())
@@ -745,15 +761,15 @@ impl Entry {
     /// latter is not known.
     fn bounds(&self, base: &Numbered, latest: &NodeTopology) -> Vec<(ZoneId, Resources)> {
         let follows = latest.config.managers.is_some();
-        let is_blurred = follows && self.is_blurred(latest);
+        let has_unknown_releases = follows && self.has_unknown_releases(latest);
         let going = self
             .pods
             .iter()
             .filter(|(_, pod)| follows && pod.accounted && pod.lives() && pod.deleting)
-            .filter_map(|(key, _)| self.held.0.get(key));
-        let most = base.with_room(going);
+            .filter_map(|(key, _)| self.held_by_pod.0.get(key));
+        let most = base.with_amounts_added(going);
         let zones = by_zone(&most.topology, |amounts| {
-            if is_blurred {
+            if has_unknown_releases {
                 amounts.allocatable
             } else {
                 amounts.available
@@ -764,20 +780,21 @@ impl Entry {
 
     /// Returns whether a pod in the base is gone or terminating and it is unknown where it holds resources. Then every zone may have more
     /// room than the base says.
-    fn is_blurred(&self, latest: &NodeTopology) -> bool {
-        let holds = |request: &Request| !whole(&latest.zones, &latest.config, request).is_zero();
+    fn has_unknown_releases(&self, latest: &NodeTopology) -> bool {
+        let holds =
+            |request: &Request| !total_charge(&latest.zones, &latest.config, request).is_zero();
         let goes = |(key, pod): (&PodKey, &Tracked)| {
             pod.accounted
                 && (pod.deleting || !pod.lives())
-                && !self.held.0.contains_key(key)
+                && !self.held_by_pod.0.contains_key(key)
                 && holds(&pod.request)
         };
-        let is_held = |ghost: &Ghost| ghost.is_held && holds(&ghost.request);
-        !self.understood || self.ghosts.iter().any(is_held) || self.pods.iter().any(goes)
+        let is_held = |pod: &DepartedPod| pod.is_held && holds(&pod.request);
+        !self.understood || self.departed.iter().any(is_held) || self.pods.iter().any(goes)
     }
 
     /// Returns whether a foreign pod that no NRT accounts for makes the amounts unusable.
-    fn closes(&self, pod: &Tracked, settings: &Settings, topology: &NodeTopology) -> bool {
+    fn closes_node(&self, pod: &Tracked, settings: &Settings, topology: &NodeTopology) -> bool {
         let exclusive = || {
             pod.request
                 .is_exclusive(|name| is_zoned(&topology.zones, name))
@@ -787,7 +804,7 @@ impl Entry {
             ForeignPodsDetect::OnlyExclusiveResources => exclusive(),
             // A settled node has accounted for all that its fingerprint covers. What the fingerprint does not cover takes nothing.
             ForeignPodsDetect::All => {
-                !self.understood || exclusive() || covers_all(settings, topology)
+                !self.understood || exclusive() || fingerprint_covers_all(settings, topology)
             }
         }
     }
@@ -815,7 +832,7 @@ fn by_zone(
     })
 }
 
-fn covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
+fn fingerprint_covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
     topology
         .fingerprint
         .as_ref()
@@ -823,7 +840,7 @@ fn covers_all(settings: &Settings, topology: &NodeTopology) -> bool {
 }
 
 /// Returns whether the kubelet has seen a pod: the kubelet's first status sets the start time.
-fn is_judged(pod: &Pod) -> bool {
+fn is_seen_by_kubelet(pod: &Pod) -> bool {
     pod.started.is_some() || pod.phase != Phase::Pending
 }
 

@@ -35,7 +35,7 @@ pub struct Node {
 
 impl Node {
     /// Returns whether every filter treats both nodes alike.
-    fn filters_alike(&self, other: &Self) -> bool {
+    fn is_alike_for_filters(&self, other: &Self) -> bool {
         self.labels == other.labels
             && self.taints == other.taints
             && self.unschedulable == other.unschedulable
@@ -69,7 +69,7 @@ pub struct NodeState {
     /// Sum of their requests.
     pub used: Resources,
     /// Sum of their requests as scores count them: CPU (milli), memory.
-    pub scored: (i64, i64),
+    pub nonzero_request: (i64, i64),
     /// Number of these pods by priority.
     pub priorities: BTreeMap<i32, usize>,
 }
@@ -90,13 +90,13 @@ pub struct Cluster {
     pods: HashMap<PodKey, Pod>,
     assumed: BTreeSet<PodKey>,
     /// Pods with required anti-affinity, which every other pod must respect.
-    exclusive: BTreeSet<PodKey>,
+    with_anti_affinity: BTreeSet<PodKey>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     budgets: BTreeMap<PodKey, Budget>,
     /// Waiting pods for which others were preempted, with the node.
     nominations: BTreeMap<PodKey, String>,
     /// Pods with required affinity to other pods, or with preferences about them.
-    sociable: BTreeSet<PodKey>,
+    with_affinity: BTreeSet<PodKey>,
     groups: BTreeMap<(GroupKind, PodKey), LabelSelector>,
     /// Number of nodes that have each image.
     images: HashMap<ImageId, usize>,
@@ -229,12 +229,16 @@ impl Cluster {
 
     /// Iterates over the pods with required anti-affinity.
     pub fn pods_with_anti_affinity(&self) -> impl Iterator<Item = &Pod> {
-        self.exclusive.iter().filter_map(|key| self.pods.get(key))
+        self.with_anti_affinity
+            .iter()
+            .filter_map(|key| self.pods.get(key))
     }
 
     /// Iterates over the pods with any affinity to other pods, required or preferred, or with preferred anti-affinity.
-    pub fn sociable_pods(&self) -> impl Iterator<Item = &Pod> {
-        self.sociable.iter().filter_map(|key| self.pods.get(key))
+    pub fn pods_with_affinity(&self) -> impl Iterator<Item = &Pod> {
+        self.with_affinity
+            .iter()
+            .filter_map(|key| self.pods.get(key))
     }
 
     /// Returns the number of nodes that have an image.
@@ -243,7 +247,7 @@ impl Cluster {
     }
 
     /// Returns the combined selector of a pod's controller and of the services that select the pod; `None` if it is empty.
-    pub fn siblings(&self, pod: &Pod) -> Option<LabelSelector> {
+    pub fn default_selector(&self, pod: &Pod) -> Option<LabelSelector> {
         let namespace = &pod.key.namespace;
         let first = PodKey {
             namespace: namespace.clone(),
@@ -260,7 +264,7 @@ impl Cluster {
             }
         }
         let mut expressions = Vec::new();
-        let controller = pod.wishes.controller.as_ref();
+        let controller = pod.constraints.controller.as_ref();
         if let Some(selector) = controller.and_then(|(kind, name)| {
             let key = PodKey {
                 namespace: namespace.clone(),
@@ -276,11 +280,11 @@ impl Cluster {
             }));
             expressions.extend(selector.match_expressions.iter().flatten().cloned());
         }
-        let together = LabelSelector {
+        let combined = LabelSelector {
             match_labels: Some(labels),
             match_expressions: Some(expressions),
         };
-        (!selector::is_empty(Some(&together))).then_some(together)
+        (!selector::is_empty(Some(&combined))).then_some(combined)
     }
 
     /// Adds or updates a service or a controller of pods.
@@ -362,14 +366,14 @@ impl Cluster {
     /// Removes a pod to simulate the cluster without it; [`Cluster::put_back`] undoes it.
     pub fn take_out(&mut self, key: &PodKey) -> Option<Pod> {
         self.release(key);
-        self.exclusive.remove(key);
-        self.sociable.remove(key);
+        self.with_anti_affinity.remove(key);
+        self.with_affinity.remove(key);
         self.pods.remove(key)
     }
 
     /// Puts back what [`Cluster::take_out`] returned.
     pub fn put_back(&mut self, pod: Pod) {
-        if holds(&pod) {
+        if holds_resources(&pod) {
             self.charge(&pod);
         }
         self.index(&pod);
@@ -382,7 +386,7 @@ impl Cluster {
         let before = state.node.take();
         let is_alike = before
             .as_ref()
-            .is_some_and(|before| before.filters_alike(&node));
+            .is_some_and(|before| before.is_alike_for_filters(&node));
         if before
             .as_ref()
             .is_some_and(|before| before.images == node.images)
@@ -441,17 +445,17 @@ impl Cluster {
             self.nominations.remove(&key);
         }
         let waits = pod.node.is_none() && pod.phase != Phase::Terminal && !pod.deleting;
-        let told = before.and_then(|before| before.nominated.as_ref());
-        if waits && (replaced || told != pod.nominated.as_ref()) {
+        let previous = before.and_then(|before| before.nominated.as_ref());
+        if waits && (replaced || previous != pod.nominated.as_ref()) {
             match &pod.nominated {
                 Some(node) => drop(self.nominations.insert(key.clone(), node.clone())),
                 None => drop(self.nominations.remove(&key)),
             }
         }
-        let held = before.is_some_and(holds);
+        let held = before.is_some_and(holds_resources);
         let elsewhere = before.is_some_and(|before| before.node != pod.node);
         self.release(&key);
-        let holds_now = holds(&pod);
+        let holds_now = holds_resources(&pod);
         if holds_now {
             self.charge(&pod);
         }
@@ -467,8 +471,8 @@ impl Cluster {
     pub fn delete_pod(&mut self, key: &PodKey) -> Option<Pod> {
         self.release(key);
         self.assumed.remove(key);
-        self.exclusive.remove(key);
-        self.sociable.remove(key);
+        self.with_anti_affinity.remove(key);
+        self.with_affinity.remove(key);
         self.nominations.remove(key);
         self.pods.remove(key)
     }
@@ -508,10 +512,10 @@ impl Cluster {
                 set.remove(&pod.key);
             }
         };
-        note(&mut self.exclusive, !pod.anti_affinity.is_empty());
+        note(&mut self.with_anti_affinity, !pod.anti_affinity.is_empty());
         note(
-            &mut self.sociable,
-            !pod.wishes.affinity.is_empty() || pod.wishes.preferences.is_some(),
+            &mut self.with_affinity,
+            !pod.constraints.affinity.is_empty() || pod.constraints.preferences.is_some(),
         );
     }
 
@@ -521,8 +525,8 @@ impl Cluster {
         if state.pods.insert(pod.key.clone()) {
             self.touched.note(name);
             state.used.add(&pod.node_request);
-            state.scored.0 += pod.scored.0;
-            state.scored.1 += pod.scored.1;
+            state.nonzero_request.0 += pod.nonzero_request.0;
+            state.nonzero_request.1 += pod.nonzero_request.1;
             *state.priorities.entry(pod.priority).or_default() += 1;
             for claim in named_claims(pod) {
                 *self.claim_users.entry(claim).or_default() += 1;
@@ -541,8 +545,8 @@ impl Cluster {
         if state.pods.remove(key) {
             self.touched.note(name);
             state.used.subtract_listed(&pod.node_request);
-            state.scored.0 -= pod.scored.0;
-            state.scored.1 -= pod.scored.1;
+            state.nonzero_request.0 -= pod.nonzero_request.0;
+            state.nonzero_request.1 -= pod.nonzero_request.1;
             if let Some(count) = state.priorities.get_mut(&pod.priority) {
                 *count -= 1;
                 if *count == 0 {
@@ -586,7 +590,7 @@ fn named_claims(pod: &Pod) -> impl Iterator<Item = PodKey> {
 }
 
 /// Returns whether a pod takes resources of a node.
-fn holds(pod: &Pod) -> bool {
+fn holds_resources(pod: &Pod) -> bool {
     pod.node.is_some() && pod.phase != Phase::Terminal
 }
 

@@ -65,12 +65,12 @@ pub struct Attempted {
     /// How it ended.
     pub outcome: Outcome,
     /// The time that its parts took.
-    pub took: Took,
+    pub timings: Timings,
 }
 
 /// The time that the parts of an attempt took.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Took {
+pub struct Timings {
     /// Filters, and the part of the scores that considers each node alone.
     pub filter: Duration,
     /// Comparison of the feasible nodes.
@@ -79,9 +79,9 @@ pub struct Took {
     pub post_filter: Option<Duration>,
 }
 
-/// Looks for a node, or for pods to preempt. In a large cluster the search ends when enough nodes are feasible ([`Profile::enough`]).
-/// `turn` selects where it begins and which of several nodes of equal score is chosen, so that they are used in turn. The cluster is
-/// unchanged afterwards. The memo makes the attempt faster and has no effect on its result.
+/// Looks for a node, or for pods to preempt. In a large cluster the search ends when enough nodes are feasible
+/// ([`Profile::feasible_nodes_to_find`]). `turn` selects where it begins and which of several nodes of equal score is chosen, so
+/// that they are used in turn. The cluster is unchanged afterwards. The memo makes the attempt faster and has no effect on its result.
 pub fn attempt(
     profile: &Profile,
     (cluster, cache): (&mut Cluster, &mut Cache),
@@ -89,18 +89,18 @@ pub fn attempt(
     pod: &Pod,
     turn: usize,
 ) -> Attempted {
-    let mut took = Took::default();
+    let mut timings = Timings::default();
     let among = (&mut *cluster, &mut *cache);
-    let outcome = match place(profile, among, memo, pod, turn, &mut took) {
+    let outcome = match place(profile, among, memo, pod, turn, &mut timings) {
         Ok(placed) => placed,
         Err(rejected) => {
             let started = Instant::now();
             let outcome = post_filter(profile, cluster, cache, pod, rejected, turn);
-            took.post_filter = Some(started.elapsed());
+            timings.post_filter = Some(started.elapsed());
             outcome
         }
     };
-    Attempted { outcome, took }
+    Attempted { outcome, timings }
 }
 
 fn post_filter(
@@ -137,14 +137,14 @@ fn place(
     memo: &mut Memo,
     pod: &Pod,
     turn: usize,
-    took: &mut Took,
+    timings: &mut Timings,
 ) -> Result<Outcome, Vec<(String, Rejection)>> {
     let started = Instant::now();
-    let claimed = claimed(profile, cluster, cache, pod);
+    let blocked = blocked_by_nominations(profile, cluster, cache, pod);
     memo.update(cluster, cache);
     let (cluster, cache) = (&*cluster, &*cache);
     let attempt = Attempt::new(&profile.filters, cluster, pod);
-    let examine = |info: &NodeInfo<'_>| match claimed.get(&info.node.name) {
+    let examine = |info: &NodeInfo<'_>| match blocked.get(&info.node.name) {
         Some(rejection) => Err(rejection.clone()),
         None => attempt.examine(info),
     };
@@ -154,21 +154,21 @@ fn place(
     if let Some(info) = nominated
         && examine(&info).is_ok()
     {
-        took.filter = started.elapsed();
+        timings.filter = started.elapsed();
         return Ok(Outcome::Placed {
             node: info.node.name.clone(),
             feasible: 1,
         });
     }
-    let is_particular = !claimed.is_empty() || attempt.is_particular();
-    let nodes: Vec<_> = if memo.turn_to(profile, pod, is_particular) {
+    let is_pod_specific = !blocked.is_empty() || attempt.is_pod_specific();
+    let nodes: Vec<_> = if memo.switch_to(profile, pod, is_pod_specific) {
         Vec::new()
     } else {
         // every node has to be examined: one walk is faster than a lookup for each
         cluster.nodes().collect()
     };
     let len = memo.len();
-    let enough = profile.enough(len);
+    let enough = profile.feasible_nodes_to_find(len);
     let begin = if enough < len {
         turn.wrapping_mul(enough) % len
     } else {
@@ -179,19 +179,19 @@ fn place(
         if feasible.len() == enough {
             break;
         }
-        let look = |name: &str| match nodes.get(index) {
+        let find_node = |name: &str| match nodes.get(index) {
             Some((node, state)) => Some(NodeInfo::new(node, state, cache)),
             None => NodeInfo::named(name, cluster, cache),
         };
         let score = |plugin: usize, info: &NodeInfo<'_>| {
             let plugin = &profile.scores[plugin].plugin;
-            plugin.alone(pod, info, cluster, len)
+            plugin.raw_score(pod, info, cluster, len)
         };
-        if memo.is_feasible(index, look, examine, score) {
+        if memo.is_feasible(index, find_node, examine, score) {
             feasible.push(index);
         }
     }
-    took.filter = started.elapsed();
+    timings.filter = started.elapsed();
     let count = feasible.len();
     if count == 0 {
         return Err(memo.rejections());
@@ -204,7 +204,7 @@ fn place(
     let best = totals.iter().copied().max().unwrap_or(0);
     let equals: Vec<usize> = (0..count).filter(|index| totals[*index] == best).collect();
     let chosen = feasible[equals[turn % equals.len()]];
-    took.score = started.elapsed().saturating_sub(took.filter);
+    timings.score = started.elapsed().saturating_sub(timings.filter);
     Ok(Outcome::Placed {
         node: memo.name(chosen).to_owned(),
         feasible: count,
@@ -212,7 +212,7 @@ fn place(
 }
 
 /// Returns the nodes on which the pod does not fit if the pods of at least its priority that are nominated there take their place.
-pub(crate) fn claimed(
+pub(crate) fn blocked_by_nominations(
     profile: &Profile,
     cluster: &mut Cluster,
     cache: &Cache,
@@ -223,14 +223,14 @@ pub(crate) fn claimed(
         .filter(|(other, _)| other.priority >= pod.priority && other.key != pod.key)
         .map(|(_, node)| node.to_owned())
         .collect();
-    let mut claimed = BTreeMap::new();
+    let mut blocked = BTreeMap::new();
     for node in nodes {
         if let Err(rejection) = preemption::fits(&profile.filters, cluster, cache, pod, &node, &[])
         {
-            claimed.insert(node, rejection);
+            blocked.insert(node, rejection);
         }
     }
-    claimed
+    blocked
 }
 
 pub(crate) fn verdict(nodes: Vec<(String, Rejection)>) -> Verdict {
@@ -400,7 +400,7 @@ mod tests {
         let named = |name: &str| serde_json::json!({"key": "metadata.name", "operator": "In", "values": [name]});
         let mut pod = mk_pod("p", "cpu=1");
         let mut message = |fields: &[serde_json::Value]| {
-            pod.wishes.node_affinity = serde_json::from_value(serde_json::json!({
+            pod.constraints.node_affinity = serde_json::from_value(serde_json::json!({
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]},
             }))
             .ok();

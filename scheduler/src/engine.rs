@@ -30,7 +30,7 @@ use crate::pod::{Phase, Pod, PodKey};
 use crate::preemption::{self, Candidate};
 use crate::profile::Profile;
 use crate::queue::{Cause, Popped, Queue};
-use crate::report::{Happening, Nomination, Reporter};
+use crate::report::{EventKind, Nomination, Reporter};
 use crate::status_dump::{self, StatusDump};
 use crate::storage::{Kind, Object, Progress, Reservation, Storage};
 use crate::volume_bind::{self, Changes};
@@ -115,8 +115,16 @@ struct Waiting {
     deadline: Instant,
 }
 
-/// The result that [`Engine::run`] waits for before it schedules: `None` if stopped, otherwise the lease if leader election is enabled.
-pub type Election = JoinHandle<Option<Option<Leadership>>>;
+/// The result of leader election, for which [`Engine::run`] waits before it schedules.
+#[derive(Debug)]
+pub enum Election {
+    /// The program was stopped before it held the lease.
+    Stopped,
+    /// Leader election is disabled.
+    NotRequired,
+    /// The lease is held.
+    Leading(Leadership),
+}
 
 /// All state.
 pub struct Engine {
@@ -213,7 +221,7 @@ impl Engine {
         &mut self,
         mut changes: mpsc::Receiver<Message>,
         synced: &Gate,
-        mut election: Election,
+        mut election: JoinHandle<Election>,
         stop: &CancellationToken,
     ) -> anyhow::Result<ExitCode> {
         let mut leadership: Option<Leadership> = None;
@@ -246,9 +254,9 @@ impl Engine {
                 elected = &mut election, if !leading => {
                     leading = true;
                     match elected? {
-                        None => return Ok(ExitCode::SUCCESS),
-                        Some(None) => {}
-                        Some(Some(held)) => {
+                        Election::Stopped => return Ok(ExitCode::SUCCESS),
+                        Election::NotRequired => {}
+                        Election::Leading(held) => {
                             lost_lease = held.lost();
                             leadership = Some(held);
                         }
@@ -256,10 +264,10 @@ impl Engine {
                 }
                 message = changes.recv() => {
                     let Some(message) = message else { return Ok(ExitCode::SUCCESS) };
-                    self.take(message);
+                    self.handle(message);
                     for _ in 0..BATCH {
                         let Ok(message) = changes.try_recv() else { break };
-                        self.take(message);
+                        self.handle(message);
                     }
                     if self.is_synced() && !synced.is_open() {
                         tracing::info!(nodes = self.cluster.nodes().count(), pods = self.cluster.pods().count(), "All caches are synced");
@@ -330,7 +338,7 @@ impl Engine {
         );
     }
 
-    fn take(&mut self, message: Message) {
+    fn handle(&mut self, message: Message) {
         match message {
             Message::Pod(change) => match *change {
                 Change::Apply(pod) => self.apply_pod(pod),
@@ -442,7 +450,7 @@ impl Engine {
                 if self.awaited.remove(&kind) {
                     tracing::warn!(
                         kind = kind.plural(),
-                        "May not be listed: pods with claims are not placed until it may, all others are"
+                        "This kind cannot be listed: pods with claims are not placed until it can, all other pods are"
                     );
                     self.wake_for_volumes();
                 }
@@ -502,8 +510,8 @@ impl Engine {
         let changed_itself = self.cluster.pod(&key).is_some_and(|before| {
             before.request != pod.request
                 || before.labels != pod.labels
-                || before.wishes.tolerations != pod.wishes.tolerations
-                || before.wishes.node_selector != pod.wishes.node_selector
+                || before.constraints.tolerations != pod.constraints.tolerations
+                || before.constraints.node_selector != pod.constraints.node_selector
         });
         let effect = self.cluster.apply_pod(pod);
         let Some(pod) = self.cluster.pod(&key) else {
@@ -522,7 +530,7 @@ impl Engine {
             if needs_objects(pod) {
                 self.storage_wanted.cancel();
             }
-            let gated = !pod.wishes.gates.is_empty();
+            let gated = !pod.constraints.gates.is_empty();
             self.queue
                 .upsert(&key, &pod.uid, pod.priority, gated, Instant::now());
             if changed_itself {
@@ -598,7 +606,7 @@ impl Engine {
             self.queue.remove(&popped.key);
             return;
         };
-        if !self.awaited.is_empty() && profile.looks_at_volumes() && needs_objects(&pod) {
+        if !self.awaited.is_empty() && profile.reads_volumes() && needs_objects(&pod) {
             // the objects needed to examine it are not listed yet
             let rejected_by = volumes::PLUGINS.into_iter().collect();
             self.queue.failed(&pod.key, rejected_by, started);
@@ -606,7 +614,7 @@ impl Engine {
         }
         tracing::debug!(pod = %pod.key, attempt = popped.attempts, "Attempting to schedule pod");
         self.turn = self.turn.wrapping_add(1);
-        let Attempted { outcome, took } = attempt(
+        let Attempted { outcome, timings } = attempt(
             profile,
             (&mut self.cluster, &mut self.cache),
             &mut self.memo,
@@ -621,12 +629,12 @@ impl Engine {
             Outcome::Preempting { .. } => (Status::Unschedulable, Status::Success),
         };
         let metrics = &self.metrics;
-        metrics.point(Point::Filter, filtered, profile_name, took.filter);
+        metrics.point(Point::Filter, filtered, profile_name, timings.filter);
         if filtered == Status::Success {
-            metrics.point(Point::Score, Status::Success, profile_name, took.score);
+            metrics.point(Point::Score, Status::Success, profile_name, timings.score);
         }
-        if let Some(took) = took.post_filter {
-            metrics.point(Point::PostFilter, preempts, profile_name, took);
+        if let Some(duration) = timings.post_filter {
+            metrics.point(Point::PostFilter, preempts, profile_name, duration);
         }
         let volume_timeout = profile
             .filters
@@ -676,7 +684,7 @@ impl Engine {
             }
         }
         self.cluster.nominate(&pod.key, Some(node.clone()));
-        let told: Vec<_> = victims
+        let to_evict: Vec<_> = victims
             .into_iter()
             .filter(|victim| {
                 let known = self.cluster.pod(&victim.key);
@@ -689,7 +697,7 @@ impl Engine {
             self.reporter.clone(),
         );
         self.bindings.spawn(async move {
-            for victim in told {
+            for victim in to_evict {
                 match evict::evict(client.clone(), &victim, &pod.scheduler).await {
                     Ok(()) => reporter.preempted(&victim, &pod, &node),
                     Err(error) => {
@@ -789,12 +797,12 @@ impl Engine {
             result,
         } = written;
         let pod = &waiting.placement.pod;
-        let is_there = self
+        let still_exists = self
             .cluster
             .pod(&pod.key)
             .is_some_and(|known| known.uid == pod.uid);
         match result {
-            Ok(_) if !is_there => {
+            Ok(_) if !still_exists => {
                 let pod = waiting.placement.pod;
                 self.release_volumes(&pod);
             }
@@ -891,11 +899,11 @@ impl Engine {
         details: String,
         nomination: Nomination,
     ) {
-        let happening = Happening::Failed {
+        let kind = EventKind::Failed {
             message: message.to_owned(),
         };
-        self.reporter.event(pod, happening, details);
-        let known = pod.wishes.condition.as_ref();
+        self.reporter.event(pod, kind, details);
+        let known = pod.constraints.condition.as_ref();
         let is_new = known.is_none_or(|(known_reason, known_message)| {
             known_reason != reason || known_message != message
         });
@@ -928,8 +936,8 @@ impl Engine {
                 let changed = self.cache.bound(&node, &pod.key);
                 self.wake_if(changed, Plugin::NodeResourceTopologyMatch, Cause::PodPlaced);
                 self.queue.remove(&pod.key);
-                let happening = Happening::Scheduled { node };
-                self.reporter.event(&pod, happening, String::new());
+                let kind = EventKind::Scheduled { node };
+                self.reporter.event(&pod, kind, String::new());
             }
             Err(error) => {
                 let error = daemon::log::chain(&error).to_string();

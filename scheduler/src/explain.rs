@@ -32,14 +32,14 @@ Examples:
   numaresources-scheduler explain numa-pod -n default
       why the pod was placed where it is, or waits
   numaresources-scheduler explain -f pod.yaml -o json
-      what would become of a pod that does not exist yet
+      what would happen to a pod that does not exist yet
   kubectl get nodes,pods,namespaces,noderesourcetopologies -A -o yaml > dump/all.yaml
   numaresources-scheduler explain numa-pod --from dump
       the same without the cluster
 
 Exit codes: 0 explained, whatever the verdict; 1 the pod or the cluster could not be read; 2 wrong usage.";
 
-/// Tells for each node and zone whether a pod could be placed there, and why not. Changes nothing.
+/// Explains for each node and zone whether a pod could be placed there, and why not. Changes nothing.
 #[derive(Debug, Parser)]
 #[command(name = "numaresources-scheduler explain", version, after_help = EXAMPLES)]
 struct Args {
@@ -63,14 +63,14 @@ struct Args {
     /// Kubeconfig of the live cluster [default: `KUBECONFIG`, `~/.kube/config`, or that of the pod this runs in]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// File with the KubeSchedulerConfiguration of the scheduler that is asked about [default: all default plugins and
+    /// File with the KubeSchedulerConfiguration of the scheduler to explain [default: all default plugins and
     /// NodeResourceTopologyMatch]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Profile of that configuration [default: the pod's schedulerName, or the only one]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// How the answer is printed
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
@@ -170,7 +170,7 @@ fn manifest(file: &Path, namespace: Option<&str>) -> anyhow::Result<WirePod> {
         bail!(
             "{} holds a {}, not a Pod",
             file.display(),
-            value["kind"].as_str().unwrap_or("thing without kind")
+            value["kind"].as_str().unwrap_or("object without kind")
         );
     }
     let mut pod: WirePod = serde_json::from_value(value)
@@ -181,8 +181,8 @@ fn manifest(file: &Path, namespace: Option<&str>) -> anyhow::Result<WirePod> {
             file.display()
         );
     }
-    let place = namespace.map(str::to_owned).or(pod.metadata.namespace);
-    pod.metadata.namespace = Some(place.unwrap_or_else(|| "default".to_owned()));
+    let namespace = namespace.map(str::to_owned).or(pod.metadata.namespace);
+    pod.metadata.namespace = Some(namespace.unwrap_or_else(|| "default".to_owned()));
     if pod.metadata.name.is_none() {
         pod.metadata.name = Some(pod.metadata.generate_name.clone().unwrap_or_default() + "?");
     }

@@ -160,7 +160,7 @@ pub struct Filters {
 
 impl Filters {
     /// Returns whether the filter compares the amount of a resource.
-    fn counts(&self, name: &ResourceName) -> bool {
+    fn compares(&self, name: &ResourceName) -> bool {
         let group = name.as_str().split_once('/').map(|(group, _)| group);
         let is_extended = group.is_some() && !name.is_native();
         let is_ignored = is_extended
@@ -168,7 +168,7 @@ impl Filters {
                 || group.is_some_and(|group| {
                     self.ignored_resource_groups.iter().any(|it| it == group)
                 }));
-        node::counts(name) && !is_ignored
+        node::is_node_resource(name) && !is_ignored
     }
 }
 
@@ -230,24 +230,24 @@ pub struct Attempt<'a> {
     named: Option<BTreeSet<&'a str>>,
     volumes: Option<volumes::Volumes<'a>>,
     /// Why every node is ruled out.
-    hopeless: Option<Rejection>,
+    rejected_everywhere: Option<Rejection>,
     spread: spread::Counts,
-    inter_pod: inter_pod::Neighbours,
-    supposed: Option<Result<View, simulate::Error>>,
+    inter_pod: inter_pod::Domains,
+    simulated: Option<Result<View, simulate::Error>>,
 }
 
 impl<'a> Attempt<'a> {
     /// Prepares to examine nodes for `pod`.
     pub fn new(filters: &'a Filters, cluster: &'a Cluster, pod: &'a Pod) -> Self {
         let named = node::named(pod);
-        let mut hopeless = None;
+        let mut rejected_everywhere = None;
         if filters.plugins.contains(&Plugin::NodeAffinity) {
-            hopeless = node::conflict(named.as_ref());
+            rejected_everywhere = node::conflict(named.as_ref());
         }
         let volumes = match volumes::Volumes::new(&filters.plugins, cluster, pod) {
             Ok(volumes) => volumes,
             Err(rejection) => {
-                hopeless = hopeless.or(Some(rejection));
+                rejected_everywhere = rejected_everywhere.or(Some(rejection));
                 None
             }
         };
@@ -255,28 +255,28 @@ impl<'a> Attempt<'a> {
             filters,
             cluster,
             pod,
-            wanted: node::wanted(pod, |name| filters.counts(name)),
+            wanted: node::wanted(pod, |name| filters.compares(name)),
             named,
             volumes,
-            hopeless,
+            rejected_everywhere,
             spread: spread::Counts::new(cluster, pod, &filters.default_spread),
-            inter_pod: inter_pod::Neighbours::new(cluster, pod),
-            supposed: None,
+            inter_pod: inter_pod::Domains::new(cluster, pod),
+            simulated: None,
         }
     }
 
     /// Returns the same attempt for a single node, assuming this view of its zones.
     #[must_use]
-    pub fn supposing(mut self, view: Result<View, simulate::Error>) -> Self {
-        self.supposed = Some(view);
+    pub fn with_view(mut self, view: Result<View, simulate::Error>) -> Self {
+        self.simulated = Some(view);
         self
     }
 
     /// Returns whether the outcome depends on more than the node, its zones and what the pod requests of them: on other nodes, on volumes,
     /// or on where other pods are.
-    pub fn is_particular(&self) -> bool {
-        self.hopeless.is_some()
-            || self.supposed.is_some()
+    pub fn is_pod_specific(&self) -> bool {
+        self.rejected_everywhere.is_some()
+            || self.simulated.is_some()
             || self.volumes.is_some()
             || !self.spread.is_empty()
             || !self.inter_pod.is_empty()
@@ -284,12 +284,12 @@ impl<'a> Attempt<'a> {
 
     /// Runs the plugins in order on one node.
     pub fn examine(&self, info: &NodeInfo<'_>) -> Result<(), Rejection> {
-        if let Some(rejection) = &self.hopeless {
+        if let Some(rejection) = &self.rejected_everywhere {
             return Err(rejection.clone());
         }
         let plugins = &self.filters.plugins;
         if plugins.contains(&Plugin::NodeAffinity) {
-            node::narrowed(self.named.as_ref(), info.node)?;
+            node::restrict_to_named(self.named.as_ref(), info.node)?;
         }
         plugins
             .iter()
@@ -305,7 +305,7 @@ impl<'a> Attempt<'a> {
             Plugin::NodeAffinity => node::affinity(pod, node, self.filters.added_affinity.as_ref()),
             Plugin::NodePorts => node::ports(pod, state, self.cluster),
             Plugin::NodeResourcesFit => node::resources(&self.wanted, node, state),
-            Plugin::NodeResourceTopologyMatch => match &self.supposed {
+            Plugin::NodeResourceTopologyMatch => match &self.simulated {
                 None => topology_match::filter(pod, node, info.view()),
                 Some(Ok(view)) => topology_match::filter(pod, node, view),
                 Some(Err(error)) => topology_match::refuse(pod, error),

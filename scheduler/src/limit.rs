@@ -14,7 +14,7 @@ use tower::util::MapFutureLayer;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no usable kubeconfig.
-    #[error("cannot read how to reach the API server")]
+    #[error("cannot read the client configuration")]
     Config(#[from] daemon::client::Error),
     /// The kubeconfig does not yield a client.
     #[error("cannot build a Kubernetes client")]
@@ -52,7 +52,7 @@ pub async fn client(
 }
 
 /// Longest interval between two requests. Lower rates, whose intervals may not be representable, use this one.
-const LONGEST: Duration = Duration::from_hours(24);
+const MAX_INTERVAL: Duration = Duration::from_hours(24);
 
 /// A token bucket that fills at a constant rate.
 #[derive(Debug)]
@@ -67,8 +67,8 @@ struct Bucket {
 
 impl Bucket {
     fn new(qps: f64, burst: u32) -> Self {
-        let interval = Duration::try_from_secs_f64(1.0 / qps).unwrap_or(LONGEST);
-        let interval = interval.min(LONGEST);
+        let interval = Duration::try_from_secs_f64(1.0 / qps).unwrap_or(MAX_INTERVAL);
+        let interval = interval.min(MAX_INTERVAL);
         Self {
             interval,
             depth: interval.saturating_mul(burst.saturating_sub(1)),

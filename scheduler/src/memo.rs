@@ -3,7 +3,7 @@
 //! Many pods have the same shape: the replicas of a workload. Between two of them hardly any node changes, but examining nodes costs more
 //! than any other part of placing a pod in a large cluster. So the verdicts of filters, and the scores that need no comparison, are kept
 //! until the node, its zones or the shape change. Results that depend on pods other than those of the node are never kept
-//! ([`is_particular`](crate::filter::Attempt::is_particular)). kube-scheduler has a more limited form of this (KEP-5598, opportunistic
+//! ([`is_pod_specific`](crate::filter::Attempt::is_pod_specific)). kube-scheduler has a more limited form of this (KEP-5598, opportunistic
 //! batching).
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, Node, NodeState};
 use crate::filter::Rejection;
 use crate::images::ImageId;
 use crate::node_info::NodeInfo;
-use crate::pod::{HostPort, Pod, Wishes};
+use crate::pod::{HostPort, Pod, SchedulingConstraints};
 use crate::profile::Profile;
 
 /// Maximum number of remembered shapes, for workloads that grow at the same time.
@@ -48,9 +48,9 @@ struct Known {
 }
 
 impl Known {
-    fn is_of(&self, profile: &Profile, pod: &Pod) -> bool {
+    fn applies_to(&self, profile: &Profile, pod: &Pod) -> bool {
         let shape = self.shape.as_ref();
-        shape.is_some_and(|shape| shape.is_of(profile, pod))
+        shape.is_some_and(|shape| shape.applies_to(profile, pod))
     }
 
     /// Drops all results and resizes to this many nodes and score plugins.
@@ -94,16 +94,16 @@ impl Memo {
         }
     }
 
-    /// Switches to a pod. Results for `particular` pods are not shared. Returns whether any results may be known.
-    pub fn turn_to(&mut self, profile: &Profile, pod: &Pod, particular: bool) -> bool {
-        if !particular && self.known.is_of(profile, pod) {
+    /// Switches to a pod. Results that are `pod_specific` are not shared. Returns whether any results may be known.
+    pub fn switch_to(&mut self, profile: &Profile, pod: &Pod, pod_specific: bool) -> bool {
+        if !pod_specific && self.known.applies_to(profile, pod) {
             return true;
         }
-        let remembered = if particular {
+        let remembered = if pod_specific {
             None
         } else {
             let mut others = self.others.iter();
-            others.position(|known| known.is_of(profile, pod))
+            others.position(|known| known.applies_to(profile, pod))
         };
         let next = match remembered {
             Some(index) => self.others.remove(index),
@@ -116,7 +116,7 @@ impl Memo {
             self.others.push(before);
         }
         if remembered.is_none() {
-            self.known.shape = (!particular).then(|| Shape::new(profile, pod));
+            self.known.shape = (!pod_specific).then(|| Shape::new(profile, pod));
             self.known.clear(self.names.len(), profile.scores.len());
         }
         remembered.is_some()
@@ -141,7 +141,7 @@ impl Memo {
     pub fn is_feasible<'a>(
         &mut self,
         index: usize,
-        look: impl FnOnce(&str) -> Option<NodeInfo<'a>>,
+        find_node: impl FnOnce(&str) -> Option<NodeInfo<'a>>,
         examine: impl FnOnce(&NodeInfo<'a>) -> Result<(), Rejection>,
         score: impl Fn(usize, &NodeInfo<'a>) -> i64,
     ) -> bool {
@@ -151,7 +151,7 @@ impl Memo {
         if let Some(verdict) = &verdicts[index] {
             return verdict.is_ok();
         }
-        let Some(info) = look(&self.names[index]) else {
+        let Some(info) = find_node(&self.names[index]) else {
             return false;
         };
         let verdict = examine(&info).map_err(Box::new);
@@ -173,15 +173,15 @@ impl Memo {
         feasible: &[usize],
         cluster: &Cluster,
     ) -> Vec<i64> {
-        let look = |index: &usize| -> Option<(&Node, &NodeState)> {
+        let find_node = |index: &usize| -> Option<(&Node, &NodeState)> {
             let state = cluster.node(&self.names[*index])?;
             Some((state.node.as_ref()?, state))
         };
         let mut totals = vec![0; feasible.len()];
         for (scores, weighted) in self.known.scores.iter().zip(&profile.scores) {
-            let alone = feasible.iter().map(|index| scores[*index]).collect();
-            let nodes = feasible.iter().filter_map(look);
-            let scores = weighted.plugin.together(pod, nodes, cluster, alone);
+            let raw = feasible.iter().map(|index| scores[*index]).collect();
+            let nodes = feasible.iter().filter_map(find_node);
+            let scores = weighted.plugin.normalized_scores(pod, nodes, cluster, raw);
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total += score * weighted.weight;
             }
@@ -201,14 +201,14 @@ impl Memo {
     }
 }
 
-/// Everything that filters and scores read of a pod, except what [`is_particular`](crate::filter::Attempt::is_particular) covers and what
-/// only comparing scores read.
+/// Everything that filters and scores read of a pod, except what [`is_pod_specific`](crate::filter::Attempt::is_pod_specific) covers and
+/// what only comparing scores read.
 #[derive(Debug)]
 struct Shape {
     profile: String,
     request: Arc<Request>,
     node_request: Arc<Resources>,
-    scored: (i64, i64),
+    nonzero_request: (i64, i64),
     host_ports: Vec<HostPort>,
     node_selector: BTreeMap<String, String>,
     node_affinity: Option<NodeAffinity>,
@@ -222,16 +222,16 @@ impl Shape {
             profile: profile.name.clone(),
             request: Arc::clone(&pod.request),
             node_request: Arc::clone(&pod.node_request),
-            scored: pod.scored,
+            nonzero_request: pod.nonzero_request,
             host_ports: pod.host_ports.clone(),
-            node_selector: pod.wishes.node_selector.clone(),
-            node_affinity: pod.wishes.node_affinity.clone(),
-            tolerations: pod.wishes.tolerations.clone(),
-            images: pod.wishes.images.clone(),
+            node_selector: pod.constraints.node_selector.clone(),
+            node_affinity: pod.constraints.node_affinity.clone(),
+            tolerations: pod.constraints.tolerations.clone(),
+            images: pod.constraints.images.clone(),
         }
     }
 
-    fn is_of(&self, profile: &Profile, pod: &Pod) -> bool {
+    fn applies_to(&self, profile: &Profile, pod: &Pod) -> bool {
         // every field is named, so that a new field has to be considered here
         let Pod {
             // identity and status
@@ -244,23 +244,23 @@ impl Shape {
             deleting: _,
             nominated: _,
             started: _,
-            gives_way: _,
+            is_victim: _,
             created: _,
             hash: _,
             // which pods it displaces
             priority: _,
             preempts: _,
-            // volumes make a pod particular; so do relations to other pods, unless only comparing scores read them
+            // volumes make results specific to the pod; so do relations to other pods, unless only comparing scores read them
             volumes: _,
             labels: _,
             anti_affinity: _,
             request,
             node_request,
-            scored,
+            nonzero_request,
             host_ports,
-            wishes,
+            constraints,
         } = pod;
-        let Wishes {
+        let SchedulingConstraints {
             gates: _,
             condition: _,
             affinity: _,
@@ -271,11 +271,11 @@ impl Shape {
             node_affinity,
             tolerations,
             images,
-        } = wishes;
+        } = constraints;
         self.profile == profile.name
             && self.request == *request
             && self.node_request == *node_request
-            && self.scored == *scored
+            && self.nonzero_request == *nonzero_request
             && self.host_ports == *host_ports
             && self.node_selector == *node_selector
             && self.node_affinity == *node_affinity

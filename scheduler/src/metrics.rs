@@ -132,7 +132,7 @@ pub struct Metrics {
     algorithm_seconds: Histogram,
     point_seconds: Family<PointLabels, Histogram>,
     sli_seconds: Histogram,
-    attempts_a_pod: Histogram,
+    attempts_per_pod: Histogram,
     preemption_attempts: Counter,
     preemption_victims: Histogram,
     pending: Family<QueueLabel, Gauge>,
@@ -159,7 +159,7 @@ impl Metrics {
                 Histogram::new(exponential_buckets(0.000_1, 2.0, 12))
             }),
             sli_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 20)),
-            attempts_a_pod: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
+            attempts_per_pod: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
             preemption_attempts: Counter::default(),
             preemption_victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             pending: Family::default(),
@@ -191,7 +191,7 @@ impl Metrics {
         );
         registry.register(
             "framework_extension_point_duration_seconds",
-            "Time of all plugins of an extension point; Filter includes what score plugins say of a node alone",
+            "Time of all plugins of an extension point; Filter includes the scores that consider each node alone",
             metrics.point_seconds.clone(),
         );
         registry.register(
@@ -202,16 +202,16 @@ impl Metrics {
         registry.register(
             "pod_scheduling_attempts",
             "Attempts that a scheduled pod needed",
-            metrics.attempts_a_pod.clone(),
+            metrics.attempts_per_pod.clone(),
         );
         registry.register(
             "preemption_attempts",
-            "Preemptions in the cluster until now",
+            "Preemptions attempted",
             metrics.preemption_attempts.clone(),
         );
         registry.register(
             "preemption_victims",
-            "Pods that gave way in a preemption",
+            "Victims of a preemption",
             metrics.preemption_victims.clone(),
         );
         registry.register(
@@ -221,7 +221,7 @@ impl Metrics {
         );
         registry.register(
             "queue_incoming_pods",
-            "Pods that came to a queue, by queue and event",
+            "Pods added to a queue, by queue and event",
             metrics.moves.clone(),
         );
         registry.register(
@@ -273,15 +273,15 @@ impl Metrics {
         self.preemption_victims.observe(victims as f64);
     }
 
-    /// Records the end of an attempt; `took` counts from popping the pod.
-    pub fn attempt(&self, result: AttemptResult, profile: &str, took: Duration) {
+    /// Records the end of an attempt; `duration` counts from popping the pod.
+    pub fn attempt(&self, result: AttemptResult, profile: &str, duration: Duration) {
         self.attempts
             .get_or_create(&AttemptLabels {
                 result,
                 profile: profile.to_owned(),
             })
             .inc();
-        self.attempt_seconds.observe(took.as_secs_f64());
+        self.attempt_seconds.observe(duration.as_secs_f64());
     }
 
     /// Records that a node was ruled out.
@@ -294,12 +294,12 @@ impl Metrics {
     }
 
     /// Records the duration of filtering and scoring.
-    pub fn algorithm(&self, took: Duration) {
-        self.algorithm_seconds.observe(took.as_secs_f64());
+    pub fn algorithm(&self, duration: Duration) {
+        self.algorithm_seconds.observe(duration.as_secs_f64());
     }
 
     /// Records the duration of an extension point.
-    pub fn point(&self, point: Point, status: Status, profile: &str, took: Duration) {
+    pub fn point(&self, point: Point, status: Status, profile: &str, duration: Duration) {
         let labels = PointLabels {
             extension_point: point,
             status,
@@ -307,18 +307,18 @@ impl Metrics {
         };
         self.point_seconds
             .get_or_create(&labels)
-            .observe(took.as_secs_f64());
+            .observe(duration.as_secs_f64());
     }
 
     /// Records that a pod was bound, with the time since it was queued and the number of attempts.
     pub fn scheduled(&self, since_queued: Duration, attempts: u32) {
         self.sli_seconds.observe(since_queued.as_secs_f64());
-        self.attempts_a_pod.observe(f64::from(attempts));
+        self.attempts_per_pod.observe(f64::from(attempts));
     }
 
     /// Records whether an event or condition was written.
-    pub fn write(&self, kind: Written, worked: bool) {
-        let result = if worked { "success" } else { "failure" };
+    pub fn write(&self, kind: Written, succeeded: bool) {
+        let result = if succeeded { "success" } else { "failure" };
         self.writes
             .get_or_create(&WriteLabels { kind, result })
             .inc();

@@ -84,7 +84,7 @@ pub struct Pod {
     /// When its kubelet acknowledged it (`status.startTime`).
     pub started: Option<Timestamp>,
     /// Whether it was chosen as a victim of preemption.
-    pub gives_way: bool,
+    pub is_victim: bool,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// When it was created.
@@ -94,7 +94,7 @@ pub struct Pod {
     /// What its node must have left, see [`Request::node_request`].
     pub node_request: Arc<Resources>,
     /// CPU (milli) and memory for scores, where containers without requests count with small defaults (scheduler.md 7.4).
-    pub scored: (i64, i64),
+    pub nonzero_request: (i64, i64),
     /// Its contribution to a fingerprint.
     pub hash: u64,
     /// Ports that it uses on the node.
@@ -104,12 +104,12 @@ pub struct Pod {
     /// Volumes that restrict its nodes; `None` for most pods.
     pub volumes: Option<Box<Volumes>>,
     /// What only matters until it is placed.
-    pub wishes: Wishes,
+    pub constraints: SchedulingConstraints,
 }
 
 /// Scheduling constraints of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wishes {
+pub struct SchedulingConstraints {
     /// Scheduling gates.
     pub gates: Vec<String>,
     /// Labels that its node must have.
@@ -295,7 +295,7 @@ impl Pod {
             name: metadata.name?,
         };
         let request = request(&spec, status.qos_class.as_deref());
-        let scored = scored(&spec);
+        let nonzero_request = nonzero_request(&spec);
         let phase = match status.phase.as_deref() {
             Some("Running") => Phase::Running,
             Some("Succeeded" | "Failed") => Phase::Terminal,
@@ -312,7 +312,7 @@ impl Pod {
                     condition.message.clone().unwrap_or_default(),
                 )
             });
-        let gives_way = status.conditions.iter().flatten().any(|condition| {
+        let is_victim = status.conditions.iter().flatten().any(|condition| {
             condition.type_ == "DisruptionTarget"
                 && condition.status == "True"
                 && condition.reason.as_deref() == Some(PREEMPTION_BY_SCHEDULER)
@@ -353,18 +353,18 @@ impl Pod {
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             nominated: status.nominated_node_name.filter(|name| !name.is_empty()),
             started: status.start_time.map(|time| time.0),
-            gives_way,
+            is_victim,
             labels: metadata.labels.unwrap_or_default(),
             created: metadata.creation_timestamp.map(|time| time.0),
             node_request,
-            scored,
+            nonzero_request,
             request: Arc::new(request),
             host_ports,
             anti_affinity: required(
                 anti_affinity.required_during_scheduling_ignored_during_execution,
             ),
             volumes,
-            wishes: Wishes {
+            constraints: SchedulingConstraints {
                 gates: spec
                     .scheduling_gates
                     .into_iter()
@@ -440,7 +440,7 @@ fn request_with(spec: &PodSpec, adjust: impl Fn(&mut Resources)) -> Request {
 }
 
 /// Returns CPU (milli) and memory for scores, with 100m and 200 MiB for each container that requests none.
-fn scored(spec: &PodSpec) -> (i64, i64) {
+fn nonzero_request(spec: &PodSpec) -> (i64, i64) {
     let whole = request_with(spec, |requests| {
         for (name, little) in [("cpu", 100), ("memory", 200 << 20)] {
             if requests.get(name).is_none() {
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(pod.node_request.amount("memory"), 1 << 30);
         assert_eq!(pod.node_request.amount("vendor/nic"), 2);
         // the sidecar counts with the defaults of both
-        assert_eq!(pod.scored, (1850, (1 << 30) + (200 << 20)));
+        assert_eq!(pod.nonzero_request, (1850, (1 << 30) + (200 << 20)));
         assert_eq!(
             (pod.phase, pod.deleting, pod.node.as_deref()),
             (Phase::Pending, false, None)
@@ -566,7 +566,7 @@ mod tests {
             &json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "m"}]}),
         );
         assert_eq!(
-            pod.wishes.condition,
+            pod.constraints.condition,
             Some(("Unschedulable".to_owned(), "m".to_owned()))
         );
     }

@@ -95,8 +95,8 @@ pub fn preempt(
         .filter(|(_, rejection)| !rejection.unresolvable)
         .map(|(node, _)| node.as_str())
         .collect();
-    let wanted = enough(args, potential.len());
-    let (mut peaceful, mut violating) = (Vec::new(), Vec::new());
+    let wanted = candidates_to_find(args, potential.len());
+    let (mut without_violation, mut with_violation) = (Vec::new(), Vec::new());
     let mut reasons: Vec<String> = Vec::new();
     let start = if potential.is_empty() {
         0
@@ -105,24 +105,29 @@ pub fn preempt(
     };
     for node in potential.iter().cycle().skip(start).take(potential.len()) {
         match victims(filters, cluster, cache, pod, node) {
-            Ok(candidate) if candidate.violations == 0 => peaceful.push(candidate),
-            Ok(candidate) => violating.push(candidate),
+            Ok(candidate) if candidate.violations == 0 => without_violation.push(candidate),
+            Ok(candidate) => with_violation.push(candidate),
             Err(reason) => reasons.extend(reason),
         }
-        if !peaceful.is_empty() && peaceful.len() + violating.len() >= wanted {
+        if !without_violation.is_empty() && without_violation.len() + with_violation.len() >= wanted
+        {
             break;
         }
     }
-    peaceful.append(&mut violating);
-    peaceful.into_iter().min_by_key(cost).ok_or_else(|| {
-        let tried = potential.len();
-        let rest = (0..rejected.len() - tried).map(|_| "Preemption is not helpful for scheduling");
-        let reasons = reasons.iter().map(String::as_str).chain(rest);
-        Refusal {
-            message: cycle::message(rejected.len(), reasons),
-            clears_nomination: true,
-        }
-    })
+    without_violation.append(&mut with_violation);
+    without_violation
+        .into_iter()
+        .min_by_key(cost)
+        .ok_or_else(|| {
+            let tried = potential.len();
+            let rest =
+                (0..rejected.len() - tried).map(|_| "Preemption is not helpful for scheduling");
+            let reasons = reasons.iter().map(String::as_str).chain(rest);
+            Refusal {
+                message: cycle::message(rejected.len(), reasons),
+                clears_nomination: true,
+            }
+        })
 }
 
 fn eligible(
@@ -137,25 +142,25 @@ fn eligible(
     let Some(nominated) = cluster.nomination(&pod.key) else {
         return Ok(());
     };
-    let hopeless = rejected
+    let is_unresolvable = rejected
         .iter()
         .any(|(node, rejection)| node == nominated && rejection.unresolvable);
     let pods = cluster.node(nominated).map(|state| &state.pods);
-    let gives_way =
-        |other: &Pod| other.priority < pod.priority && other.deleting && other.gives_way;
+    let is_terminating_victim =
+        |other: &Pod| other.priority < pod.priority && other.deleting && other.is_victim;
     let mut pods = pods
         .into_iter()
         .flatten()
         .filter_map(|key| cluster.pod(key));
     // A pod is not gone until its zones are seen to be free. Until then no further pod may be evicted in its place.
-    if !hopeless && (pods.any(gives_way) || cache.awaits_release(nominated)) {
+    if !is_unresolvable && (pods.any(is_terminating_victim) || cache.awaits_release(nominated)) {
         return Err("not eligible due to a terminating pod on the nominated node.");
     }
     Ok(())
 }
 
 /// Returns how many candidates are enough to choose from.
-fn enough(args: DefaultPreemptionArgs, nodes: usize) -> usize {
+fn candidates_to_find(args: DefaultPreemptionArgs, nodes: usize) -> usize {
     let share = nodes * args.min_candidate_nodes_percentage / 100;
     share.max(args.min_candidate_nodes_absolute).min(nodes)
 }
@@ -302,31 +307,31 @@ pub(crate) fn fits(
     victims: &[Pod],
 ) -> Result<(), Rejection> {
     let victims: Vec<&Pod> = victims.iter().collect();
-    let examine = |cluster: &Cluster, guests: &[Arc<_>]| {
+    let examine = |cluster: &Cluster, nominated: &[Arc<_>]| {
         let Some(info) = NodeInfo::named(node, cluster, cache) else {
             return Ok(());
         };
         let mut attempt = Attempt::new(filters, cluster, pod);
-        if !(victims.is_empty() && guests.is_empty()) {
-            attempt = attempt.supposing(cache.suppose(node, &victims, guests));
+        if !(victims.is_empty() && nominated.is_empty()) {
+            attempt = attempt.with_view(cache.simulate(node, &victims, nominated));
         }
         attempt.examine(&info)
     };
-    let guests = guests(cluster, pod, node);
-    if !guests.is_empty() {
+    let nominated = nominated_pods(cluster, pod, node);
+    if !nominated.is_empty() {
         let mut requests = Vec::new();
-        for key in &guests {
-            if let Some(mut guest) = cluster.take_out(key) {
-                requests.push(Arc::clone(&guest.request));
-                guest.node = Some(node.to_owned());
-                cluster.put_back(guest);
+        for key in &nominated {
+            if let Some(mut other) = cluster.take_out(key) {
+                requests.push(Arc::clone(&other.request));
+                other.node = Some(node.to_owned());
+                cluster.put_back(other);
             }
         }
         let outcome = examine(cluster, &requests);
-        for key in &guests {
-            if let Some(mut guest) = cluster.take_out(key) {
-                guest.node = None;
-                cluster.put_back(guest);
+        for key in &nominated {
+            if let Some(mut other) = cluster.take_out(key) {
+                other.node = None;
+                cluster.put_back(other);
             }
         }
         outcome?;
@@ -335,13 +340,13 @@ pub(crate) fn fits(
 }
 
 /// Returns the other pods of at least the pod's priority that are nominated to a node.
-fn guests(cluster: &Cluster, pod: &Pod, node: &str) -> Vec<PodKey> {
+fn nominated_pods(cluster: &Cluster, pod: &Pod, node: &str) -> Vec<PodKey> {
     cluster
         .nominations()
-        .filter(|(guest, nominated)| {
-            *nominated == node && guest.priority >= pod.priority && guest.key != pod.key
+        .filter(|(other, nominated)| {
+            *nominated == node && other.priority >= pod.priority && other.key != pod.key
         })
-        .map(|(guest, _)| guest.key.clone())
+        .map(|(other, _)| other.key.clone())
         .collect()
 }
 

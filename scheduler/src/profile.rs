@@ -67,7 +67,7 @@ impl Profile {
     }
 
     /// Returns whether it runs any plugin that reads volumes.
-    pub fn looks_at_volumes(&self) -> bool {
+    pub fn reads_volumes(&self) -> bool {
         let plugins = &self.filters.plugins;
         plugins.iter().any(|plugin| PLUGINS.contains(plugin))
     }
@@ -92,7 +92,7 @@ impl Profile {
 
     /// Returns how many of `nodes` nodes have to be feasible to end the search, by kube-scheduler's rule (scheduler.md 1.3): all of a small
     /// cluster, a part of a large one.
-    pub fn enough(&self, nodes: usize) -> usize {
+    pub fn feasible_nodes_to_find(&self, nodes: usize) -> usize {
         const AT_LEAST: usize = 100;
         if nodes < AT_LEAST {
             return nodes;
@@ -107,14 +107,14 @@ impl Profile {
 
 /// Returns plugins that a profile enables and that have no effect here, with the point where they would act. Because of them a pod may be
 /// placed differently than by kube-scheduler.
-pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
-    const NOTHING_TO_DO: &[&str] = &["NodeName", "KNIDebug"];
-    const NOTHING_TO_SAY: &[&str] = &["VolumeBinding"];
+pub fn unsupported_plugins(config: &scheduler_config::Profile) -> Vec<String> {
+    const FILTERS_NOTHING: &[&str] = &["NodeName", "KNIDebug"];
+    const SCORES_NOTHING: &[&str] = &["VolumeBinding"];
     let filters = names(config, Point::Filter)
-        .filter(|name| filter::Plugin::from_name(name).is_none() && !NOTHING_TO_DO.contains(name))
+        .filter(|name| filter::Plugin::from_name(name).is_none() && !FILTERS_NOTHING.contains(name))
         .map(|name| format!("filter {name}"));
     let scores = names(config, Point::Score)
-        .filter(|name| score_plugin(config, name).is_none() && !NOTHING_TO_SAY.contains(name))
+        .filter(|name| score_plugin(config, name).is_none() && !SCORES_NOTHING.contains(name))
         .map(|name| format!("score {name}"));
     filters.chain(scores).collect()
 }
@@ -122,7 +122,7 @@ pub fn left_out(config: &scheduler_config::Profile) -> Vec<String> {
 /// Returns points where plugins act here although the profile disables them there. A filter or a score always works as a whole, with
 /// what it prepares, reserves and binds, and a pod with scheduling gates is never placed. With such a profile kube-scheduler fails pods,
 /// or places them on nodes that other pods are about to use.
-pub fn acting_regardless(config: &scheduler_config::Profile) -> Vec<String> {
+pub fn active_despite_profile(config: &scheduler_config::Profile) -> Vec<String> {
     // DynamicResources does nothing here; the pre-filter of NodeResourceTopologyMatch prepares what only the original's preemption needs
     let is_idle = |name: &str, point| {
         name == "DynamicResources" || (name == PLUGIN && point == Point::PreFilter)
@@ -238,7 +238,7 @@ profiles:
                 Plugin::InterPodAffinity,
             ]
         );
-        assert_eq!(left_out(&config.profiles[0]), [""; 0]);
+        assert_eq!(unsupported_plugins(&config.profiles[0]), [""; 0]);
         let weights: Vec<i64> = profile.scores.iter().map(|score| score.weight).collect();
         assert_eq!(weights, [3, 2, 1, 2, 2, 1, 1, 1]);
         assert!(matches!(
@@ -250,7 +250,7 @@ profiles:
     #[test]
     fn what_acts_where_the_profile_takes_it_away_is_told() {
         let config = |text: &str| scheduler_config::parse(text).expect("valid").profiles;
-        assert_eq!(acting_regardless(&config(SHIPPED)[0]), [""; 0]);
+        assert_eq!(active_despite_profile(&config(SHIPPED)[0]), [""; 0]);
         let without = SHIPPED.replace(
             "    filter:\n",
             "    preEnqueue: {disabled: [{name: SchedulingGates}]}
@@ -261,7 +261,7 @@ profiles:
     filter:\n",
         );
         assert_eq!(
-            acting_regardless(&config(&without)[0]),
+            active_despite_profile(&config(&without)[0]),
             [
                 "NodeAffinity at PreFilter",
                 "NodeResourceTopologyMatch at Reserve",
@@ -271,10 +271,10 @@ profiles:
             ]
         );
         let filtered = without.replace("      - name: NodeAffinity\n", "");
-        let told = acting_regardless(&config(&filtered)[0]);
+        let reported = active_despite_profile(&config(&filtered)[0]);
         assert!(
-            !told.contains(&"NodeAffinity at PreFilter".to_owned()),
-            "{told:?}"
+            !reported.contains(&"NodeAffinity at PreFilter".to_owned()),
+            "{reported:?}"
         );
     }
 }

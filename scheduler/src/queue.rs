@@ -36,8 +36,8 @@ enum State {
     Ready,
     /// In `asleep`; events that these plugins wait for wake it.
     Asleep { rejected_by: Plugins },
-    /// In `asleep` and in `eager`: something changed that may help it.
-    Eager,
+    /// In `asleep` and in `woken`: something changed that may help it.
+    Woken,
     /// Held back by its scheduling gates.
     Gated,
     /// Popped: an attempt or its binding is in progress.
@@ -154,8 +154,8 @@ pub struct Queue {
     items: HashMap<PodKey, Item>,
     ready: BTreeSet<(Reverse<i32>, u64, PodKey)>,
     asleep: BTreeSet<(Instant, PodKey)>,
-    eager: BTreeSet<(Instant, PodKey)>,
-    orders: u64,
+    woken: BTreeSet<(Instant, PodKey)>,
+    last_order: u64,
     /// Number of moves by part and cause since the last call of [`Queue::take_moves`].
     moves: BTreeMap<(Part, Cause), u64>,
 }
@@ -168,8 +168,8 @@ impl Queue {
             items: HashMap::new(),
             ready: BTreeSet::new(),
             asleep: BTreeSet::new(),
-            eager: BTreeSet::new(),
-            orders: 0,
+            woken: BTreeSet::new(),
+            last_order: 0,
             moves: BTreeMap::new(),
         }
     }
@@ -200,11 +200,11 @@ impl Queue {
                 }
             }
             None => {
-                self.orders += 1;
+                self.last_order += 1;
                 let item = Item {
                     uid: uid.to_owned(),
                     priority,
-                    order: self.orders,
+                    order: self.last_order,
                     state: State::Gated,
                     wake: now,
                     failures: 0,
@@ -235,7 +235,7 @@ impl Queue {
             .get(key)
             .is_some_and(|item| matches!(item.state, State::Asleep { .. }))
         {
-            self.make_eager(key, cause);
+            self.wake_one(key, cause);
         }
     }
 
@@ -253,7 +253,7 @@ impl Queue {
             .cloned()
             .collect();
         for key in &woken {
-            self.make_eager(key, cause);
+            self.wake_one(key, cause);
         }
     }
 
@@ -269,7 +269,7 @@ impl Queue {
             self.note(Part::Active, Cause::BackoffEnded);
         }
         let ready = self.ready.first().map(|(_, _, key)| key.clone());
-        let key = ready.or_else(|| self.eager.first().map(|(_, key)| key.clone()))?;
+        let key = ready.or_else(|| self.woken.first().map(|(_, key)| key.clone()))?;
         self.unlist(&key);
         let item = self.items.get_mut(&key)?;
         item.state = State::InFlight;
@@ -298,7 +298,7 @@ impl Queue {
 
     /// Returns whether [`Queue::pop`] has a pod now, without waiting for a sleeping one.
     pub fn is_ready(&self) -> bool {
-        !self.ready.is_empty() || !self.eager.is_empty()
+        !self.ready.is_empty() || !self.woken.is_empty()
     }
 
     /// Returns when the next sleeping pod wakes.
@@ -315,8 +315,8 @@ impl Queue {
             .count();
         Lengths {
             active: self.ready.len(),
-            backoff: self.eager.len(),
-            unschedulable: self.asleep.len() - self.eager.len(),
+            backoff: self.woken.len(),
+            unschedulable: self.asleep.len() - self.woken.len(),
             gated,
         }
     }
@@ -340,14 +340,14 @@ impl Queue {
         *self.moves.entry((part, cause)).or_default() += 1;
     }
 
-    fn make_eager(&mut self, key: &PodKey, cause: Cause) {
+    fn wake_one(&mut self, key: &PodKey, cause: Cause) {
         let Some(item) = self.items.get_mut(key) else {
             return;
         };
-        item.state = State::Eager;
+        item.state = State::Woken;
         // Earlier failures say nothing about the new situation.
         item.failures = 0;
-        self.eager.insert((item.wake, key.clone()));
+        self.woken.insert((item.wake, key.clone()));
         self.note(Part::Backoff, cause);
     }
 
@@ -372,9 +372,9 @@ impl Queue {
                 key.clone(),
             ))),
             State::Asleep { .. } => drop(self.asleep.insert((item.wake, key.clone()))),
-            State::Eager => {
+            State::Woken => {
                 self.asleep.insert((item.wake, key.clone()));
-                self.eager.insert((item.wake, key.clone()));
+                self.woken.insert((item.wake, key.clone()));
             }
             State::Gated | State::InFlight => {}
         }
@@ -387,7 +387,7 @@ impl Queue {
         self.ready
             .remove(&(Reverse(item.priority), item.order, key.clone()));
         self.asleep.remove(&(item.wake, key.clone()));
-        self.eager.remove(&(item.wake, key.clone()));
+        self.woken.remove(&(item.wake, key.clone()));
     }
 }
 

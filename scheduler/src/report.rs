@@ -25,12 +25,12 @@ use crate::retry::retried;
 /// Number of workers, and so of concurrent requests.
 const WORKERS: usize = 8;
 /// Idle time after which a series of events ends; the next equal event starts a new series.
-const SERIES: Duration = Duration::from_mins(6);
+const SERIES_TIMEOUT: Duration = Duration::from_mins(6);
 /// Longest note that the API server accepts, in bytes.
-const NOTE: usize = 1024;
-/// An event of a pod.
+const MAX_NOTE_LENGTH: usize = 1024;
+/// What an event reports about a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Happening {
+pub enum EventKind {
     /// It was bound to this node.
     Scheduled {
         /// The node.
@@ -59,7 +59,7 @@ pub enum Nomination {
     Change(Option<String>),
 }
 
-impl Happening {
+impl EventKind {
     fn parts(&self, pod: &PodKey) -> (&'static str, &'static str, &'static str, String) {
         match self {
             Self::Scheduled { node } => (
@@ -86,10 +86,10 @@ impl Happening {
 
 fn shortened(message: &str) -> String {
     const ENDING: &str = " ...";
-    if message.len() <= NOTE {
+    if message.len() <= MAX_NOTE_LENGTH {
         return message.to_owned();
     }
-    let mut end = NOTE - ENDING.len();
+    let mut end = MAX_NOTE_LENGTH - ENDING.len();
     while !message.is_char_boundary(end) {
         end -= 1;
     }
@@ -139,7 +139,7 @@ struct Facts {
 enum Report {
     Event {
         subject: Subject,
-        happening: Happening,
+        kind: EventKind,
         facts: Facts,
     },
     Status {
@@ -219,7 +219,7 @@ impl Reporter {
     /// Reports an event about a pod.
     ///
     /// `details` follow the note, as far as there is room.
-    pub fn event(&self, pod: &Pod, happening: Happening, details: String) {
+    pub fn event(&self, pod: &Pod, kind: EventKind, details: String) {
         let facts = Facts {
             resource_version: pod.resource_version.clone(),
             details,
@@ -228,7 +228,7 @@ impl Reporter {
             &pod.key,
             Report::Event {
                 subject: pod.into(),
-                happening,
+                kind,
                 facts,
             },
         );
@@ -241,7 +241,7 @@ impl Reporter {
             uid: victim.uid.clone(),
             profile: pod.scheduler.clone(),
         };
-        let happening = Happening::Preempted {
+        let kind = EventKind::Preempted {
             by: pod.into(),
             node: node.to_owned(),
         };
@@ -249,7 +249,7 @@ impl Reporter {
             &victim.key,
             Report::Event {
                 subject,
-                happening,
+                kind,
                 facts: Facts::default(),
             },
         );
@@ -282,7 +282,7 @@ impl Reporter {
     }
 }
 
-type SeriesKey = (Subject, Happening);
+type SeriesKey = (Subject, EventKind);
 
 struct Series {
     name: String,
@@ -301,10 +301,10 @@ impl Batch {
         match report {
             Report::Event {
                 subject,
-                happening,
+                kind,
                 facts,
             } => {
-                let key = (subject, happening);
+                let key = (subject, kind);
                 match self.events.iter_mut().find(|(other, _, _)| *other == key) {
                     Some((_, _, count)) => *count += 1,
                     None => self.events.push((key, facts, 1)),
@@ -340,7 +340,7 @@ impl Worker {
                 self.write_event(key, facts, count).await;
             }
             self.series
-                .retain(|_, series| series.last.elapsed() < SERIES);
+                .retain(|_, series| series.last.elapsed() < SERIES_TIMEOUT);
         }
     }
 
@@ -370,7 +370,7 @@ impl Worker {
         let params = PostParams::default();
         let written = match retried(|| api.create(&params, &event)).await {
             // an earlier attempt created the event and its answer was lost: no one else uses this name
-            Err(error) if is_there(&error) => Ok(()),
+            Err(error) if already_exists(&error) => Ok(()),
             result => result.map(drop),
         };
         self.metrics.write(Written::Event, written.is_ok());
@@ -392,9 +392,9 @@ impl Worker {
     }
 
     fn mk_event(&self, key: &SeriesKey, facts: Facts, name: &str, now: MicroTime) -> Event {
-        let (subject, happening) = key;
-        let (kind, reason, action, mut note) = happening.parts(&subject.key);
-        if !facts.details.is_empty() && note.len() < NOTE {
+        let (subject, kind) = key;
+        let (event_type, reason, action, mut note) = kind.parts(&subject.key);
+        if !facts.details.is_empty() && note.len() < MAX_NOTE_LENGTH {
             note = shortened(&format!("{note} Nodes: {}.", facts.details));
         }
         Event {
@@ -403,7 +403,7 @@ impl Worker {
                 namespace: Some(subject.key.namespace.clone()),
                 ..ObjectMeta::default()
             },
-            type_: Some(kind.to_owned()),
+            type_: Some(event_type.to_owned()),
             reason: Some(reason.to_owned()),
             action: Some(action.to_owned()),
             note: Some(note),
@@ -411,9 +411,9 @@ impl Worker {
             reporting_controller: Some(subject.profile.clone()),
             reporting_instance: Some(format!("{}-{}", subject.profile, self.host)),
             regarding: Some(subject.reference(facts.resource_version)),
-            related: match happening {
-                Happening::Preempted { by, .. } => Some(by.reference(None)),
-                Happening::Scheduled { .. } | Happening::Failed { .. } => None,
+            related: match kind {
+                EventKind::Preempted { by, .. } => Some(by.reference(None)),
+                EventKind::Scheduled { .. } | EventKind::Failed { .. } => None,
             },
             ..Event::default()
         }
@@ -437,7 +437,7 @@ fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-fn is_there(error: &kube::Error) -> bool {
+fn already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(shortened("short"), "short");
         let long = shortened(&"é".repeat(600));
         assert!(
-            long.len() <= NOTE && long.ends_with("é ..."),
+            long.len() <= MAX_NOTE_LENGTH && long.ends_with("é ..."),
             "{}",
             long.len()
         );
@@ -468,7 +468,7 @@ mod tests {
         let mut batch = Batch::default();
         let event = |message: &str| Report::Event {
             subject: (&pod).into(),
-            happening: Happening::Failed {
+            kind: EventKind::Failed {
                 message: message.to_owned(),
             },
             facts: Facts {
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn texts_are_those_that_others_match() {
         let pod = mk_pod("p", "").key;
-        let scheduled = Happening::Scheduled {
+        let scheduled = EventKind::Scheduled {
             node: "worker-0".to_owned(),
         };
         assert_eq!(
@@ -515,14 +515,14 @@ mod tests {
                 "Successfully assigned ns/p to worker-0".to_owned()
             )
         );
-        let failed = Happening::Failed {
+        let failed = EventKind::Failed {
             message: "m".to_owned(),
         };
         assert_eq!(
             failed.parts(&pod),
             ("Warning", "FailedScheduling", "Scheduling", "m".to_owned())
         );
-        let preempted = Happening::Preempted {
+        let preempted = EventKind::Preempted {
             by: (&mk_pod("q", "")).into(),
             node: "worker-0".to_owned(),
         };

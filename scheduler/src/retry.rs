@@ -7,7 +7,7 @@ const TRIES: u32 = 7;
 /// Pause after the first attempt; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Timeout of one attempt.
-const ANSWER: Duration = Duration::from_secs(10);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends a request that may be repeated. A permanent refusal of the API server is not retried.
 pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
@@ -16,11 +16,11 @@ pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
     let mut pause = PAUSE;
     let mut tries = 1;
     loop {
-        let answer = tokio::time::timeout(ANSWER, request())
+        let answer = tokio::time::timeout(ATTEMPT_TIMEOUT, request())
             .await
             .unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())));
         match answer {
-            Err(error) if tries < TRIES && is_passing(&error) => {
+            Err(error) if tries < TRIES && is_transient(&error) => {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
                 tries += 1;
@@ -31,7 +31,7 @@ pub async fn retried<T, F: Future<Output = kube::Result<T>>>(
 }
 
 /// Returns whether the same request may succeed later. The failed request may have taken effect.
-pub fn is_passing(error: &kube::Error) -> bool {
+pub fn is_transient(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500 || status.code == 429,
         _ => true,

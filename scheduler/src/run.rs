@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Args;
 use crate::cache::{Cache, Settings};
 use crate::cluster::{Budget, GroupKind, Node, labelled};
-use crate::engine::{Engine, Message};
+use crate::engine::{Election, Engine, Message};
 use crate::explain;
 use crate::limit;
 use crate::metrics::Metrics;
@@ -50,7 +50,7 @@ use crate::watch::{Sink, follow};
 /// Capacity of the channel of changes; watches pause when it is full.
 const CHANGES: usize = 4096;
 /// How long reports and bindings in progress may take after the loop has ended.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Name of the configuration at `/configz`, as in kube-scheduler.
 const CONFIGZ: &str = "componentconfig";
@@ -130,14 +130,18 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
             .await
             .context("cannot reach the API server")
     };
-    let (client, telling, leading) = (connect().await?, connect().await?, connect().await?);
-    let asking = match &args.authorization_kubeconfig {
+    let (client, report_client, lease_client) =
+        (connect().await?, connect().await?, connect().await?);
+    let authorization_client = match &args.authorization_kubeconfig {
         Some(path) => limit::client(Some(path), &config.client_connection)
             .await
-            .context("cannot ask who may read metrics")?,
-        None => telling.clone(),
+            .context("cannot create the client for authorization of metrics requests")?,
+        None => report_client.clone(),
     };
-    let guard = Guard::new(asking, args.authorization_always_allow_paths.clone());
+    let guard = Guard::new(
+        authorization_client,
+        args.authorization_always_allow_paths.clone(),
+    );
     if let Some(endpoint) = endpoint {
         let router = checks
             .router()
@@ -147,7 +151,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         tasks.spawn(async move {
             let Endpoint { listener, tls } = endpoint;
             if let Err(error) = daemon::serve::serve(listener, Some(tls), router, stop).await {
-                tracing::error!(%error, "Health and metrics are not served any more");
+                tracing::error!(%error, "Serving health and metrics failed");
             }
         });
     }
@@ -159,7 +163,7 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
         watch_groups(&client, &sender, &metrics, &mut tasks);
     }
 
-    let volumes = profiles.iter().any(Profile::looks_at_volumes);
+    let volumes = profiles.iter().any(Profile::reads_volumes);
     let volumes_wanted = CancellationToken::new();
     if volumes {
         watch_storage(&volumes_wanted, &client, &sender, &metrics, &mut tasks);
@@ -167,18 +171,18 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let host = hostname();
     let mut reports = JoinSet::new();
-    let reporter = Reporter::start(&telling, &host, &metrics, &mut reports);
+    let reporter = Reporter::start(&report_client, &host, &metrics, &mut reports);
     for profile in &config.profiles {
-        for plugin in &profile.needless_args {
-            tracing::warn!(profile = %profile.scheduler_name, plugin, "Arguments are given to a plugin that takes none");
+        for plugin in &profile.unused_args {
+            tracing::warn!(profile = %profile.scheduler_name, plugin, "The plugin takes no arguments; its arguments are ignored");
         }
-        let left_out = profile::left_out(profile);
-        if !left_out.is_empty() {
-            tracing::warn!(profile = %profile.scheduler_name, ?left_out, "Plugins are enabled that do nothing in this scheduler");
+        let unsupported = profile::unsupported_plugins(profile);
+        if !unsupported.is_empty() {
+            tracing::warn!(profile = %profile.scheduler_name, plugins = ?unsupported, "Some enabled plugins have no effect in this scheduler");
         }
-        let regardless = profile::acting_regardless(profile);
-        if !regardless.is_empty() {
-            tracing::warn!(profile = %profile.scheduler_name, ?regardless, "Plugins act where the profile takes them away");
+        let active = profile::active_despite_profile(profile);
+        if !active.is_empty() {
+            tracing::warn!(profile = %profile.scheduler_name, plugins = ?active, "Some plugins act at points where the profile disables them");
         }
     }
     for profile in &profiles {
@@ -210,14 +214,14 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     let election = args.leader_election(&config.leader_election);
-    let leadership = tokio::spawn(lead(leading, election, host, stop.clone()));
+    let leadership = tokio::spawn(acquire_lease(lease_client, election, host, stop.clone()));
     let ended = engine.run(changes, &synced, leadership, &stop).await?;
-    tracing::info!("Finishing what is under way");
+    tracing::info!("Finishing pending bindings and reports");
     stop.cancel();
     tasks.abort_all();
-    engine.finish(FAREWELL).await;
+    engine.finish(SHUTDOWN_LIMIT).await;
     // The workers end once every report is written.
-    if tokio::time::timeout(FAREWELL, async {
+    if tokio::time::timeout(SHUTDOWN_LIMIT, async {
         while reports.join_next().await.is_some() {}
     })
     .await
@@ -495,15 +499,15 @@ fn stored<K: Stored>(
     ))
 }
 
-/// Waits for the lease, if leader election is enabled. Returns `None` if stopped before.
-async fn lead(
+/// Waits for the lease, if leader election is enabled.
+async fn acquire_lease(
     client: Client,
     election: LeaderElection,
     host: String,
     stop: CancellationToken,
-) -> Option<Option<lease::Leadership>> {
+) -> Election {
     if !election.enabled {
-        return Some(None);
+        return Election::NotRequired;
     }
     let params = lease::Params {
         namespace: election.resource_namespace,
@@ -513,7 +517,8 @@ async fn lead(
         renew_deadline: election.renew_deadline,
         retry_period: election.retry_period,
     };
-    lease::acquire(client, params, &stop).await.map(Some)
+    let leadership = lease::acquire(client, params, &stop).await;
+    leadership.map_or(Election::Stopped, Election::Leading)
 }
 
 /// Returns the host name of this pod or machine.

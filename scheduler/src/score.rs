@@ -68,18 +68,24 @@ pub struct Weighted {
 
 /// Returns the scores of one plugin for `nodes`, in order.
 pub fn scores(plugin: &Plugin, pod: &Pod, nodes: &[NodeInfo<'_>], cluster: &Cluster) -> Vec<i64> {
-    let known = cluster.nodes().count();
-    let alone = nodes
+    let node_count = cluster.nodes().count();
+    let raw = nodes
         .iter()
-        .map(|info| plugin.alone(pod, info, cluster, known));
+        .map(|info| plugin.raw_score(pod, info, cluster, node_count));
     let pairs = nodes.iter().map(|info| (info.node, info.state));
-    plugin.together(pod, pairs, cluster, alone.collect())
+    plugin.normalized_scores(pod, pairs, cluster, raw.collect())
 }
 
 impl Plugin {
-    /// Returns the score of a node independent of the other nodes; 0 for plugins that only compare. `known` is the number of nodes of the
-    /// cluster.
-    pub fn alone(&self, pod: &Pod, info: &NodeInfo<'_>, cluster: &Cluster, known: usize) -> i64 {
+    /// Returns the score of a node independent of the other nodes; 0 for plugins that only compare. `node_count` is the number of nodes
+    /// of the cluster.
+    pub fn raw_score(
+        &self,
+        pod: &Pod,
+        info: &NodeInfo<'_>,
+        cluster: &Cluster,
+        node_count: usize,
+    ) -> i64 {
         let NodeInfo { node, state, .. } = *info;
         match self {
             Self::TaintToleration => soft_taints(pod, node),
@@ -88,42 +94,42 @@ impl Plugin {
             Self::NodeResourcesBalancedAllocation(resources) => {
                 node::balanced(pod, node, state, resources)
             }
-            Self::ImageLocality => images::score(cluster, pod, node, known),
+            Self::ImageLocality => images::score(cluster, pod, node, node_count),
             Self::NodeResourceTopologyMatch(strategy) => zones::score(pod, info.view(), strategy),
             Self::PodTopologySpread(_) | Self::InterPodAffinity(_) => 0,
         }
     }
 
-    /// Computes the final scores of `nodes` from the scores that each got alone, in order.
-    pub fn together<'a>(
+    /// Computes the final scores of `nodes` from their raw scores, in order.
+    pub fn normalized_scores<'a>(
         &self,
         pod: &Pod,
         nodes: impl Iterator<Item = (&'a Node, &'a NodeState)> + Clone,
         cluster: &Cluster,
-        alone: Vec<i64>,
+        raw: Vec<i64>,
     ) -> Vec<i64> {
         match self {
-            Self::TaintToleration => normalise(alone, true),
-            Self::NodeAffinity(_) => normalise(alone, false),
+            Self::TaintToleration => normalize(raw, true),
+            Self::NodeAffinity(_) => normalize(raw, false),
             Self::NodeResourcesFit(_)
             | Self::NodeResourcesBalancedAllocation(_)
             | Self::ImageLocality
-            | Self::NodeResourceTopologyMatch(_) => alone,
+            | Self::NodeResourceTopologyMatch(_) => raw,
             Self::PodTopologySpread(defaults) => {
-                spread::scores(cluster, pod, nodes, defaults).unwrap_or(alone)
+                spread::scores(cluster, pod, nodes, defaults).unwrap_or(raw)
             }
             Self::InterPodAffinity(args) => {
                 let objects = nodes.map(|(node, _)| node);
-                inter_pod::scores(cluster, pod, objects, *args).unwrap_or(alone)
+                inter_pod::scores(cluster, pod, objects, *args).unwrap_or(raw)
             }
         }
     }
 }
 
 /// Scales raw scores so that the largest becomes [`MAX`]. If `reversed`, the largest becomes 0, and scores that are all zero become [`MAX`].
-fn normalise(scores: Vec<i64>, reversed: bool) -> Vec<i64> {
+fn normalize(scores: Vec<i64>, reversed: bool) -> Vec<i64> {
     let largest = scores.iter().copied().max().unwrap_or(0);
-    let stretch = |score: i64| {
+    let scale = |score: i64| {
         if largest == 0 {
             0
         } else {
@@ -132,7 +138,7 @@ fn normalise(scores: Vec<i64>, reversed: bool) -> Vec<i64> {
     };
     scores
         .into_iter()
-        .map(stretch)
+        .map(scale)
         .map(|score| if reversed { MAX - score } else { score })
         .collect()
 }
@@ -148,6 +154,6 @@ mod tests {
     #[case::zeros(&[0, 0], false, &[0, 0])]
     #[case::zeros_reversed(&[0, 0], true, &[100, 100])]
     fn scores_are_stretched(#[case] raw: &[i64], #[case] reversed: bool, #[case] expected: &[i64]) {
-        assert_eq!(normalise(raw.to_vec(), reversed), expected);
+        assert_eq!(normalize(raw.to_vec(), reversed), expected);
     }
 }

@@ -89,7 +89,7 @@ pub enum Object {
     Volume(Box<Volume>),
     Claim(Box<Claim>),
     Class(Class),
-    NodeDrivers(NodeDrivers),
+    CsiNode(CsiNode),
     Driver(Driver),
     Capacity(Capacity),
     Attachment(Attachment),
@@ -129,7 +129,7 @@ stored!(StorageClass, Kind::StorageClass, |wire| {
     Some(Object::Class(Class::read(wire)))
 });
 stored!(CSINode, Kind::CsiNode, |wire| {
-    Some(Object::NodeDrivers(NodeDrivers::read(wire)))
+    Some(Object::CsiNode(CsiNode::read(wire)))
 });
 stored!(CSIDriver, Kind::CsiDriver, |wire| {
     Some(Object::Driver(Driver::read(&wire)))
@@ -329,7 +329,7 @@ pub struct Claim {
     /// Its class of attributes; empty for none.
     pub attributes_class: String,
     /// Requested size; `None` if the claim gives none.
-    pub wanted: Option<Amount>,
+    pub requested: Option<Amount>,
     /// Requested access modes.
     pub access_modes: Vec<String>,
     /// Whether it requests a block device and not a file system.
@@ -364,7 +364,7 @@ impl Claim {
                 .or(spec.storage_class_name)
                 .unwrap_or_default(),
             attributes_class: spec.volume_attributes_class_name.unwrap_or_default(),
-            wanted: requests
+            requested: requests
                 .as_ref()
                 .filter(|requests| requests.contains_key("storage"))
                 .map(|requests| storage(Some(requests))),
@@ -430,15 +430,15 @@ impl Class {
 
 /// A CSINode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeDrivers {
+pub struct CsiNode {
     /// How many volumes of each driver the node can have attached.
     pub limits: BTreeMap<String, i64>,
     /// In-tree plugins whose volumes CSI drivers serve on this node.
     pub migrated: BTreeSet<String>,
 }
 
-impl NodeDrivers {
-    /// Reads a node's drivers.
+impl CsiNode {
+    /// Reads a CSINode.
     pub fn read(wire: CSINode) -> Self {
         let annotations = wire.metadata.annotations.as_ref();
         let migrated = annotation(annotations, MIGRATED).unwrap_or_default();
@@ -462,14 +462,14 @@ impl NodeDrivers {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Driver {
     /// Whether it publishes storage capacity.
-    pub tells_capacity: bool,
+    pub publishes_capacity: bool,
 }
 
 impl Driver {
     /// Reads a driver.
     pub fn read(wire: &CSIDriver) -> Self {
         Self {
-            tells_capacity: wire.spec.storage_capacity == Some(true),
+            publishes_capacity: wire.spec.storage_capacity == Some(true),
         }
     }
 }
@@ -547,7 +547,7 @@ pub struct Storage {
     volumes: BTreeMap<String, Volume>,
     claims: BTreeMap<PodKey, Claim>,
     classes: BTreeMap<String, Class>,
-    nodes: BTreeMap<String, NodeDrivers>,
+    nodes: BTreeMap<String, CsiNode>,
     drivers: BTreeMap<String, Driver>,
     capacities: BTreeMap<PodKey, Capacity>,
     attachments: BTreeMap<String, Attachment>,
@@ -593,8 +593,8 @@ impl Storage {
         self.classes.get(name)
     }
 
-    /// Returns the drivers of a node.
-    pub fn node(&self, name: &str) -> Option<&NodeDrivers> {
+    /// Returns the CSINode of a node.
+    pub fn node(&self, name: &str) -> Option<&CsiNode> {
         self.nodes.get(name)
     }
 
@@ -608,7 +608,7 @@ impl Storage {
     pub fn capacities(&self, class: &str) -> Option<impl Iterator<Item = &Capacity>> {
         let provisioner = &self.classes.get(class)?.provisioner;
         let driver = self.drivers.get(provisioner)?;
-        driver.tells_capacity.then(|| {
+        driver.publishes_capacity.then(|| {
             let class = class.to_owned();
             self.capacities
                 .values()
@@ -641,14 +641,14 @@ impl Storage {
                 self.claims.insert(key, *new);
                 changed
             }
-            Object::Class(new) => differs(&mut self.classes, key.name, new),
-            Object::NodeDrivers(new) => differs(&mut self.nodes, key.name, new),
-            Object::Driver(new) => differs(&mut self.drivers, key.name, new),
-            Object::Capacity(new) => differs(&mut self.capacities, key, new),
+            Object::Class(new) => insert_and_compare(&mut self.classes, key.name, new),
+            Object::CsiNode(new) => insert_and_compare(&mut self.nodes, key.name, new),
+            Object::Driver(new) => insert_and_compare(&mut self.drivers, key.name, new),
+            Object::Capacity(new) => insert_and_compare(&mut self.capacities, key, new),
             Object::Attachment(new) => {
                 let names = self.attached.entry(new.node.clone()).or_default();
                 names.insert(key.name.clone());
-                differs(&mut self.attachments, key.name, new)
+                insert_and_compare(&mut self.attachments, key.name, new)
             }
         }
     }
@@ -784,14 +784,14 @@ impl Storage {
 }
 
 /// Stores an object and returns whether it differs from the previous one.
-fn differs<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, new: V) -> bool {
+fn insert_and_compare<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, new: V) -> bool {
     let same = map.get(&key) == Some(&new);
     map.insert(key, new);
     !same
 }
 
 /// Returns the CSI driver that provides the volumes of a provisioner on a node; `None` if they are not counted there.
-pub fn driver_of<'a>(provisioner: &'a str, node: Option<&NodeDrivers>) -> Option<&'a str> {
+pub fn driver_of<'a>(provisioner: &'a str, node: Option<&CsiNode>) -> Option<&'a str> {
     if NEVER_COUNTED.contains(&provisioner) {
         return None;
     }
@@ -803,12 +803,12 @@ pub fn driver_of<'a>(provisioner: &'a str, node: Option<&NodeDrivers>) -> Option
 
 /// Returns whether the volumes of an in-tree plugin are counted under its CSI driver on a node. They are on every node that lists drivers,
 /// whether or not the node says that the driver serves them. For one plugin the node has to say so.
-pub fn is_counted(plugin: &str, node: Option<&NodeDrivers>) -> bool {
+pub fn is_counted(plugin: &str, node: Option<&CsiNode>) -> bool {
     node.is_some() && (plugin != PORTWORX || is_migrated(plugin, node))
 }
 
 /// Returns whether a node says that a CSI driver serves the volumes of an in-tree plugin.
-pub fn is_migrated(plugin: &str, node: Option<&NodeDrivers>) -> bool {
+pub fn is_migrated(plugin: &str, node: Option<&CsiNode>) -> bool {
     node.is_some_and(|node| node.migrated.contains(plugin))
 }
 

@@ -12,7 +12,7 @@ use topology::zone::{Amounts, Zone};
 
 use crate::cache::{Cache, Mode, Settings};
 use crate::cluster::Node;
-use crate::pod::{Phase, Pod, PodKey, Wishes};
+use crate::pod::{Phase, Pod, PodKey, SchedulingConstraints};
 
 /// Builds the key of an object.
 pub(crate) fn mk_key(namespace: &str, name: &str) -> PodKey {
@@ -88,17 +88,17 @@ pub(crate) fn mk_pod_of(name: &str, containers: Vec<Container>) -> Pod {
         preempts: true,
         nominated: None,
         started: None,
-        gives_way: false,
+        is_victim: false,
         labels: [("app".to_owned(), name.to_owned())].into(),
         created: None,
-        scored: (node_request.amount("cpu"), node_request.amount("memory")),
+        nonzero_request: (node_request.amount("cpu"), node_request.amount("memory")),
         node_request: Arc::new(node_request),
         request: Arc::new(request),
         hash: nrt::fingerprint::pod_hash("ns", name),
         host_ports: Vec::new(),
         anti_affinity: Vec::new(),
         volumes: None,
-        wishes: Wishes::default(),
+        constraints: SchedulingConstraints::default(),
     }
 }
 

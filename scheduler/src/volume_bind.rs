@@ -35,10 +35,10 @@ pub enum Error {
 /// A change of one object.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
-    /// Gives a volume to a claim.
-    Give { volume: String, patch: Value },
+    /// Writes the claim that owns a volume to the volume.
+    SetClaimRef { volume: String, patch: Value },
     /// Writes the selected node to a claim.
-    Select { claim: PodKey, patch: Value },
+    SetSelectedNode { claim: PodKey, patch: Value },
 }
 
 /// The changes that publish a reservation, in its order.
@@ -64,14 +64,14 @@ impl Changes {
             if volume.owner.is_none() {
                 patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
             }
-            changes.push(Change::Give {
+            changes.push(Change::SetClaimRef {
                 volume: name.clone(),
                 patch,
             });
         }
         for key in &reservation.provisions {
             let claim = storage.claim(key)?;
-            changes.push(Change::Select {
+            changes.push(Change::SetSelectedNode {
                 claim: key.clone(),
                 patch: json!({"metadata": {
                     "uid": claim.uid,
@@ -93,13 +93,13 @@ impl Changes {
         let mut versions = Vec::new();
         for change in &self.0 {
             let written = match change {
-                Change::Give { volume, patch } => {
+                Change::SetClaimRef { volume, patch } => {
                     let api: Api<PersistentVolume> = Api::all(client.clone());
                     let patch = Patch::Merge(patch);
                     let written = retried(|| api.patch(volume, &params, &patch)).await;
                     written.map(|volume| volume.metadata.resource_version)
                 }
-                Change::Select { claim, patch } => {
+                Change::SetSelectedNode { claim, patch } => {
                     let api: Api<PersistentVolumeClaim> =
                         Api::namespaced(client.clone(), &claim.namespace);
                     let patch = Patch::Merge(patch);
@@ -117,17 +117,17 @@ impl Changes {
 impl Change {
     fn refused(&self, source: kube::Error) -> Error {
         let (what, kind) = match self {
-            Self::Give { volume, patch } => {
+            Self::SetClaimRef { volume, patch } => {
                 let claim = &patch["spec"]["claimRef"];
                 let part = |name: &str| claim[name].as_str().unwrap_or_default().to_owned();
                 let (namespace, name) = (part("namespace"), part("name"));
                 (
-                    format!("give persistentvolume {volume:?} to the claim {namespace}/{name}"),
+                    format!("bind persistentvolume {volume:?} to the claim {namespace}/{name}"),
                     "persistentvolumes",
                 )
             }
-            Self::Select { claim, .. } => (
-                format!("tell the persistentvolumeclaim {claim} its node"),
+            Self::SetSelectedNode { claim, .. } => (
+                format!("set the selected node of persistentvolumeclaim {claim}"),
                 "persistentvolumeclaims",
             ),
         };
@@ -187,8 +187,8 @@ mod tests {
             .0
             .remove(0)
         {
-            Change::Give { patch, .. } => patch,
-            Change::Select { .. } => panic!("no claim changes"),
+            Change::SetClaimRef { patch, .. } => patch,
+            Change::SetSelectedNode { .. } => panic!("no claim changes"),
         };
         let fresh = patch(None);
         assert_eq!(fresh["metadata"]["resourceVersion"], "7");
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_when_a_change_is_forbidden() {
-        let change = Change::Select {
+        let change = Change::SetSelectedNode {
             claim: mk_key("ns", "c"),
             patch: Value::Null,
         };

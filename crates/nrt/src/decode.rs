@@ -45,7 +45,7 @@ pub enum Problem {
     #[error("zone {0:?} is not named node-<0 to 63>")]
     ZoneName(String),
     /// A zone number that appears twice; the later zone is left out.
-    #[error("zone {0:?} is there twice")]
+    #[error("zone {0:?} appears twice")]
     RepeatedZone(String),
     /// A cost whose destination is not a zone name.
     #[error("zone {zone:?} has a cost to {to:?}")]

@@ -60,7 +60,7 @@ pub struct Encoded {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum EncodeError {
     /// A container is on a NUMA node that the machine does not have.
-    #[error("container {container} sits on NUMA node {node}, but there are only {nodes}")]
+    #[error("container {container} is on NUMA node {node}, but the machine has only {nodes}")]
     UnknownNode {
         /// The container.
         container: String,

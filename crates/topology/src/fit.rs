@@ -82,14 +82,14 @@ pub enum Obstacle {
     #[error("tied to zone {0} by an init container")]
     TiedTo(ZoneId),
     /// The kubelet assigns whole cores of this many CPUs.
-    #[error("only whole cores of {0} CPUs are given")]
+    #[error("only whole cores of {0} CPUs are assigned")]
     WholeCores(u16),
     /// Init containers of the pod hold CPUs that do not count as free when the kubelet looks for whole cores (kubelet-node.md 6.3).
     #[error("init containers hold the rest")]
     HeldByInit,
     /// There are too many ways in which the kubelet might place the earlier containers.
-    #[error("too many ways to place the containers before it")]
-    TooManyWays,
+    #[error("too many possible placements of the earlier containers")]
+    TooManyPlacements,
 }
 
 impl Misfit {
@@ -158,8 +158,8 @@ pub fn fit(
     node_has: impl Fn(&str) -> bool,
 ) -> Result<(), Misfit> {
     let search = Search::new(pod, config, &node_has);
-    if search.rules.leave_out_any(pod) {
-        search.as_the_original().run(zones)?;
+    if search.rules.differ_from_original(pod) {
+        search.with_original_rules().run(zones)?;
     }
     search.run(zones)
 }
@@ -189,7 +189,7 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
     }
 
     /// Returns the same search by the rules of the original filter.
-    fn as_the_original(&self) -> Self {
+    fn with_original_rules(&self) -> Self {
         let config = ManagerConfig {
             managers: None,
             ..self.config
@@ -207,12 +207,12 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
     /// Returns the zone of the whole pod (pod scope).
     fn pod(&self, zones: &[FreeZone]) -> Result<ZoneId, Misfit> {
         let state = State::new(zones);
-        let (hinted, late) = self.rules.of_pod(self.pod);
+        let (hinted, unhinted) = self.rules.of_pod(self.pod);
         let misfit = |lack: Lack| lack.into_misfit(Subject::Pod, zones);
         let zone = self.choose(&state, &hinted).map_err(misfit)?.certain;
         // Resources that only init containers and sidecars request produce no hint, but the chosen zone needs them (kubelet-node.md 7.2).
         let tied = NumaMask::from_iter([zone]);
-        self.choose_among(tied, &state, &late).map_err(misfit)?;
+        self.choose_among(tied, &state, &unhinted).map_err(misfit)?;
         if self.rules.are_exact() {
             let mut state = state;
             for container in self.pod.containers() {
@@ -265,7 +265,7 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
             let lack = || Lack {
                 resource: name.clone(),
                 wanted,
-                obstacle: state.tie_of(request).map(Obstacle::TiedTo),
+                obstacle: state.tied_zone_of(request).map(Obstacle::TiedTo),
             };
             if !(self.node_has)(name.as_str()) {
                 return Err(lack());
@@ -307,7 +307,7 @@ impl<'a, F: Fn(&str) -> bool> Search<'a, F> {
             _ => Err(Lack {
                 resource: ResourceName::from(CPU),
                 wanted: request.amount(CPU),
-                obstacle: Some(Obstacle::TooManyWays),
+                obstacle: Some(Obstacle::TooManyPlacements),
             }),
         }
     }

@@ -13,7 +13,7 @@ use crate::plugins::{Plugin, Point};
 
 impl Configuration {
     /// Returns a document with every default and every plugin list written out. Parsing it gives this configuration again, except for
-    /// [`Profile::needless_args`].
+    /// [`Profile::unused_args`].
     pub fn document(&self) -> Value {
         let profiles: Vec<Value> = self.profiles.iter().map(profile).collect();
         json!({
@@ -76,7 +76,7 @@ fn profile(profile: &Profile) -> Value {
     let plugins: BTreeMap<Point, Value> = profile
         .plugins
         .iter()
-        .map(|(point, plugins)| (*point, only(plugins)))
+        .map(|(point, plugins)| (*point, exact_list(plugins)))
         .collect();
     json!({
         "schedulerName": profile.scheduler_name,
@@ -87,7 +87,7 @@ fn profile(profile: &Profile) -> Value {
 }
 
 /// Returns a plugin list that has exactly these plugins, in this order.
-fn only(plugins: &[Plugin]) -> Value {
+fn exact_list(plugins: &[Plugin]) -> Value {
     json!({"disabled": [{"name": "*"}], "enabled": plugins})
 }
 

@@ -1,7 +1,7 @@
 //! What pods that no NRT accounts for yet take from the zones, which zones they may be on, and whether every order of admission works.
 //!
 //! Bindings are sent concurrently, and a kubelet sorts pods that arrive together, so any of the pods on their way may be admitted first.
-//! Each takes the lowest zone with room: a pod that has room *beside* another may take the place that the other needs. So a pod is let onto
+//! Each takes the lowest zone with room: a pod that has room *beside* another may take the zone that the other needs. So a pod is let onto
 //! a node only if each pod on its way there still finds room, whichever is admitted first.
 
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Unadmitted {
     pub(super) fn new(
         before: impl Iterator<Item = (ZoneId, Resources)>,
         charges: &[Charge],
-        places: &[NumaMask],
+        masks: &[NumaMask],
     ) -> Option<Self> {
         let indexed = charges.iter().enumerate();
         let pods: Vec<_> = indexed
@@ -61,13 +61,13 @@ impl Unadmitted {
                 Some((index, name, Arc::clone(charge.request.as_ref()?)))
             })
             .collect();
-        let places = places.iter().copied();
+        let masks = masks.iter().copied();
         (!pods.is_empty()).then(|| Self {
             before: before.collect(),
             charges: charges
                 .iter()
                 .map(|charge| charge.amounts.clone())
-                .zip(places)
+                .zip(masks)
                 .collect(),
             pods,
         })
@@ -78,7 +78,7 @@ impl Unadmitted {
         let others = self.charges.iter().enumerate();
         let others = others.filter(|(index, _)| *index != own);
         let taken: Vec<(&Resources, NumaMask)> = others
-            .map(|(_, (amounts, place))| (amounts, *place))
+            .map(|(_, (amounts, mask))| (amounts, *mask))
             .chain([more])
             .collect();
         self.before
@@ -86,7 +86,7 @@ impl Unadmitted {
             .zip(&fresh.free)
             .map(|((id, available), zone)| {
                 let mut available = available.clone();
-                for (amounts, _) in taken.iter().filter(|(_, place)| place.contains(*id)) {
+                for (amounts, _) in taken.iter().filter(|(_, mask)| mask.contains(*id)) {
                     available.subtract_listed(amounts);
                 }
                 FreeZone {
@@ -102,25 +102,25 @@ impl Unadmitted {
 impl Fresh {
     /// Returns a pod on its way to the node that finds no room if a pod with `request` is admitted first, and what it lacks then. `node_has`
     /// as in [`fit::fit`].
-    pub fn crowded_out(
+    pub fn pod_without_room(
         &self,
         request: &Request,
         node_has: impl Fn(&str) -> bool,
     ) -> Option<(&PodKey, Misfit)> {
         let unadmitted = self.unadmitted.as_ref()?;
-        let amounts = whole(&self.zones, &self.config, request);
+        let amounts = total_charge(&self.zones, &self.config, request);
         if amounts.is_zero() {
             return None;
         }
         let most = self.free.iter().map(|zone| (zone.id, zone.most()));
-        let place = place(&self.zones, &self.config, request, most);
+        let mask = possible_zones(&self.zones, &self.config, request, most);
         // if there is room for all at once, the order does not matter
         let is_ample = self.free.iter().all(|zone| {
             let has = |(name, wanted): (&ResourceName, i64)| {
                 let left = zone.available.get(name.as_str());
                 left.is_none_or(|left| left >= wanted)
             };
-            !place.contains(zone.id) || amounts.iter().all(has)
+            !mask.contains(zone.id) || amounts.iter().all(has)
         });
         unadmitted.pods.iter().find_map(|(own, name, waiting)| {
             let mut containers = waiting.containers().iter();
@@ -128,7 +128,7 @@ impl Fresh {
             if is_ample && containers.all(|container| container.kind != ContainerKind::Init) {
                 return None;
             }
-            let left = unadmitted.left_to(*own, (&amounts, place), self);
+            let left = unadmitted.left_to(*own, (&amounts, mask), self);
             let misfit = fit::fit(waiting, &self.config, &left, &node_has).err()?;
             Some((name, misfit))
         })
@@ -136,13 +136,13 @@ impl Fresh {
 }
 
 /// Returns whether charges need not be made to every zone: the kubelet's managers are known, and it assigns one zone.
-pub(super) fn is_narrow(config: &ManagerConfig) -> bool {
+pub(super) fn charges_by_zone(config: &ManagerConfig) -> bool {
     config.policy == Policy::SingleNumaNode && config.managers.is_some()
 }
 
 /// Returns the zones that a pod may be on that was not admitted when zones had at most `most` left: those with room. Returns all zones
 /// if none had room, because then nothing is known of the pod's zone.
-pub(super) fn place<'a>(
+pub(super) fn possible_zones<'a>(
     zones: &[Zone],
     config: &ManagerConfig,
     request: &Request,
@@ -160,7 +160,7 @@ pub(super) fn place<'a>(
 }
 
 /// Returns what a pod takes from the zones while no NRT accounts for it.
-pub(super) fn whole(zones: &[Zone], config: &ManagerConfig, request: &Request) -> Resources {
+pub(super) fn total_charge(zones: &[Zone], config: &ManagerConfig, request: &Request) -> Resources {
     let zoned = |name: &ResourceName| is_zoned(zones, name);
     if config.managers.is_none() {
         return request.exclusive_request(zoned);

@@ -17,10 +17,10 @@ use crate::pod::{Pod, PodKey};
 
 /// What pods hold, by zone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(pub(super) BTreeMap<PodKey, Zones>);
+pub(super) struct HeldByPod(pub(super) BTreeMap<PodKey, ZoneAmounts>);
 
 /// Amounts by zone.
-pub(super) type Zones = BTreeMap<ZoneId, Resources>;
+pub(super) type ZoneAmounts = BTreeMap<ZoneId, Resources>;
 
 /// Why it is unknown what would be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,16 +42,16 @@ impl Cache {
         self.entries.get(node).is_some_and(Entry::awaits_release)
     }
 
-    /// Returns the view of a node as if `victims` were gone and `guests` were there. Without a placement the victims change nothing.
+    /// Returns the view of a node as if `victims` were gone and `nominated` were there. Without a placement the victims change nothing.
     ///
     /// # Errors
     /// When the placement does not say what the victims hold, when pods that are gone are still accounted for, or when more would be left
     /// than is allocatable.
-    pub fn suppose(
+    pub fn simulate(
         &self,
         node: &str,
         victims: &[&Pod],
-        guests: &[Arc<Request>],
+        nominated: &[Arc<Request>],
     ) -> Result<View, Error> {
         let Some(entry) = self.entries.get(node) else {
             return Ok(View::Absent);
@@ -67,9 +67,9 @@ impl Cache {
             })
             .collect();
         let base = &entry.with_released(base);
-        let is_told = self.settings.placement && !entry.held.0.is_empty();
-        if holding.is_empty() || !is_told {
-            return Ok(entry.compute_from(&self.settings, base, guests));
+        let is_placement_known = self.settings.placement && !entry.held_by_pod.0.is_empty();
+        if holding.is_empty() || !is_placement_known {
+            return Ok(entry.compute_from(&self.settings, base, nominated));
         }
         if entry.awaits_release() {
             return Err(Error::NotReleased);
@@ -82,7 +82,7 @@ impl Cache {
                 let tracked = entry.pods.get(&victim.key);
                 tracked.is_some_and(|tracked| tracked.uid == victim.uid && tracked.accounted)
             })
-            .filter_map(|victim| entry.held.0.get(&victim.key))
+            .filter_map(|victim| entry.held_by_pod.0.get(&victim.key))
             .flatten();
         for (id, amounts) in held {
             let zones = &mut Arc::make_mut(&mut base.topology).zones;
@@ -102,14 +102,14 @@ impl Cache {
         if !added {
             return Err(Error::NothingToAdd);
         }
-        Ok(entry.compute_from(&self.settings, &base, guests))
+        Ok(entry.compute_from(&self.settings, &base, nominated))
     }
 }
 
 impl Entry {
     /// Returns whether a pod is gone or has ended whose zones the base still shows as taken.
     fn awaits_release(&self) -> bool {
-        self.held.0.keys().any(|key| {
+        self.held_by_pod.0.keys().any(|key| {
             let tracked = self.pods.get(key);
             !tracked.is_some_and(|tracked| tracked.accounted && tracked.lives())
         })
@@ -118,7 +118,7 @@ impl Entry {
     /// Reads where the containers of the pods in the base are. Nothing is known if the base does not publish it, or publishes it for other
     /// containers.
     pub(super) fn read_placement(&mut self) {
-        self.held = Held::default();
+        self.held_by_pod = HeldByPod::default();
         let Some(base) = &self.base else { return };
         let topology = Arc::clone(&base.topology);
         let Some(encoded) = &topology.placement else {
@@ -126,10 +126,10 @@ impl Entry {
         };
         let zoned = |name: &_| is_zoned(&topology.zones, name);
         let accounted = self.pods.iter().filter(|(_, pod)| pod.accounted);
-        let there = accounted.map(|(key, pod)| (key, &pod.request));
-        let gone = self.ghosts.iter().map(|ghost| (&ghost.key, &ghost.request));
+        let in_base = accounted.map(|(key, pod)| (key, &pod.request));
+        let gone = self.departed.iter().map(|pod| (&pod.key, &pod.request));
         let mut parts: BTreeMap<Container<'_>, (&PodKey, Resources)> = BTreeMap::new();
-        for (key, request) in there.chain(gone) {
+        for (key, request) in in_base.chain(gone) {
             for (container, part) in request.exclusive_containers(zoned) {
                 let container = Container {
                     namespace: &key.namespace,
@@ -139,7 +139,7 @@ impl Entry {
                 parts.insert(container, (key, part));
             }
         }
-        let mut held = Held::default();
+        let mut held = HeldByPod::default();
         match placement::decode(encoded, parts.keys().copied()) {
             Err(error) => tracing::debug!(%error, "NUMA placement not used"),
             Ok(placed) => {
@@ -152,12 +152,12 @@ impl Entry {
                 }
             }
         }
-        for ghost in self.ghosts.iter_mut().filter(|ghost| ghost.ended) {
-            if let Some(zones) = held.0.remove(&ghost.key) {
-                ghost.is_held = false;
-                self.released.push(zones);
+        for pod in self.departed.iter_mut().filter(|pod| pod.ended) {
+            if let Some(zones) = held.0.remove(&pod.key) {
+                pod.is_held = false;
+                self.released_by_ended.push(zones);
             }
         }
-        self.held = held;
+        self.held_by_pod = held;
     }
 }

@@ -494,7 +494,7 @@ fn a_pod_deleted_while_charged_lingers_for_a_while_or_until_the_next_match() {
     assert!(!cache.delete_pod(NODE, &a.key, start));
     check(&cache, &["cpu=22"]);
     assert!(!cache.expire(start));
-    let due = cache.next_expiry().expect("lingers");
+    let due = cache.next_expiry().expect("stays charged");
     assert!(cache.expire(due));
     check(&cache, &["cpu=30"]);
     assert_eq!(cache.next_expiry(), None);
@@ -575,7 +575,7 @@ fn a_pod_is_charged_only_where_it_may_be_if_the_managers_are_known() {
 }
 
 /// Returns whether the scheduler accepts a pod on the node, and if not, why.
-fn judge(cache: &Cache, pod: &Pod) -> Result<(), String> {
+fn accepts(cache: &Cache, pod: &Pod) -> Result<(), String> {
     let node = crate::testing::mk_node(NODE, "cpu=160 memory=160Gi");
     let verdict = crate::filter::topology_match::filter(pod, &node, cache.view(NODE));
     verdict.map_err(|rejection| rejection.detail.unwrap_or_default())
@@ -591,18 +591,18 @@ fn a_pod_waits_while_it_might_take_the_only_place_of_one_on_its_way() {
     cache.reserve(NODE, &on_node(&large, Phase::Pending));
     // zone 1 has room in addition to the large pod, but if the small one comes first the kubelet gives it zone 0
     let small = mk_pod("small", "cpu=8 memory=1Gi");
-    let told = "would crowd out ns/large, which is on its way there: cannot align container app: cpu wanted 10000m, \
+    let detail = "would leave no room for ns/large, which is on its way there: cannot align container app: cpu wanted 10000m, \
                 zone 0 has 4000m, zone 1 has 0m";
-    assert_eq!(judge(&cache, &small), Err(told.to_owned()));
+    assert_eq!(accepts(&cache, &small), Err(detail.to_owned()));
     // a pod that leaves room in every zone does not wait
-    assert_eq!(judge(&cache, &mk_pod("tiny", "cpu=2 memory=1Gi")), Ok(()));
+    assert_eq!(accepts(&cache, &mk_pod("tiny", "cpu=2 memory=1Gi")), Ok(()));
 
     let seen = Pod {
         started: Some(jiff::Timestamp::UNIX_EPOCH),
         ..on_node(&large, Phase::Pending)
     };
     assert!(cache.apply_pod(NODE, &seen), "who waits is tried again");
-    assert_eq!(judge(&cache, &small), Ok(()));
+    assert_eq!(accepts(&cache, &small), Ok(()));
 }
 
 /// The next event on a node.
@@ -617,13 +617,13 @@ enum Step {
     /// A pod ends; the flag says whether the kubelet reports it at once.
     End(prop::sample::Index, bool),
     /// The kubelet reports the status of a pod.
-    Tell(prop::sample::Index),
+    ReportStatus(prop::sample::Index),
     /// A pod is marked for deletion.
-    Doom(prop::sample::Index),
+    MarkForDeletion(prop::sample::Index),
     /// A pod that was reported to have ended is deleted.
     Delete(prop::sample::Index),
     /// The exporter reads the node.
-    Look,
+    Observe,
     /// What the exporter read arrives.
     Publish,
 }
@@ -633,11 +633,11 @@ fn mk_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (2..=8_i64).prop_map(Step::Place),
         3 => index().prop_map(Step::Admit),
-        3 => (index(), any::<bool>()).prop_map(|(index, told)| Step::End(index, told)),
-        3 => index().prop_map(Step::Tell),
-        1 => index().prop_map(Step::Doom),
+        3 => (index(), any::<bool>()).prop_map(|(index, reported)| Step::End(index, reported)),
+        3 => index().prop_map(Step::ReportStatus),
+        1 => index().prop_map(Step::MarkForDeletion),
         1 => index().prop_map(Step::Delete),
-        1 => Just(Step::Look),
+        1 => Just(Step::Observe),
         1 => Just(Step::Publish),
     ]
 }
@@ -648,7 +648,7 @@ struct Model {
     left: Vec<i64>,
     coming: Vec<(Pod, i64)>,
     admitted: Vec<Admitted>,
-    looked: Option<NodeTopology>,
+    observed: Option<NodeTopology>,
     cache: Cache,
 }
 
@@ -665,10 +665,10 @@ impl Model {
             left,
             coming: Vec::new(),
             admitted: Vec::new(),
-            looked: None,
+            observed: None,
             cache: mk_cache(),
         };
-        model.take(&Step::Look, 0);
+        model.take(&Step::Observe, 0);
         model.take(&Step::Publish, 0);
         model
     }
@@ -691,7 +691,7 @@ impl Model {
         match step {
             Step::Place(cpus) => {
                 let pod = mk_pod(&format!("p{number}"), &format!("cpu={cpus} memory=1Gi"));
-                if judge(&self.cache, &pod).is_ok() {
+                if accepts(&self.cache, &pod).is_ok() {
                     let pod = on_node(&pod, Phase::Pending);
                     self.cache.reserve(NODE, &pod);
                     self.coming.push((pod, *cpus));
@@ -700,7 +700,7 @@ impl Model {
             Step::Settle(cpus) => {
                 self.take(&Step::Place(*cpus), number);
                 let admitted = self.coming.is_empty() || self.admit(0);
-                self.take(&Step::Look, number);
+                self.take(&Step::Observe, number);
                 self.take(&Step::Publish, number);
                 return admitted;
             }
@@ -708,25 +708,25 @@ impl Model {
                 return self.admit(index.index(self.coming.len()));
             }
             Step::Admit(_) => {}
-            Step::End(index, told) => {
+            Step::End(index, reported) => {
                 if let Some(known) = self.pick(*index, |known| !known.ended) {
                     known.ended = true;
                     let (key, zone, cpus) = (known.pod.key.clone(), known.zone, known.cpus);
                     self.left[zone] += cpus;
-                    if *told {
-                        self.tell(&key);
+                    if *reported {
+                        self.report_status(&key);
                     }
                 }
             }
-            Step::Tell(index) => {
+            Step::ReportStatus(index) => {
                 let key = self
                     .pick(*index, |_| true)
                     .map(|known| known.pod.key.clone());
                 if let Some(key) = key {
-                    self.tell(&key);
+                    self.report_status(&key);
                 }
             }
-            Step::Doom(index) => {
+            Step::MarkForDeletion(index) => {
                 if let Some(known) = self.pick(*index, |_| true) {
                     known.pod.deleting = true;
                     let pod = known.pod.clone();
@@ -741,9 +741,9 @@ impl Model {
                     self.cache.delete_pod(NODE, &key, Instant::now());
                 }
             }
-            Step::Look => self.looked = Some(self.look()),
+            Step::Observe => self.observed = Some(self.observe()),
             Step::Publish => {
-                if let Some(nrt) = self.looked.take() {
+                if let Some(nrt) = self.observed.take() {
                     self.cache.apply_nrt(NODE, nrt);
                 }
             }
@@ -767,7 +767,7 @@ impl Model {
         true
     }
 
-    fn tell(&mut self, key: &PodKey) {
+    fn report_status(&mut self, key: &PodKey) {
         let mut admitted = self.admitted.iter_mut();
         let Some(known) = admitted.find(|known| known.pod.key == *key) else {
             return;
@@ -781,9 +781,9 @@ impl Model {
         self.cache.apply_pod(NODE, &known.pod);
     }
 
-    fn look(&self) -> NodeTopology {
-        let there = self.admitted.iter().filter(|known| !known.ended);
-        let placed: Vec<(&str, usize)> = there
+    fn observe(&self) -> NodeTopology {
+        let running = self.admitted.iter().filter(|known| !known.ended);
+        let placed: Vec<(&str, usize)> = running
             .map(|known| (known.pod.key.name.as_str(), known.zone))
             .collect();
         let left: Vec<String> = (0..self.left.len())
@@ -820,7 +820,7 @@ proptest! {
 }
 
 /// Builds a cache with pod "old", which runs with 6 of 8 CPUs in zone 0, as the NRT publishes; zone 1 has 10.
-fn mk_told() -> (Cache, Pod) {
+fn mk_with_placement() -> (Cache, Pod) {
     let mut cache = mk_cache();
     let old = mk_pod("old", "cpu=6 memory=1Gi");
     let left = ["cpu=2 memory=79Gi", "cpu=10 memory=80Gi"];
@@ -833,7 +833,7 @@ fn mk_told() -> (Cache, Pod) {
 
 #[test]
 fn what_an_ended_pod_leaves_may_have_been_taken_by_one_on_its_way() {
-    let (mut cache, old) = mk_told();
+    let (mut cache, old) = mk_with_placement();
     let new = mk_pod("new", "cpu=8 memory=1Gi");
     cache.reserve(NODE, &on_node(&new, Phase::Pending));
     check(&cache, &["cpu=2 memory=79Gi", "cpu=2 memory=79Gi"]);
@@ -846,17 +846,17 @@ fn what_an_ended_pod_leaves_may_have_been_taken_by_one_on_its_way() {
 
 #[test]
 fn a_pod_that_goes_from_a_told_zone_leaves_no_doubt_where_others_are() {
-    let (mut cache, old) = mk_told();
+    let (mut cache, old) = mk_with_placement();
     // zone 0 never has that much
     let new = mk_pod("new", "cpu=10 memory=1Gi");
     cache.reserve(NODE, &on_node(&new, Phase::Pending));
     check(&cache, &["cpu=2 memory=79Gi", "cpu=0 memory=79Gi"]);
 
-    let doomed = Pod {
+    let deleting = Pod {
         deleting: true,
         ..on_node(&old, Phase::Running)
     };
-    cache.apply_pod(NODE, &doomed);
+    cache.apply_pod(NODE, &deleting);
     check(&cache, &["cpu=2 memory=79Gi", "cpu=0 memory=79Gi"]);
     cache.apply_pod(NODE, &on_node(&old, Phase::Terminal));
     check(&cache, &["cpu=8 memory=80Gi", "cpu=0 memory=79Gi"]);

@@ -194,7 +194,9 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     all(client).await.unwrap_or_else(|error| {
-        notes.push(format!("{error:#}: they are taken not to exist"));
+        notes.push(format!(
+            "{error:#}: the explanation assumes that there are none"
+        ));
         Vec::new()
     })
 }
@@ -257,24 +259,24 @@ pub fn saved(directory: &Path) -> anyhow::Result<Snapshot> {
             for object in objects(value) {
                 let kind = object["kind"].as_str().unwrap_or_default().to_owned();
                 snapshot
-                    .take(&kind, object, &mut others)
+                    .add(&kind, object, &mut others)
                     .with_context(|| format!("{} holds an invalid {kind}", file.display()))?;
             }
         }
     }
     for (kind, count) in others {
         let kind = if kind.is_empty() {
-            "things without kind".to_owned()
+            "objects without kind".to_owned()
         } else {
             kind
         };
-        snapshot.notes.push(format!("{count} {kind} not looked at"));
+        snapshot.notes.push(format!("{count} {kind} ignored"));
     }
     snapshot.check()
 }
 
 impl Snapshot {
-    fn take(
+    fn add(
         &mut self,
         kind: &str,
         object: Value,
@@ -363,15 +365,11 @@ mod tests {
                 "b.yaml",
                 json!({"kind": "PodList", "items": [{"metadata": {"name": "p", "namespace": "ns"}}]}),
             ),
-            ("c.txt", json!("not looked at")),
+            ("c.txt", json!("ignored")),
         ]);
         let snapshot = saved(directory.path()).expect("readable");
         assert_eq!((snapshot.nodes.len(), snapshot.pods.len()), (1, 1));
-        assert!(
-            snapshot
-                .notes
-                .contains(&"1 ConfigMap not looked at".to_owned())
-        );
+        assert!(snapshot.notes.contains(&"1 ConfigMap ignored".to_owned()));
         assert_eq!(snapshot.notes.len(), 2, "{:?}", snapshot.notes);
     }
 

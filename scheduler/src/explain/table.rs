@@ -28,15 +28,15 @@ pub fn render(explanation: &Explanation) -> String {
     if let Some(node) = &pod.bound_to {
         let _ = writeln!(
             text,
-            "It is on node {node} already; what it holds there counts as taken."
+            "It is already on node {node}; what it holds there counts as taken."
         );
     }
     if let Some(node) = &pod.nominated_to {
-        let _ = writeln!(text, "Others gave way to it on node {node} already.");
+        let _ = writeln!(text, "Pods were already preempted for it on node {node}.");
     }
     match (&explanation.message, explanation.best.as_slice()) {
         (Some(message), _) => {
-            let _ = writeln!(text, "No node will do: {message}");
+            let _ = writeln!(text, "No node fits: {message}");
         }
         (None, [only]) => {
             let _ = writeln!(text, "It would be placed on {only}.");
@@ -61,7 +61,7 @@ pub fn render(explanation: &Explanation) -> String {
 fn preempted(preemption: &PreemptionVerdict) -> String {
     let Some(node) = &preemption.node else {
         let message = preemption.message.as_deref().unwrap_or_default();
-        return format!("Nobody would be evicted for it: {message}");
+        return format!("No pod would be evicted: {message}");
     };
     let victims = preemption.victims.iter().map(|victim| {
         let VictimFacts {
@@ -110,7 +110,7 @@ fn zones(text: &mut String, node: &NodeVerdict) {
             let decides = if topology.decides {
                 ""
             } else {
-                ", which does not decide here"
+                ", not considered for this pod"
             };
             writeln!(
                 text,
@@ -152,7 +152,7 @@ fn one_trial(text: &mut String, trial: &TrialVerdict) {
 
 fn one_zone(zone: &ZoneVerdict, chosen: bool) -> String {
     if zone.fits {
-        let mark = if chosen { " (taken)" } else { "" };
+        let mark = if chosen { " (chosen)" } else { "" };
         return format!("zone {}: fits{mark}", zone.id);
     }
     let lacking: Vec<String> = zone

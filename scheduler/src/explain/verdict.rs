@@ -217,12 +217,12 @@ impl Explanation {
         };
         let nominated = pod.nominated.clone().filter(|_| pod.node.is_none());
         cluster.nominate(&pod.key, nominated.clone());
-        let claimed = cycle::claimed(profile, cluster, cache, &unbound);
+        let blocked = cycle::blocked_by_nominations(profile, cluster, cache, &unbound);
         let (mut explanation, rejected) =
-            Self::of_nodes(profile, cluster, cache, (pod, &unbound), &claimed);
+            Self::of_nodes(profile, cluster, cache, (pod, &unbound), &blocked);
         if let Some(nominated) = nominated {
-            let will_do = |node: &&NodeVerdict| node.name == nominated && node.feasible;
-            if explanation.nodes.iter().any(|node| will_do(&node)) {
+            let fits = |node: &&NodeVerdict| node.name == nominated && node.feasible;
+            if explanation.nodes.iter().any(|node| fits(&node)) {
                 explanation.best = vec![nominated.clone()];
             }
             explanation.pod.nominated_to = Some(nominated);
@@ -277,14 +277,14 @@ impl Explanation {
         cluster: &Cluster,
         cache: &Cache,
         (pod, unbound): (&Pod, &Pod),
-        claimed: &BTreeMap<String, Rejection>,
+        blocked: &BTreeMap<String, Rejection>,
     ) -> (Self, Vec<(String, Rejection)>) {
         let attempt = Attempt::new(&profile.filters, cluster, unbound);
         let mut nodes = Vec::new();
         let mut feasible = Vec::new();
         let mut rejected: Vec<(String, Rejection)> = Vec::new();
         for info in NodeInfo::all(cluster, cache) {
-            let outcome = match claimed.get(&info.node.name) {
+            let outcome = match blocked.get(&info.node.name) {
                 Some(rejection) => Err(rejection.clone()),
                 None => attempt.examine(&info),
             };

@@ -9,28 +9,28 @@ use super::{Plugin, Rejection, selector};
 use crate::cluster::{Cluster, Node};
 use crate::pod::{Phase, Pod};
 
-/// A label with a value. All nodes that carry it are one place.
-type Place = (String, String);
+/// A label with a value. All nodes that carry it are one topology domain.
+type Domain = (String, String);
 
-/// The places that matter to a pod.
+/// The domains that matter to a pod.
 #[derive(Debug, Default)]
-pub struct Neighbours {
+pub struct Domains {
     /// Topology keys of the pod's affinity terms.
     wanted_keys: Vec<String>,
-    /// Places with pods that the pod must be near.
-    wanted: BTreeSet<Place>,
+    /// Domains with pods that the pod must be near.
+    wanted: BTreeSet<Domain>,
     /// Whether no such pod exists and the pod itself matches: it is the first of its kind.
     first_of_its_kind: bool,
-    /// Places with pods that the pod must not be near.
-    avoided: BTreeSet<Place>,
-    /// Places with pods whose anti-affinity excludes the pod.
-    unwelcome: BTreeSet<Place>,
+    /// Domains with pods that the pod must not be near.
+    avoided: BTreeSet<Domain>,
+    /// Domains with pods whose anti-affinity excludes the pod.
+    excluded_by_others: BTreeSet<Domain>,
 }
 
-impl Neighbours {
-    /// Collects the places from all pods that have a node.
+impl Domains {
+    /// Collects the domains from all pods that have a node.
     pub fn new(cluster: &Cluster, pod: &Pod) -> Self {
-        let affinity = &pod.wishes.affinity;
+        let affinity = &pod.constraints.affinity;
         let mut found = Self {
             wanted_keys: affinity
                 .iter()
@@ -38,8 +38,8 @@ impl Neighbours {
                 .collect(),
             ..Self::default()
         };
-        let indifferent = affinity.is_empty() && pod.anti_affinity.is_empty();
-        let others: Vec<&Pod> = if indifferent {
+        let has_no_required_terms = affinity.is_empty() && pod.anti_affinity.is_empty();
+        let others: Vec<&Pod> = if has_no_required_terms {
             cluster.pods_with_anti_affinity().collect()
         } else {
             cluster.pods().collect()
@@ -57,7 +57,7 @@ impl Neighbours {
             if !affinity.is_empty() && affinity.iter().all(|term| selects(term, pod, other)) {
                 found
                     .wanted
-                    .extend(affinity.iter().filter_map(|term| place(term, node)));
+                    .extend(affinity.iter().filter_map(|term| domain_of(term, node)));
             }
             let near = pod
                 .anti_affinity
@@ -65,14 +65,14 @@ impl Neighbours {
                 .filter(|term| selects(term, pod, other));
             found
                 .avoided
-                .extend(near.filter_map(|term| place(term, node)));
+                .extend(near.filter_map(|term| domain_of(term, node)));
             let near = other
                 .anti_affinity
                 .iter()
                 .filter(|term| selects(term, other, pod));
             found
-                .unwelcome
-                .extend(near.filter_map(|term| place(term, node)));
+                .excluded_by_others
+                .extend(near.filter_map(|term| domain_of(term, node)));
         }
         found.first_of_its_kind =
             found.wanted.is_empty() && affinity.iter().all(|term| selects(cluster, term, pod, pod));
@@ -81,14 +81,14 @@ impl Neighbours {
 
     /// Returns whether every node fits.
     pub fn is_empty(&self) -> bool {
-        self.wanted_keys.is_empty() && self.avoided.is_empty() && self.unwelcome.is_empty()
+        self.wanted_keys.is_empty() && self.avoided.is_empty() && self.excluded_by_others.is_empty()
     }
 
     /// Checks whether the pod may be on the node.
     pub fn filter(&self, node: &Node) -> Result<(), Rejection> {
         let reject = |reason| Err(Rejection::new(Plugin::InterPodAffinity, reason));
-        let is_at = |places: &BTreeSet<Place>| {
-            places
+        let is_at = |domains: &BTreeSet<Domain>| {
+            domains
                 .iter()
                 .any(|(key, value)| node.labels.get(key) == Some(value))
         };
@@ -106,7 +106,7 @@ impl Neighbours {
         if is_at(&self.avoided) {
             return reject("node(s) didn't match pod anti-affinity rules");
         }
-        if is_at(&self.unwelcome) {
+        if is_at(&self.excluded_by_others) {
             return reject("node(s) didn't satisfy existing pods anti-affinity rules");
         }
         Ok(())
@@ -118,7 +118,7 @@ pub fn node_of<'a>(cluster: &'a Cluster, pod: &Pod) -> Option<&'a Node> {
     cluster.node(pod.node.as_ref()?)?.node.as_ref()
 }
 
-fn place(term: &PodAffinityTerm, node: &Node) -> Option<Place> {
+fn domain_of(term: &PodAffinityTerm, node: &Node) -> Option<Domain> {
     let value = node.labels.get(&term.topology_key)?;
     Some((term.topology_key.clone(), value.clone()))
 }
@@ -162,10 +162,10 @@ mod tests {
     }
 
     fn allowed(cluster: &Cluster, pod: &Pod) -> Vec<String> {
-        let neighbours = Neighbours::new(cluster, pod);
+        let domains = Domains::new(cluster, pod);
         let nodes = cluster
             .nodes()
-            .filter(|(node, _)| neighbours.filter(node).is_ok());
+            .filter(|(node, _)| domains.filter(node).is_ok());
         nodes.map(|(node, _)| node.name.clone()).collect()
     }
 
@@ -173,7 +173,7 @@ mod tests {
     fn affinity_draws_to_the_pod_and_anti_affinity_away() {
         let cluster = mk_cluster(mk_pod("guest", ""));
         let mut pod = mk_pod("p", "");
-        pod.wishes.affinity = vec![mk_term("guest")];
+        pod.constraints.affinity = vec![mk_term("guest")];
         assert_eq!(allowed(&cluster, &pod), ["a"]);
         let mut pod = mk_pod("p", "");
         pod.anti_affinity = vec![mk_term("guest")];
@@ -195,9 +195,9 @@ mod tests {
     fn the_first_of_a_kind_may_go_anywhere() {
         let cluster = mk_cluster(mk_pod("guest", ""));
         let mut pod = mk_pod("p", "");
-        pod.wishes.affinity = vec![mk_term("p")];
+        pod.constraints.affinity = vec![mk_term("p")];
         assert_eq!(allowed(&cluster, &pod), ["a", "b"]);
-        pod.wishes.affinity = vec![mk_term("absent")];
+        pod.constraints.affinity = vec![mk_term("absent")];
         assert!(allowed(&cluster, &pod).is_empty());
     }
 

@@ -36,7 +36,7 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 fn tolerated(pod: &Pod, taint: &Taint) -> bool {
-    pod.wishes
+    pod.constraints
         .tolerations
         .iter()
         .any(|toleration| tolerates(toleration, taint))
@@ -88,12 +88,12 @@ pub fn soft_taints(pod: &Pod, node: &Node) -> i64 {
 
 /// Returns whether the node selector and the required terms select the node.
 pub fn selected(pod: &Pod, node: &Node) -> bool {
-    let required = pod.wishes.node_affinity.as_ref().and_then(|affinity| {
+    let required = pod.constraints.node_affinity.as_ref().and_then(|affinity| {
         affinity
             .required_during_scheduling_ignored_during_execution
             .as_ref()
     });
-    pod.wishes
+    pod.constraints
         .node_selector
         .iter()
         .all(|(key, value)| node.labels.get(key) == Some(value))
@@ -102,7 +102,7 @@ pub fn selected(pod: &Pod, node: &Node) -> bool {
 
 /// Returns the sum of the weights of the preferred terms, of the pod and of the profile, that select the node.
 pub fn selected_weight(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> i64 {
-    let preferred = [pod.wishes.node_affinity.as_ref(), added]
+    let preferred = [pod.constraints.node_affinity.as_ref(), added]
         .into_iter()
         .flatten()
         .filter_map(|affinity| {
@@ -120,7 +120,7 @@ pub fn selected_weight(pod: &Pod, node: &Node, added: Option<&NodeAffinity>) -> 
 /// Returns the nodes to which the required terms limit the search by name; `None` if any term allows other nodes (scheduler.md 7.3,
 /// PreFilter).
 pub fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
-    let affinity = pod.wishes.node_affinity.as_ref()?;
+    let affinity = pod.constraints.node_affinity.as_ref()?;
     let required = affinity
         .required_during_scheduling_ignored_during_execution
         .as_ref()?;
@@ -153,7 +153,7 @@ pub fn conflict(named: Option<&BTreeSet<&str>>) -> Option<Rejection> {
 }
 
 /// Rejects nodes that [`named`] leaves out.
-pub fn narrowed(named: Option<&BTreeSet<&str>>, node: &Node) -> Result<(), Rejection> {
+pub fn restrict_to_named(named: Option<&BTreeSet<&str>>, node: &Node) -> Result<(), Rejection> {
     match named {
         Some(named) if !named.contains(node.name.as_str()) => Err(Rejection::unresolvable(
             Plugin::NodeAffinity,
@@ -259,7 +259,7 @@ pub fn resources(
 }
 
 /// Returns whether nodes as a whole account for a resource (scheduler.md 7.4).
-pub fn counts(name: &ResourceName) -> bool {
+pub fn is_node_resource(name: &ResourceName) -> bool {
     name.is_affine()
         || name.as_str() == "ephemeral-storage"
         || name.as_str().starts_with("attachable-volumes-")
@@ -316,7 +316,7 @@ mod tests {
             reason(unschedulable(&pod, &node)).as_deref(),
             Some("node(s) were unschedulable")
         );
-        pod.wishes.tolerations = vec![Toleration {
+        pod.constraints.tolerations = vec![Toleration {
             operator: Some("Exists".to_owned()),
             ..Toleration::default()
         }];
@@ -365,7 +365,7 @@ mod tests {
         let (node, state) = cluster.nodes().next().expect("one node");
         assert_eq!(
             reason(resources(
-                &wanted(&mk_pod("p", requests), counts),
+                &wanted(&mk_pod("p", requests), is_node_resource),
                 node,
                 state
             ))
@@ -396,9 +396,9 @@ mod tests {
             ..mk_node("n", "cpu=4")
         };
         let mut pod = mk_pod("p", "cpu=1");
-        pod.wishes.node_selector = [("zone".to_owned(), "a".to_owned())].into();
+        pod.constraints.node_selector = [("zone".to_owned(), "a".to_owned())].into();
         assert!(selected(&pod, &node));
-        pod.wishes.node_affinity = serde_json::from_value(json!({
+        pod.constraints.node_affinity = serde_json::from_value(json!({
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["a"]}]},
             ]},
@@ -451,17 +451,17 @@ mod tests {
         let mut cluster = Cluster::new();
         cluster.apply_node(mk_node("n", "cpu=4"));
         let (node, state) = cluster.nodes().next().expect("one node");
-        let judge = |requests| {
+        let rejected = |requests| {
             let pod = mk_pod("p", requests);
             reason(resources(
-                &wanted(&pod, |name| filters.counts(name)),
+                &wanted(&pod, |name| filters.compares(name)),
                 node,
                 state,
             ))
         };
-        assert_eq!(judge("v/nic=1"), None);
-        assert_eq!(judge("w/nic=1").as_deref(), Some("Insufficient w/nic"));
-        assert_eq!(judge("cpu=5").as_deref(), Some("Insufficient cpu"));
+        assert_eq!(rejected("v/nic=1"), None);
+        assert_eq!(rejected("w/nic=1").as_deref(), Some("Insufficient w/nic"));
+        assert_eq!(rejected("cpu=5").as_deref(), Some("Insufficient cpu"));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn labels(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
             .flatten()
             .all(|requirement| {
                 let values = requirement.values.as_deref().unwrap_or_default();
-                holds(&requirement.operator, values, labels.get(&requirement.key))
+                satisfies(&requirement.operator, values, labels.get(&requirement.key))
             })
 }
 
@@ -58,7 +58,7 @@ fn selects(term: &NodeSelectorTerm, labels: &Labels, name: Option<&String>) -> b
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let requirement = |requirement: &NodeSelectorRequirement, value: Option<&String>| {
-        holds(
+        satisfies(
             &requirement.operator,
             requirement.values.as_deref().unwrap_or_default(),
             value,
@@ -73,7 +73,7 @@ fn selects(term: &NodeSelectorTerm, labels: &Labels, name: Option<&String>) -> b
             .all(|item| item.key == "metadata.name" && requirement(item, name))
 }
 
-fn holds(operator: &str, values: &[String], value: Option<&String>) -> bool {
+fn satisfies(operator: &str, values: &[String], value: Option<&String>) -> bool {
     let compare = |wanted: fn(i64, i64) -> bool| {
         let [limit] = values else { return false };
         match (
@@ -116,7 +116,10 @@ mod tests {
         #[case] expected: bool,
     ) {
         let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
-        assert_eq!(holds(operator, &values, Some(&"a".to_owned())), expected);
+        assert_eq!(
+            satisfies(operator, &values, Some(&"a".to_owned())),
+            expected
+        );
     }
 
     #[rstest]
@@ -126,7 +129,7 @@ mod tests {
     #[case("DoesNotExist", true)]
     #[case("Gt", false)]
     fn operators_on_a_missing_label(#[case] operator: &str, #[case] expected: bool) {
-        assert_eq!(holds(operator, &["1".to_owned()], None), expected);
+        assert_eq!(satisfies(operator, &["1".to_owned()], None), expected);
     }
 
     #[rstest]
@@ -140,7 +143,7 @@ mod tests {
         #[case] expected: bool,
     ) {
         assert_eq!(
-            holds(operator, &[limit.to_owned()], Some(&"4".to_owned())),
+            satisfies(operator, &[limit.to_owned()], Some(&"4".to_owned())),
             expected
         );
     }

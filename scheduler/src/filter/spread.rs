@@ -62,11 +62,11 @@ impl Counts {
                     MISSING_LABEL,
                 ));
             };
-            let there = constraint.domains.get(value).copied().unwrap_or(0);
-            if there + constraint.own - constraint.lowest > constraint.max_skew {
+            let count = constraint.domains.get(value).copied().unwrap_or(0);
+            if count + constraint.own - constraint.lowest > constraint.max_skew {
                 return Err(Rejection {
                     detail: Some(format!(
-                        "{}={value} has {there} matching pods, the lowest {}",
+                        "{}={value} has {count} matching pods, the lowest {}",
                         constraint.key, constraint.lowest
                     )),
                     ..Rejection::new(Plugin::PodTopologySpread, REASON)
@@ -86,15 +86,15 @@ pub fn constraints<'a>(
     action: &str,
 ) -> Vec<Cow<'a, TopologySpreadConstraint>> {
     let acts = |constraint: &&TopologySpreadConstraint| constraint.when_unsatisfiable == action;
-    if !pod.wishes.spread.is_empty() {
-        let own = pod.wishes.spread.iter().filter(acts);
+    if !pod.constraints.spread.is_empty() {
+        let own = pod.constraints.spread.iter().filter(acts);
         return own.map(Cow::Borrowed).collect();
     }
     let mut defaults = defaults.iter().filter(acts).peekable();
     if defaults.peek().is_none() {
         return Vec::new();
     }
-    let Some(selector) = cluster.siblings(pod) else {
+    let Some(selector) = cluster.default_selector(pod) else {
         return Vec::new();
     };
     let with_selector = |constraint: &TopologySpreadConstraint| TopologySpreadConstraint {
@@ -124,7 +124,7 @@ fn matches(constraint: &TopologySpreadConstraint, pod: &Pod, other: &Pod) -> boo
 }
 
 /// Returns the number of pods of the pod's kind on a node.
-pub fn there(
+pub fn matching_pods(
     cluster: &Cluster,
     pod: &Pod,
     constraint: &TopologySpreadConstraint,
@@ -142,7 +142,7 @@ pub fn there(
 }
 
 /// Returns whether the node counts for a constraint, by the constraint's policies for nodes that the pod cannot use.
-pub fn counts(pod: &Pod, constraint: &TopologySpreadConstraint, node: &Node) -> bool {
+pub fn counts_node(pod: &Pod, constraint: &TopologySpreadConstraint, node: &Node) -> bool {
     let honoured = |policy: &Option<String>, default: bool| {
         policy
             .as_deref()
@@ -161,16 +161,16 @@ fn count(
 ) -> Constraint {
     let mut domains: BTreeMap<String, i64> = BTreeMap::new();
     for node in eligible {
-        if !counts(pod, constraint, node) {
+        if !counts_node(pod, constraint, node) {
             continue;
         }
         let Some(value) = node.labels.get(&constraint.topology_key) else {
             continue;
         };
-        let there = cluster
+        let matching = cluster
             .node(&node.name)
-            .map_or(0, |state| there(cluster, pod, constraint, state));
-        *domains.entry(value.clone()).or_default() += there;
+            .map_or(0, |state| matching_pods(cluster, pod, constraint, state));
+        *domains.entry(value.clone()).or_default() += matching;
     }
     let wanted = constraint.min_domains.unwrap_or(1);
     let enough = domains.len() as i64 >= i64::from(wanted);
@@ -196,7 +196,7 @@ mod tests {
     fn mk_spread(pod: Pod, max_skew: i32, min_domains: Option<i32>) -> Pod {
         let mut pod = pod;
         pod.labels = [("app".to_owned(), "web".to_owned())].into();
-        pod.wishes.spread = vec![TopologySpreadConstraint {
+        pod.constraints.spread = vec![TopologySpreadConstraint {
             max_skew,
             min_domains,
             topology_key: "kubernetes.io/hostname".to_owned(),
@@ -269,7 +269,8 @@ mod tests {
     fn nodes_that_the_pod_cannot_use_do_not_count() {
         let cluster = mk_cluster();
         let mut pod = mk_spread(mk_pod("p", ""), 1, None);
-        pod.wishes.node_selector = [("kubernetes.io/hostname".to_owned(), "a".to_owned())].into();
+        pod.constraints.node_selector =
+            [("kubernetes.io/hostname".to_owned(), "a".to_owned())].into();
         assert_eq!(Counts::new(&cluster, &pod, &[]).0[0].domains.len(), 1);
         assert!(allowed(&cluster, &pod).contains(&"a".to_owned()));
     }
@@ -278,7 +279,7 @@ mod tests {
     fn hard_defaults_keep_apart_what_belongs_to_one_service_and_has_no_rules_of_its_own() {
         let mut cluster = mk_cluster();
         let mut pod = mk_spread(mk_pod("p", ""), 1, None);
-        let mut default = std::mem::take(&mut pod.wishes.spread).remove(0);
+        let mut default = std::mem::take(&mut pod.constraints.spread).remove(0);
         let selector = default.label_selector.take().expect("selector");
         let soft = TopologySpreadConstraint {
             when_unsatisfiable: "ScheduleAnyway".to_owned(),

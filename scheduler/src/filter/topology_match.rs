@@ -17,7 +17,7 @@ const PLUGIN: Plugin = Plugin::NodeResourceTopologyMatch;
 /// Checks whether the kubelet can align the pod. Nodes without NRT and kubelets with another policy than single-numa-node accept every
 /// pod. Pods that request nothing aligned fit on every node.
 pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
-    if is_indifferent(pod) {
+    if requests_nothing_aligned(pod) {
         return Ok(());
     }
     let fresh = match view {
@@ -34,7 +34,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
         lacks: Some(misfit.resource.clone()),
         ..Rejection::new(PLUGIN, misfit.reason())
     })?;
-    let Some((other, misfit)) = fresh.crowded_out(&pod.request, known) else {
+    let Some((other, misfit)) = fresh.pod_without_room(&pod.request, known) else {
         return Ok(());
     };
     // conformance suites match the reasons of pods that cannot be aligned themselves
@@ -44,7 +44,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
     };
     Err(Rejection {
         detail: Some(format!(
-            "would crowd out {other}, which is on its way there: {misfit}"
+            "would leave no room for {other}, which is on its way there: {misfit}"
         )),
         lacks: Some(misfit.resource.clone()),
         ..Rejection::new(PLUGIN, reason)
@@ -53,7 +53,7 @@ pub fn filter(pod: &Pod, node: &Node, view: &View) -> Result<(), Rejection> {
 
 /// Rejects a node if it is unknown what would be left without the victims of a preemption (scheduler.md 6).
 pub fn refuse(pod: &Pod, error: &simulate::Error) -> Result<(), Rejection> {
-    if is_indifferent(pod) {
+    if requests_nothing_aligned(pod) {
         return Ok(());
     }
     Err(Rejection::new(
@@ -63,7 +63,7 @@ pub fn refuse(pod: &Pod, error: &simulate::Error) -> Result<(), Rejection> {
 }
 
 /// Returns whether the pod requests nothing that is aligned.
-fn is_indifferent(pod: &Pod) -> bool {
+fn requests_nothing_aligned(pod: &Pod) -> bool {
     pod.request.qos() == Qos::BestEffort && !pod.request.asks_for_devices()
 }
 

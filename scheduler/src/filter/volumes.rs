@@ -47,10 +47,10 @@ const ZONES: [(&str, &str); 4] = [
 pub struct Volumes<'a> {
     cluster: &'a Cluster,
     pod: &'a Pod,
-    wanted: &'a pod::Volumes,
+    requested: &'a pod::Volumes,
     /// Whether a claim that only one pod may use is in use.
     in_use: bool,
-    binding: Option<binding::Sought<'a>>,
+    binding: Option<binding::VolumeDemand<'a>>,
     /// Zones and regions of the pod's volumes.
     zones: Vec<Zone<'a>>,
 }
@@ -74,13 +74,13 @@ impl<'a> Volumes<'a> {
         cluster: &'a Cluster,
         pod: &'a Pod,
     ) -> Result<Option<Self>, Rejection> {
-        let Some(wanted) = pod.volumes.as_deref() else {
+        let Some(requested) = pod.volumes.as_deref() else {
             return Ok(None);
         };
         let mut prepared = Self {
             cluster,
             pod,
-            wanted,
+            requested,
             in_use: false,
             binding: None,
             zones: Vec::new(),
@@ -104,11 +104,11 @@ impl<'a> Volumes<'a> {
             .unknown_kinds()
             .map(crate::storage::Kind::plural)
             .collect();
-        if !self.wanted.need_objects() || unknown.is_empty() {
+        if !self.requested.need_objects() || unknown.is_empty() {
             return Ok(());
         }
         Err(format!(
-            "volumes cannot be judged: {} could not be listed yet, see the scheduler's log",
+            "volumes cannot be checked: {} could not be listed yet, see the scheduler's log",
             unknown.join(" ")
         ))
     }
@@ -117,7 +117,8 @@ impl<'a> Volumes<'a> {
         match plugin {
             Plugin::VolumeRestrictions => self.in_use = self.is_in_use()?,
             Plugin::VolumeBinding => {
-                self.binding = binding::Sought::new(self.storage(), self.pod, self.wanted)?;
+                self.binding =
+                    binding::VolumeDemand::new(self.storage(), self.pod, self.requested)?;
             }
             Plugin::VolumeZone => self.zones = self.find_zones()?,
             _ => {}
@@ -131,7 +132,7 @@ impl<'a> Volumes<'a> {
 
     /// Iterates over the claims that the pod refers to by name.
     fn named(&self) -> impl Iterator<Item = Result<&'a Claim, String>> {
-        let claims = self.wanted.named_claims();
+        let claims = self.requested.named_claims();
         claims.map(move |claim| claim_of(self.storage(), self.pod, &claim.name))
     }
 
@@ -151,10 +152,10 @@ impl<'a> Volumes<'a> {
     /// Runs VolumeRestrictions on a node.
     pub fn restrictions(&self, state: &NodeState) -> Result<(), Rejection> {
         let plugin = Plugin::VolumeRestrictions;
-        let clashing = self.neighbours(state).find_map(|other| {
-            let there = other.volumes.as_ref()?;
-            let disks = &self.wanted.disks;
-            let clashes = |disk: &pod::Disk| there.disks.iter().any(|other| disk.clashes(other));
+        let clashing = self.pods_with_volumes(state).find_map(|other| {
+            let volumes = other.volumes.as_ref()?;
+            let disks = &self.requested.disks;
+            let clashes = |disk: &pod::Disk| volumes.disks.iter().any(|other| disk.clashes(other));
             disks.iter().find(|disk| clashes(disk)).map(|_| &other.key)
         });
         if let Some(other) = clashing {
@@ -173,18 +174,18 @@ impl<'a> Volumes<'a> {
     pub fn limits(&self, node: &Node, state: &NodeState) -> Result<(), Rejection> {
         limits::filter(
             self.storage(),
-            (self.pod, self.wanted),
+            (self.pod, self.requested),
             node,
-            self.neighbours(state),
+            self.pods_with_volumes(state),
         )
     }
 
     /// Runs VolumeBinding on a node.
     pub fn binding(&self, node: &Node) -> Result<(), Rejection> {
-        let Some(sought) = &self.binding else {
+        let Some(demand) = &self.binding else {
             return Ok(());
         };
-        sought.decide(node).map(drop).map_err(|reasons| Rejection {
+        demand.decide(node).map(drop).map_err(|reasons| Rejection {
             reasons: reasons.into_iter().map(Into::into).collect(),
             ..Rejection::unresolvable(Plugin::VolumeBinding, "")
         })
@@ -192,10 +193,10 @@ impl<'a> Volumes<'a> {
 
     /// Runs VolumeZone on a node.
     pub fn zone(&self, node: &Node) -> Result<(), Rejection> {
-        let says_where = ZONES
+        let has_zone_label = ZONES
             .iter()
             .any(|(label, _)| node.labels.contains_key(*label));
-        if !says_where {
+        if !has_zone_label {
             return Ok(());
         }
         for zone in &self.zones {
@@ -216,7 +217,7 @@ impl<'a> Volumes<'a> {
         Ok(())
     }
 
-    fn neighbours(&self, state: &NodeState) -> impl Iterator<Item = &'a Pod> {
+    fn pods_with_volumes(&self, state: &NodeState) -> impl Iterator<Item = &'a Pod> {
         let cluster = self.cluster;
         let pods = state.pods.iter().filter_map(|key| cluster.pod(key));
         pods.filter(|pod| pod.volumes.is_some())

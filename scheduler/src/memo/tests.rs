@@ -33,7 +33,7 @@ fn mk_shaped(name: &str, shape: u8) -> Pod {
     let mut pod = mk_pod(name, &format!("cpu={cpus} memory=1Gi"));
     pod.labels = [("app".to_owned(), format!("app-{shape}"))].into();
     pod.priority = i32::from(shape);
-    pod.wishes.images = vec![ImageId::new(IMAGE)];
+    pod.constraints.images = vec![ImageId::new(IMAGE)];
     let constraint = |when: &str| {
         json!([{
             "topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": when,
@@ -43,7 +43,7 @@ fn mk_shaped(name: &str, shape: u8) -> Pod {
     let read = |when| serde_json::from_value(constraint(when)).expect("constraints");
     match shape {
         2 => {
-            pod.wishes.tolerations = vec![Toleration {
+            pod.constraints.tolerations = vec![Toleration {
                 operator: Some("Exists".to_owned()),
                 ..Toleration::default()
             }];
@@ -58,9 +58,9 @@ fn mk_shaped(name: &str, shape: u8) -> Pod {
         4 => {
             pod.anti_affinity = vec![serde_json::from_value(term("app-4")).expect("term")];
         }
-        5 => pod.wishes.spread = read("DoNotSchedule"),
-        6 => pod.wishes.spread = read("ScheduleAnyway"),
-        7 => pod.wishes.affinity = vec![serde_json::from_value(term("app-0")).expect("term")],
+        5 => pod.constraints.spread = read("DoNotSchedule"),
+        6 => pod.constraints.spread = read("ScheduleAnyway"),
+        7 => pod.constraints.affinity = vec![serde_json::from_value(term("app-0")).expect("term")],
         _ => {}
     }
     pod

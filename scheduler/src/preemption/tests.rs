@@ -233,7 +233,7 @@ fn who_may_not_preempt_or_waits_for_victims_evicts_nobody_more() {
     let full = |name, priority| mk_guest("a", name, "cpu=8 memory=1Gi", priority, 0);
     let going = Pod {
         deleting: true,
-        gives_way: true,
+        is_victim: true,
         ..full("going", 0)
     };
     let mut cluster = mk_cluster(&["a", "b"], &[going, mk_guest("b", "x", "cpu=8", 0, 0)]);
@@ -298,7 +298,7 @@ fn room_that_is_made_for_another_pod_is_not_taken() {
 }
 
 /// Builds zones of 8 CPUs and 8 GiB with this left, and the zone of each pod of namespace `ns`.
-fn mk_nrt(left: &[i64], placed: &[(&str, usize)], told: bool) -> NodeTopology {
+fn mk_nrt(left: &[i64], placed: &[(&str, usize)], published: bool) -> NodeTopology {
     let zone = |(id, cpus): (usize, &i64)| Zone {
         resources: [("cpu", 1000 * cpus, 8000), ("memory", 4 << 30, 8 << 30)]
             .into_iter()
@@ -331,25 +331,25 @@ fn mk_nrt(left: &[i64], placed: &[(&str, usize)], told: bool) -> NodeTopology {
             text: compute(placed.iter().map(|(pod, _)| ("ns", *pod))).to_string(),
             method: Method::WithExclusiveResources,
         }),
-        placement: told.then(|| encode(containers, left.len()).expect("small")),
+        placement: published.then(|| encode(containers, left.len()).expect("small")),
     }
 }
 
 #[derive(Clone, Copy)]
 struct Numa {
     mode: bool,
-    told: bool,
+    published: bool,
     known: bool,
     wanted: &'static str,
 }
 
 #[rstest]
-#[case::fits(Numa { mode: true, told: true, known: true, wanted: "cpu=4 memory=1Gi" }, Ok("on-0"))]
-#[case::disabled(Numa { mode: false, told: true, known: true, wanted: "cpu=4 memory=1Gi" }, Err("cannot align container"))]
-#[case::no_placement(Numa { mode: true, told: false, known: true, wanted: "cpu=4 memory=1Gi" }, Err("cannot align container"))]
-#[case::too_large(Numa { mode: true, told: true, known: true, wanted: "cpu=7 memory=1Gi" }, Err("cannot align container"))]
+#[case::fits(Numa { mode: true, published: true, known: true, wanted: "cpu=4 memory=1Gi" }, Ok("on-0"))]
+#[case::disabled(Numa { mode: false, published: true, known: true, wanted: "cpu=4 memory=1Gi" }, Err("cannot align container"))]
+#[case::no_placement(Numa { mode: true, published: false, known: true, wanted: "cpu=4 memory=1Gi" }, Err("cannot align container"))]
+#[case::too_large(Numa { mode: true, published: true, known: true, wanted: "cpu=7 memory=1Gi" }, Err("cannot align container"))]
 #[case::unknown(
-    Numa { mode: true, told: true, known: false, wanted: "cpu=4 memory=1Gi" },
+    Numa { mode: true, published: true, known: false, wanted: "cpu=4 memory=1Gi" },
     Err("eviction simulation in NRT is not possible:no resources to add, cannot process eviction simulation")
 )]
 fn a_zone_is_freed_only_where_the_victim_is_known_to_be(
@@ -367,7 +367,7 @@ fn a_zone_is_freed_only_where_the_victim_is_known_to_be(
     }
     let left = if numa.known { [2, 2] } else { [3, 3] };
     let placed = [("on-0", 0), ("on-1", 1)];
-    cache.apply_nrt("a", mk_nrt(&left, &placed, numa.told));
+    cache.apply_nrt("a", mk_nrt(&left, &placed, numa.published));
     if !numa.known {
         // a pod of the same name that the exporter has not seen
         let successor = Pod {

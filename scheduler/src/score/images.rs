@@ -12,17 +12,17 @@ const MOST: i64 = 1000 << 20;
 /// Scores how much of the pod's images the node has. An image counts by its size and by the share of the cluster's `nodes` that have it,
 /// so that a rare image does not attract every pod to the only node that has it.
 pub fn score(cluster: &Cluster, pod: &Pod, node: &Node, nodes: usize) -> i64 {
-    let images = &pod.wishes.images;
+    let images = &pod.constraints.images;
     if images.is_empty() || nodes == 0 {
         return 0;
     }
-    let there = images.iter().filter_map(|image| {
+    let present = images.iter().filter_map(|image| {
         let size = node.images.size(*image)?;
         let share = cluster.nodes_with(*image) as f64 / nodes as f64;
         Some((size as f64 * share) as i64)
     });
     let most = MOST * images.len() as i64;
-    let sum = there.sum::<i64>().clamp(LEAST, most);
+    let sum = present.sum::<i64>().clamp(LEAST, most);
     MAX * (sum - LEAST) / (most - LEAST)
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     fn scores(cluster: &Cluster, images: &[&str]) -> Vec<i64> {
         let mut pod = mk_pod("p", "");
-        pod.wishes.images = images.iter().map(|name| ImageId::new(name)).collect();
+        pod.constraints.images = images.iter().map(|name| ImageId::new(name)).collect();
         let nodes = cluster.nodes();
         nodes
             .map(|(node, _)| score(cluster, &pod, node, 2))

@@ -17,16 +17,16 @@ pub fn scores<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     args: InterPodAffinityArgs,
 ) -> Option<Vec<i64>> {
-    let own = pod.wishes.preferences.as_deref();
+    let own = pod.constraints.preferences.as_deref();
     if own.is_none() && args.ignore_preferred_terms_of_existing_pods {
         return None;
     }
     let others: Vec<&Pod> = if own.is_some() {
         cluster.pods().collect()
     } else {
-        cluster.sociable_pods().collect()
+        cluster.pods_with_affinity().collect()
     };
-    let mut places: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    let mut domains: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     for other in others {
         if other.phase == Phase::Terminal || other.key == pod.key {
             continue;
@@ -39,7 +39,7 @@ pub fn scores<'a>(
                 return;
             };
             if selects(cluster, term, owner, target) {
-                *places.entry((key, value)).or_default() += weight;
+                *domains.entry((key, value)).or_default() += weight;
             }
         };
         if let Some(own) = own {
@@ -51,11 +51,11 @@ pub fn scores<'a>(
             }
         }
         if args.hard_pod_affinity_weight > 0 {
-            for term in &other.wishes.affinity {
+            for term in &other.constraints.affinity {
                 add(term, args.hard_pod_affinity_weight, other, pod);
             }
         }
-        if let Some(theirs) = other.wishes.preferences.as_deref() {
+        if let Some(theirs) = other.constraints.preferences.as_deref() {
             for term in &theirs.near {
                 add(&term.pod_affinity_term, term.weight.into(), other, pod);
             }
@@ -64,20 +64,20 @@ pub fn scores<'a>(
             }
         }
     }
-    if places.is_empty() {
+    if domains.is_empty() {
         return None;
     }
     let raw = nodes.map(|node| {
-        let places = places.iter();
-        let here = places
+        let domains = domains.iter();
+        let here = domains
             .filter(|((key, value), _)| node.labels.get(*key).is_some_and(|label| label == value));
         here.map(|(_, weight)| weight).sum()
     });
-    Some(stretch(&raw.collect::<Vec<i64>>()))
+    Some(normalize(&raw.collect::<Vec<i64>>()))
 }
 
 /// Scales scores so that the lowest becomes 0 and the highest [`MAX`]. If all are equal, all become 0.
-fn stretch(raw: &[i64]) -> Vec<i64> {
+fn normalize(raw: &[i64]) -> Vec<i64> {
     let (least, most) = (
         raw.iter().copied().min().unwrap_or(0),
         raw.iter().copied().max().unwrap_or(0),
@@ -136,7 +136,7 @@ mod tests {
         cluster
     }
 
-    fn judge(cluster: &Cluster, pod: &Pod, args: InterPodAffinityArgs) -> Option<Vec<i64>> {
+    fn score_nodes(cluster: &Cluster, pod: &Pod, args: InterPodAffinityArgs) -> Option<Vec<i64>> {
         let nodes = cluster.nodes().map(|(node, _)| node);
         scores(cluster, pod, nodes, args)
     }
@@ -145,14 +145,15 @@ mod tests {
     fn preferences_of_the_pod_draw_it_near_and_away() {
         let cluster = mk_cluster(vec![("a", mk_pod("db", "")), ("b", mk_pod("noise", ""))]);
         let mut pod = mk_pod("p", "");
-        pod.wishes.preferences = Some(Box::new(mk_preferences(&[("db", 10)], &[("noise", 30)])));
+        pod.constraints.preferences =
+            Some(Box::new(mk_preferences(&[("db", 10)], &[("noise", 30)])));
         // raw 10, -30, 0
         assert_eq!(
-            judge(&cluster, &pod, InterPodAffinityArgs::default()),
+            score_nodes(&cluster, &pod, InterPodAffinityArgs::default()),
             Some(vec![100, 0, 75])
         );
         assert_eq!(
-            judge(&cluster, &mk_pod("p", ""), InterPodAffinityArgs::default()),
+            score_nodes(&cluster, &mk_pod("p", ""), InterPodAffinityArgs::default()),
             None
         );
     }
@@ -160,25 +161,25 @@ mod tests {
     #[test]
     fn preferences_of_others_count_unless_ignored() {
         let mut fan = mk_pod("fan", "");
-        fan.wishes.preferences = Some(Box::new(mk_preferences(&[("p", 20)], &[])));
+        fan.constraints.preferences = Some(Box::new(mk_preferences(&[("p", 20)], &[])));
         let mut needy = mk_pod("needy", "");
-        needy.wishes.affinity = vec![mk_term("p")];
+        needy.constraints.affinity = vec![mk_term("p")];
         let cluster = mk_cluster(vec![("a", fan), ("b", needy)]);
         let pod = mk_pod("p", "");
-        let judge = |args| judge(&cluster, &pod, args);
+        let score_nodes = |args| score_nodes(&cluster, &pod, args);
         assert_eq!(
-            judge(InterPodAffinityArgs::default()),
+            score_nodes(InterPodAffinityArgs::default()),
             Some(vec![100, 5, 0])
         );
         assert_eq!(
-            judge(InterPodAffinityArgs {
+            score_nodes(InterPodAffinityArgs {
                 hard_pod_affinity_weight: 0,
                 ..InterPodAffinityArgs::default()
             }),
             Some(vec![100, 0, 0])
         );
         assert_eq!(
-            judge(InterPodAffinityArgs {
+            score_nodes(InterPodAffinityArgs {
                 ignore_preferred_terms_of_existing_pods: true,
                 ..InterPodAffinityArgs::default()
             }),

@@ -24,7 +24,7 @@ pub fn fit(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy
                 } else {
                     used * 100 / total
                 };
-                match line(&shape.shape, full) {
+                match piecewise_linear(&shape.shape, full) {
                     // as in kube-scheduler, a resource with the worst score does not count
                     score if score <= 0 => continue,
                     score => score,
@@ -47,20 +47,20 @@ pub fn fit(pod: &Pod, node: &Node, state: &NodeState, strategy: &ScoringStrategy
 }
 
 /// Returns the value of a piecewise linear function, given as points with scores from 0 to 10, scaled to [`MAX`].
-fn line(shape: &[ShapePoint], utilization: i64) -> i64 {
-    const STRETCH: i64 = MAX / 10;
+fn piecewise_linear(shape: &[ShapePoint], utilization: i64) -> i64 {
+    const SCALE: i64 = MAX / 10;
     let Some(right) = shape
         .iter()
         .position(|point| utilization <= point.utilization)
     else {
-        return shape.last().map_or(0, |last| last.score * STRETCH);
+        return shape.last().map_or(0, |last| last.score * SCALE);
     };
     let Some(left) = right.checked_sub(1).map(|left| shape[left]) else {
-        return shape[right].score * STRETCH;
+        return shape[right].score * SCALE;
     };
     let right = shape[right];
-    left.score * STRETCH
-        + (right.score - left.score) * STRETCH * (utilization - left.utilization)
+    left.score * SCALE
+        + (right.score - left.score) * SCALE * (utilization - left.utilization)
             / (right.utilization - left.utilization)
 }
 
@@ -88,22 +88,22 @@ pub fn balanced(pod: &Pod, node: &Node, state: &NodeState, resources: &[Resource
 }
 
 /// Returns the total of a resource on the node, and how much of it is used once the pod is there. `None` if the resource does not count:
-/// the node has none, or it is an extended one that the pod does not request. `rounded_up` makes containers without requests for CPU or
-/// memory count with small defaults.
+/// the node has none, or it is an extended one that the pod does not request. `with_default_requests` makes containers without
+/// requests for CPU or memory count with small defaults.
 fn amounts(
     pod: &Pod,
     node: &Node,
     state: &NodeState,
     name: &str,
-    rounded_up: bool,
+    with_default_requests: bool,
 ) -> Option<(i64, i64)> {
     let exact = || state.used.amount(name) + pod.node_request.amount(name);
     let used = match name {
-        "cpu" if rounded_up => state.scored.0 + pod.scored.0,
-        "memory" if rounded_up => state.scored.1 + pod.scored.1,
+        "cpu" if with_default_requests => state.nonzero_request.0 + pod.nonzero_request.0,
+        "memory" if with_default_requests => state.nonzero_request.1 + pod.nonzero_request.1,
         "cpu" | "memory" | "ephemeral-storage" => exact(),
         _ if pod.node_request.amount(name) == 0 => return None,
-        _ if !crate::filter::node::counts(&ResourceName::from(name)) => return None,
+        _ if !crate::filter::node::is_node_resource(&ResourceName::from(name)) => return None,
         _ => exact(),
     };
     let total = node.allocatable.amount(name);
@@ -122,12 +122,12 @@ mod tests {
     use serde_json::{Value, json};
 
     /// Builds a node with 4 CPUs, 4 GiB and 4 devices, and a pod on it.
-    fn mk_cluster(there: &str) -> Cluster {
+    fn mk_cluster(used: &str) -> Cluster {
         let mut cluster = Cluster::new();
         cluster.apply_node(mk_node("n", "cpu=4 memory=4Gi v/nic=4"));
         cluster.apply_pod(Pod {
             node: Some("n".to_owned()),
-            ..mk_pod("other", there)
+            ..mk_pod("other", used)
         });
         cluster
     }
@@ -139,11 +139,11 @@ mod tests {
     #[case::full("cpu=1 memory=1Gi", "cpu=4 memory=4Gi", 0, 100)]
     fn what_is_left_and_how_evenly(
         #[case] pod: &str,
-        #[case] there: &str,
+        #[case] used: &str,
         #[case] least: i64,
         #[case] even: i64,
     ) {
-        let cluster = mk_cluster(there);
+        let cluster = mk_cluster(used);
         let (node, state) = cluster.nodes().next().expect("one node");
         let pod = mk_pod("p", pod);
         let resources = NodeResourcesBalancedAllocationArgs::default().resources;
@@ -183,11 +183,11 @@ mod tests {
         let args = NodeResourcesBalancedAllocationArgs::decode(Some(&args)).expect("valid");
         let cluster = mk_cluster("");
         let (node, state) = cluster.nodes().next().expect("one node");
-        let judge = |pod| balanced(&mk_pod("p", pod), node, state, &args.resources);
+        let score = |pod| balanced(&mk_pod("p", pod), node, state, &args.resources);
         // 25, 50 and 75 percent: a deviation of 0.204
-        assert_eq!(judge("cpu=1 memory=2Gi v/nic=3"), 79);
+        assert_eq!(score("cpu=1 memory=2Gi v/nic=3"), 79);
         // devices do not count if the pod requests none
-        assert_eq!(judge("cpu=1 memory=2Gi"), 87);
-        assert_eq!(judge(""), 0);
+        assert_eq!(score("cpu=1 memory=2Gi"), 87);
+        assert_eq!(score(""), 0);
     }
 }

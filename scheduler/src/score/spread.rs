@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 
 use super::MAX;
 use crate::cluster::{Cluster, Node, NodeState};
-use crate::filter::spread::{constraints, counts, has_all_keys, there};
+use crate::filter::spread::{constraints, counts_node, has_all_keys, matching_pods};
 use crate::pod::Pod;
 
 /// Label that makes every node a domain of its own, which simplifies counting.
@@ -32,7 +32,7 @@ pub fn scores<'a>(
     if constraints.is_empty() {
         return None;
     }
-    let needs_all = !pod.wishes.spread.is_empty() || !defaults.are_system;
+    let needs_all = !pod.constraints.spread.is_empty() || !defaults.are_system;
     let is_left_out = |node: &Node| needs_all && !has_all_keys(node, &constraints);
     let scored = nodes.clone().filter(|(node, _)| !is_left_out(node)).count();
     let mut rules: Vec<Rule> = Vec::new();
@@ -42,11 +42,11 @@ pub fn scores<'a>(
             let considered = nodes.clone().filter(|(node, _)| !is_left_out(node));
             domains.extend(considered.map(|(node, _)| (domain(node, constraint), 0)));
             for (node, state) in cluster.nodes() {
-                if is_left_out(node) || !counts(pod, constraint, node) {
+                if is_left_out(node) || !counts_node(pod, constraint, node) {
                     continue;
                 }
                 if let Some(count) = domains.get_mut(domain(node, constraint)) {
-                    *count += there(cluster, pod, constraint, state);
+                    *count += matching_pods(cluster, pod, constraint, state);
                 }
             }
         }
@@ -68,7 +68,7 @@ pub fn scores<'a>(
             .sum();
         (!is_left_out(node)).then_some(sum.round() as i64)
     });
-    Some(reverse(&raw.collect::<Vec<_>>()))
+    Some(normalize(&raw.collect::<Vec<_>>()))
 }
 
 struct Rule<'a> {
@@ -83,7 +83,7 @@ impl Rule<'_> {
     fn score(&self, cluster: &Cluster, pod: &Pod, node: &Node, state: &NodeState) -> Option<f64> {
         let value = node.labels.get(&self.constraint.topology_key)?;
         let count = if self.constraint.topology_key == HOST {
-            there(cluster, pod, self.constraint, state)
+            matching_pods(cluster, pod, self.constraint, state)
         } else {
             *self.domains.get(value.as_str())?
         };
@@ -98,7 +98,7 @@ fn domain<'a>(node: &'a Node, constraint: &TopologySpreadConstraint) -> &'a str 
 }
 
 /// Turns counts into scores: the lowest count gets the best score, nodes that are left out get 0.
-fn reverse(raw: &[Option<i64>]) -> Vec<i64> {
+fn normalize(raw: &[Option<i64>]) -> Vec<i64> {
     let known = raw.iter().flatten().copied();
     let (least, most) = (known.clone().min().unwrap_or(0), known.max().unwrap_or(0));
     let turned = |score| {
@@ -123,11 +123,11 @@ mod tests {
     const ZONE: &str = "topology.kubernetes.io/zone";
 
     /// Builds nodes `a` and `b` in zone x, `c` in zone y, `d` in none, with this many pods of the kind on each.
-    fn mk_cluster(there: [usize; 4]) -> Cluster {
+    fn mk_cluster(matching_pods: [usize; 4]) -> Cluster {
         let mut cluster = Cluster::new();
         for ((name, zone), count) in [("a", "x"), ("b", "x"), ("c", "y"), ("d", "")]
             .into_iter()
-            .zip(there)
+            .zip(matching_pods)
         {
             let mut node = mk_node(name, "cpu=4");
             if !zone.is_empty() {
@@ -154,14 +154,14 @@ mod tests {
                 "labelSelector": {"matchLabels": {"app": "web"}},
             }))
         };
-        pod.wishes.spread = constraints
+        pod.constraints.spread = constraints
             .iter()
             .map(|it| constraint(it).expect("constraint"))
             .collect();
         pod
     }
 
-    fn judge(cluster: &Cluster, pod: &Pod, defaults: &Defaults) -> Option<Vec<i64>> {
+    fn score_nodes(cluster: &Cluster, pod: &Pod, defaults: &Defaults) -> Option<Vec<i64>> {
         scores(cluster, pod, cluster.nodes(), defaults)
     }
 
@@ -170,7 +170,7 @@ mod tests {
         // weight ln(2 + 2) = 1.386: raw 3 * 1.386 = 4 in zone x, 1 in zone y; d has no zone
         let cluster = mk_cluster([2, 1, 1, 0]);
         assert_eq!(
-            judge(&cluster, &mk_web(&[(ZONE, 1)]), &Defaults::default()),
+            score_nodes(&cluster, &mk_web(&[(ZONE, 1)]), &Defaults::default()),
             Some(vec![25, 25, 100, 0])
         );
     }
@@ -180,7 +180,7 @@ mod tests {
         // weight ln(4 + 2) = 1.79 and maxSkew 3: raw 2 + {3.58, 1.79, 0, 0} = 6, 4, 2, 2
         let cluster = mk_cluster([2, 1, 0, 0]);
         assert_eq!(
-            judge(&cluster, &mk_web(&[(HOST, 3)]), &Defaults::default()),
+            score_nodes(&cluster, &mk_web(&[(HOST, 3)]), &Defaults::default()),
             Some(vec![33, 66, 100, 100])
         );
     }
@@ -189,19 +189,22 @@ mod tests {
     fn without_pods_all_are_equally_good() {
         let cluster = mk_cluster([0; 4]);
         assert_eq!(
-            judge(&cluster, &mk_web(&[(HOST, 1)]), &Defaults::default()),
+            score_nodes(&cluster, &mk_web(&[(HOST, 1)]), &Defaults::default()),
             Some(vec![100; 4])
         );
-        assert_eq!(judge(&cluster, &mk_web(&[]), &Defaults::default()), None);
+        assert_eq!(
+            score_nodes(&cluster, &mk_web(&[]), &Defaults::default()),
+            None
+        );
     }
 
     #[test]
     fn hard_constraints_are_not_scored_and_stand_for_the_defaults() {
         let mut pod = mk_web(&[(ZONE, 1)]);
-        pod.wishes.spread[0].when_unsatisfiable = "DoNotSchedule".to_owned();
+        pod.constraints.spread[0].when_unsatisfiable = "DoNotSchedule".to_owned();
         let mut cluster = mk_cluster([2, 1, 0, 0]);
         cluster.apply_group(GroupKind::Service, key("s"), selector("web"));
-        assert_eq!(judge(&cluster, &pod, &system()), None);
+        assert_eq!(score_nodes(&cluster, &pod, &system()), None);
     }
 
     fn system() -> Defaults {
@@ -226,26 +229,30 @@ mod tests {
     fn a_pod_of_a_service_or_a_controller_is_spread_by_default() {
         let mut cluster = mk_cluster([2, 1, 1, 0]);
         let mut pod = mk_web(&[]);
-        assert_eq!(judge(&cluster, &pod, &system()), None, "it has no siblings");
+        assert_eq!(
+            score_nodes(&cluster, &pod, &system()),
+            None,
+            "it has no siblings"
+        );
         cluster.apply_group(GroupKind::Service, key("other"), selector("db"));
         assert_eq!(
-            judge(&cluster, &pod, &system()),
+            score_nodes(&cluster, &pod, &system()),
             None,
             "the service is another's"
         );
         cluster.apply_group(GroupKind::ReplicaSet, key("rs"), selector("web"));
-        pod.wishes.controller = Some((GroupKind::ReplicaSet, "rs".to_owned()));
+        pod.constraints.controller = Some((GroupKind::ReplicaSet, "rs".to_owned()));
         // host: 2 + ln(6) * {2, 1, 1, 0}; zone, where d is the third domain: 4 + ln(5) * {3, 3, 1}, 0 for d
         // raw 14.4, 12.6, 9.4, 2 = 14, 13, 9, 2
         assert_eq!(
-            judge(&cluster, &pod, &system()),
+            score_nodes(&cluster, &pod, &system()),
             Some(vec![14, 21, 50, 100])
         );
         cluster.delete_group(GroupKind::ReplicaSet, &key("rs"));
-        assert_eq!(judge(&cluster, &pod, &system()), None);
+        assert_eq!(score_nodes(&cluster, &pod, &system()), None);
         cluster.apply_group(GroupKind::Service, key("s"), selector("web"));
-        assert!(judge(&cluster, &pod, &system()).is_some());
+        assert!(score_nodes(&cluster, &pod, &system()).is_some());
         cluster.retain_groups(GroupKind::Service, &[key("other")].into());
-        assert_eq!(judge(&cluster, &pod, &system()), None);
+        assert_eq!(score_nodes(&cluster, &pod, &system()), None);
     }
 }

@@ -26,12 +26,12 @@ pub fn score(pod: &Pod, view: &View, strategy: &ScoringStrategy) -> i64 {
         return 0;
     }
     match fresh.config.scope {
-        Scope::Pod => over_zones(&pod.request.aligned_request(), fresh, strategy),
+        Scope::Pod => lowest_zone_score(&pod.request.aligned_request(), fresh, strategy),
         Scope::Container => {
             let containers = pod.request.containers();
             let sum: i64 = containers
                 .iter()
-                .map(|container| over_zones(&container.requests, fresh, strategy))
+                .map(|container| lowest_zone_score(&container.requests, fresh, strategy))
                 .sum();
             sum / (containers.len() as i64).max(1)
         }
@@ -39,7 +39,7 @@ pub fn score(pod: &Pod, view: &View, strategy: &ScoringStrategy) -> i64 {
 }
 
 /// Returns the lowest non-zero score of any zone; 0 if there is none.
-fn over_zones(request: &Resources, fresh: &Fresh, strategy: &ScoringStrategy) -> i64 {
+fn lowest_zone_score(request: &Resources, fresh: &Fresh, strategy: &ScoringStrategy) -> i64 {
     let zone = |zone: &FreeZone| match strategy.kind {
         ScoringStrategyType::BalancedAllocation => balanced(request, zone),
         ScoringStrategyType::MostAllocated => {

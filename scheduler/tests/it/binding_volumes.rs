@@ -102,7 +102,7 @@ async fn pod_with_claim(cluster: &Cluster, name: &str) {
 
 /// Waits until the pod's condition has this reason and a message that contains this text.
 async fn waits(cluster: &Cluster, name: &str, reason: &str, text: &str) {
-    let said = async || {
+    let condition = async || {
         let pod = cluster.pods().get(name).await;
         let status = pod.map_err(|error| error.to_string())?.status;
         let conditions = status.unwrap_or_default().conditions.unwrap_or_default();
@@ -118,7 +118,7 @@ async fn waits(cluster: &Cluster, name: &str, reason: &str, text: &str) {
             .then_some(())
             .ok_or_else(|| json!(conditions).to_string())
     };
-    cluster.eventually(said).await;
+    cluster.eventually(condition).await;
 }
 
 /// Binds the claim, as the volume controller does once a volume names its claim.
@@ -217,6 +217,6 @@ async fn without_the_right_to_see_volumes_pods_without_claims_are_placed_all_the
     pod_with_claim(&cluster, "p").await;
     cluster.pod("other", PROFILE, None, "1").await;
     cluster.placed("other").await;
-    let text = "volumes cannot be judged: persistentvolumes";
+    let text = "volumes cannot be checked: persistentvolumes";
     waits(&cluster, "p", "Unschedulable", text).await;
 }

@@ -329,8 +329,8 @@ impl Cluster {
                 let vector = placement.vectors.get(&id).map(
                     |vector| json!({"name": attributes::NUMA_PLACEMENT_VECTOR, "value": vector}),
                 );
-                let told: Vec<Value> = vector.into_iter().collect();
-                json!({"name": format!("node-{id}"), "type": "Node", "attributes": told, "resources": [
+                let attributes: Vec<Value> = vector.into_iter().collect();
+                json!({"name": format!("node-{id}"), "type": "Node", "attributes": attributes, "resources": [
                     resource("cpu", "8".to_owned(), cores.to_string()),
                     resource("memory", "16Gi".to_owned(), format!("{gib}Gi")),
                 ]})
@@ -431,11 +431,11 @@ impl Cluster {
                     event
                         .note
                         .as_deref()
-                        .is_some_and(|note| says(note, message))
+                        .is_some_and(|note| has_message(note, message))
                 })
                 .map(|event| event.series.as_ref().map_or(1, |series| series.count))
                 .sum();
-            if seen.is_some_and(|seen| says(seen, message)) && count >= times {
+            if seen.is_some_and(|seen| has_message(seen, message)) && count >= times {
                 return Ok(());
             }
             let notes: Vec<_> = events
@@ -451,8 +451,8 @@ impl Cluster {
     pub(crate) async fn has_bound(&self, scheduler: &Scheduler) {
         let log = async || {
             let log = scheduler.log();
-            let is_told = log.contains("Successfully bound");
-            is_told.then_some(()).ok_or(log)
+            let is_bound = log.contains("Successfully bound");
+            is_bound.then_some(()).ok_or(log)
         };
         self.eventually(log).await;
     }
@@ -462,8 +462,8 @@ impl Cluster {
         let log = async || {
             let log = scheduler.log();
             let mut lines = log.lines();
-            let is_told = lines.any(|line| line.contains("Flushing") && line.contains(node));
-            is_told.then_some(()).ok_or(log)
+            let is_flushed = lines.any(|line| line.contains("Flushing") && line.contains(node));
+            is_flushed.then_some(()).ok_or(log)
         };
         self.eventually(log).await;
     }
@@ -526,7 +526,7 @@ fn options() -> Options {
 }
 
 /// Returns whether a text is this message, optionally followed by the result of preemption and by what each node lacked.
-fn says(text: &str, message: &str) -> bool {
+fn has_message(text: &str, message: &str) -> bool {
     let follows = |rest: &str| {
         [" preemption: ", " Nodes: "]
             .iter()

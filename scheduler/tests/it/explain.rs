@@ -88,7 +88,7 @@ fn the_table_names_node_zone_and_what_is_lacking() {
     let dump = dump();
     let text = text(&explain(dump.path(), &["large"]));
     for line in [
-        "No node will do: 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 cannot align container.",
+        "No node fits: 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 cannot align container.",
         "worker-0: policy single-numa-node, scope container",
         "  container main wants cpu=4 memory=1Gi",
         "    zone 1: cpu 3 left, wanted 4",
@@ -204,8 +204,8 @@ fn who_would_give_way_is_told() {
     let output = explain(dump.path(), &["waiting"]);
     let table = text(&output);
     for line in [
-        "Others gave way to it on node worker-1 already.",
-        "No node will do: 0/2 nodes are available: 2 Insufficient cpu.",
+        "Pods were already preempted for it on node worker-1.",
+        "No node fits: 0/2 nodes are available: 2 Insufficient cpu.",
         "It would be nominated to worker-1, where these would be evicted, within their disruption budgets: default/loose (priority 5)",
     ] {
         assert!(table.contains(line), "{line:?} is not in\n{table}");
@@ -222,7 +222,7 @@ fn who_would_give_way_is_told() {
     );
     let output = explain(dump.path(), &["meek"]);
     let table = text(&output);
-    let never = "Nobody would be evicted for it: not eligible due to preemptionPolicy=Never.";
+    let never = "No pod would be evicted: not eligible due to preemptionPolicy=Never.";
     assert!(table.contains(never), "{table}");
 }
 
@@ -271,9 +271,9 @@ fn what_cannot_be_explained_is_said_with_the_reason() {
     ];
     for (directory, arguments, code, message) in cases {
         let output = explain(directory, arguments);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
-        assert!(told.contains(message), "{arguments:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
     }
 }
 

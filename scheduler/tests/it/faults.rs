@@ -142,12 +142,12 @@ async fn lost_watches_forgotten_history_and_an_outage_hide_no_pod() {
     }
     // an event that happens while no watch works, and that is compacted away before one does
     let api = faults.api().unwrap();
-    let deaf = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
+    let no_watches = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
     api.end_watches(&its(&[]), WatchEnd::Broken);
     cluster.pod("forgotten", PROFILE, None, "1").await;
-    within("the scheduler watches again", api.struck(deaf, 1)).await;
+    within("the scheduler watches again", api.struck(no_watches, 1)).await;
     api.compact();
-    api.remove(deaf);
+    api.remove(no_watches);
     cluster.placed("forgotten").await;
 
     let outage = Disturbance::Outage;

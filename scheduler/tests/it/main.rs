@@ -6,12 +6,12 @@
     reason = "what clippy allows in test functions, the code that they share may do too"
 )]
 
+mod admission;
 mod binding_volumes;
 mod cli;
 mod cluster;
 mod explain;
 mod faults;
-mod judge;
 mod placing;
 mod preempting;
 mod recorded;

@@ -47,7 +47,7 @@ async fn pod(
 }
 
 /// Waits until a pod is gone or being deleted, and checks the condition that gives the reason.
-async fn gives_way(cluster: &Cluster, name: &str) {
+async fn preempted(cluster: &Cluster, name: &str) {
     cluster
         .eventually(async || {
             let Some(pod) = cluster.pods().get_opt(name).await.unwrap() else {
@@ -92,7 +92,7 @@ async fn a_pod_of_lower_priority_gives_way_and_nobody_else_takes_its_place() {
     pod(&cluster, "slow", "low", Some("bare"), "3", 3600).await;
     let _scheduler = cluster.scheduler("first", |_| {});
     pod(&cluster, "urgent", "high", None, "3", 0).await;
-    gives_way(&cluster, "slow").await;
+    preempted(&cluster, "slow").await;
     assert_eq!(nominated(&cluster, "urgent").await, "bare");
     let urgent = cluster.pods().get("urgent").await.unwrap();
     let event = cluster
@@ -177,7 +177,7 @@ async fn only_the_pod_whose_zone_suffices_gives_way_and_the_zone_must_be_seen_fr
         config["profiles"][0]["pluginConfig"][0]["args"]["preemptionMode"] = json!("Enabled");
     });
     pod(&cluster, "urgent", "high", None, "7", 0).await;
-    gives_way(&cluster, "small").await;
+    preempted(&cluster, "small").await;
     assert_eq!(nominated(&cluster, "urgent").await, "worker-0");
     cluster
         .rejected(

@@ -43,7 +43,7 @@ struct Recorded {
 
 impl Recorded {
     /// Returns why our filters rule out the node.
-    fn judge(&self, plugin: &str) -> Vec<String> {
+    fn our_reasons(&self, plugin: &str) -> Vec<String> {
         let mut cluster = cluster(&self.namespaces, &self.nodes, &self.pods);
         for object in &self.storage {
             let (key, object) = stored(object.clone());
@@ -112,7 +112,7 @@ impl Scored {
     }
 
     /// Returns the scores of our plugin for the nodes that kube-scheduler scored.
-    fn judge(&self) -> BTreeMap<String, i64> {
+    fn our_scores(&self) -> BTreeMap<String, i64> {
         let config = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -191,7 +191,7 @@ fn a_filter_judges_as_kube_scheduler_does(#[case] plugin: &str) {
     let mut cases = 0;
     for line in text.lines() {
         let recorded: Recorded = serde_json::from_str(line).unwrap();
-        let (mut ours, mut theirs) = (recorded.judge(plugin), recorded.reasons.clone());
+        let (mut ours, mut theirs) = (recorded.our_reasons(plugin), recorded.reasons.clone());
         ours.sort();
         theirs.sort();
         if ours != theirs {
@@ -229,10 +229,10 @@ fn a_score_is_that_of_kube_scheduler(#[case] name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("corpus/score-{name}.jsonl"));
     let text = fs::read_to_string(path).unwrap();
     let mut different = Vec::new();
-    let (mut cases, mut telling) = (0, 0);
+    let (mut cases, mut with_preference) = (0, 0);
     for line in text.lines() {
         let recorded: Scored = serde_json::from_str(line).unwrap();
-        let ours = recorded.judge();
+        let ours = recorded.our_scores();
         if ours != recorded.scores {
             different.push(format!(
                 "{}: {ours:?}, kube-scheduler {:?}",
@@ -242,10 +242,13 @@ fn a_score_is_that_of_kube_scheduler(#[case] name: &str) {
         cases += 1;
         let mut scores = recorded.scores.values();
         let first = scores.next();
-        telling += usize::from(scores.any(|score| Some(score) != first));
+        with_preference += usize::from(scores.any(|score| Some(score) != first));
     }
     assert!(cases >= CASES, "only {cases} cases are recorded");
-    assert!(telling >= CASES / 4, "only {telling} cases prefer a node");
+    assert!(
+        with_preference >= CASES / 4,
+        "only {with_preference} cases prefer a node"
+    );
     assert!(
         different.is_empty(),
         "{} of {cases}:\n{}",

@@ -123,7 +123,7 @@ const LONG: &[(&str, Expected)] = &[
     ("suite/it/attached::", takes(25.0, 0.7)),
     ("suite/it/openshift::", takes(20.0, 0.7)),
     ("operator/it/idle::", takes(18.0, 0.4)),
-    ("scheduler/it/judge::", takes(18.0, 0.7)),
+    ("scheduler/it/admission::", takes(18.0, 0.7)),
     ("testbed/it/openshift::", takes(18.0, 0.6)),
     ("testbed/it/cluster::", takes(15.0, 0.5)),
     ("rte/it/faults::", takes(15.0, 0.2)),

@@ -135,7 +135,7 @@ fn zones_keep_their_order_and_odd_parts_are_reported() {
             r#"zone "node-1" has a cost to "elsewhere""#,
             r#"zone "node-1" has no valid amount of "memory""#,
             r#"zone "node-75" is not named node-<0 to 63>"#,
-            r#"zone "node-0" is there twice"#,
+            r#"zone "node-0" appears twice"#,
         ]
     );
 }
@@ -223,9 +223,9 @@ fn placement_is_read_where_each_container_has_one_zone(
     });
     nrt.zones = vec![mk_zone("node-0", Vec::new()), zone];
     let placement = decode(&nrt).0.placement;
-    let told = Encoded {
+    let encoded = Encoded {
         metadata: metadata.to_owned(),
         vectors: BTreeMap::from([(1, "#".to_owned())]),
     };
-    assert_eq!(placement, expected.then_some(told));
+    assert_eq!(placement, expected.then_some(encoded));
 }

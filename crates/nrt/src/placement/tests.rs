@@ -102,7 +102,7 @@ fn a_node_outside_of_the_machine_is_refused() {
     let error = encode([(container("ns/p/c"), 2)], 2).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "container ns/p/c sits on NUMA node 2, but there are only 2"
+        "container ns/p/c is on NUMA node 2, but the machine has only 2"
     );
 }
 

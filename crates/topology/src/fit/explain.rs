@@ -55,16 +55,16 @@ pub fn explain(
     node_has: impl Fn(&str) -> bool,
 ) -> Vec<Trial> {
     let mut search = Search::new(pod, config, &node_has);
-    if search.rules.leave_out_any(pod) {
-        let original = search.as_the_original();
+    if search.rules.differ_from_original(pod) {
+        let original = search.with_original_rules();
         if original.run(zones).is_err() {
             search = original;
         }
     }
     match config.scope {
         Scope::Pod => {
-            let (mut wanted, late) = search.rules.of_pod(pod);
-            wanted.add(&late);
+            let (mut wanted, unhinted) = search.rules.of_pod(pod);
+            wanted.add(&unhinted);
             let outcome = search.pod(zones);
             let state = State::new(zones);
             vec![trial(&search, &state, Subject::Pod, wanted, outcome)]
@@ -84,9 +84,9 @@ fn containers<F: Fn(&str) -> bool>(search: &Search<'_, F>, mut state: State<'_>)
             branch
         };
         let outcome = choice.map(|choice| {
-            let mut ways = choice.possible();
-            let fatal = ways.find(|zone| search.containers(index + 1, next(*zone)).is_err());
-            fatal.unwrap_or(choice.certain)
+            let mut zones = choice.possible();
+            let failing = zones.find(|zone| search.containers(index + 1, next(*zone)).is_err());
+            failing.unwrap_or(choice.certain)
         });
         let wanted = container.requests.clone();
         let chosen = outcome.as_ref().ok().copied();
@@ -105,17 +105,17 @@ fn trial<F: Fn(&str) -> bool>(
     wanted: Resources,
     outcome: Result<ZoneId, Misfit>,
 ) -> Trial {
-    let asked = || wanted.iter().filter(|(_, amount)| *amount != 0);
+    let requested = || wanted.iter().filter(|(_, amount)| *amount != 0);
     let listed = |name: &ResourceName| {
         let mut zones = state.left.iter();
         zones.any(|zone| zone.available.get(name.as_str()).is_some())
     };
-    let unknown = asked()
+    let unknown = requested()
         .filter(|(name, _)| !(search.node_has)(name.as_str()))
         .map(|(name, _)| name.clone())
         .collect();
     let lacking = |zone: &FreeZone| -> Vec<Lacking> {
-        asked()
+        requested()
             .filter_map(|(name, wanted)| {
                 let available = zone.available.get(name.as_str());
                 let enough = match available {

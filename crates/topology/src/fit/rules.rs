@@ -48,12 +48,12 @@ impl Rules {
     }
 
     /// Returns whether the original filter compares an amount of the pod that these rules do not compare.
-    pub(super) fn leave_out_any(self, pod: &Pod) -> bool {
+    pub(super) fn differ_from_original(self, pod: &Pod) -> bool {
         self.are_exact()
             && self.qos == Qos::Guaranteed
             && pod.containers().iter().any(|container| {
-                let mut asked = container.requests.iter();
-                asked.any(|(name, wanted)| wanted != 0 && !self.compares(name, wanted))
+                let mut requested = container.requests.iter();
+                requested.any(|(name, wanted)| wanted != 0 && !self.compares(name, wanted))
             })
     }
 

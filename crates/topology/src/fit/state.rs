@@ -40,7 +40,7 @@ impl<'a> State<'a> {
     }
 
     /// Returns the zone that a resource has to come from, because init containers hold some of it there.
-    pub(super) fn tie(&self, name: &ResourceName) -> Option<ZoneId> {
+    pub(super) fn tied_zone(&self, name: &ResourceName) -> Option<ZoneId> {
         if name.is_cpu() {
             let cpus = self.cpus.as_ref().filter(|cpus| cpus.most() > 0);
             return cpus.map(|cpus| cpus.zone);
@@ -55,9 +55,9 @@ impl<'a> State<'a> {
     }
 
     /// Returns the zone that any of these resources has to come from.
-    pub(super) fn tie_of(&self, request: &Resources) -> Option<ZoneId> {
-        let mut asked = request.iter().filter(|(_, amount)| *amount != 0);
-        asked.find_map(|(name, _)| self.tie(name))
+    pub(super) fn tied_zone_of(&self, request: &Resources) -> Option<ZoneId> {
+        let mut requested = request.iter().filter(|(_, amount)| *amount != 0);
+        requested.find_map(|(name, _)| self.tied_zone(name))
     }
 
     /// Returns the CPUs of the whole node that are certainly free, in thousandths.
@@ -78,7 +78,7 @@ impl<'a> State<'a> {
                 is_certain = cpus.most() == 0;
             }
         } else if !self.others.is_empty() {
-            if self.tie(name).is_some_and(|tied| tied != zone.id) {
+            if self.tied_zone(name).is_some_and(|tied| tied != zone.id) {
                 return Room::None;
             }
             let held = self.others.get(&(name.clone(), zone.id));

@@ -345,7 +345,7 @@ mod exact {
             assert_eq!(fits, "fits");
             let odd = outcome(&config, &[mk_container(App, 3, 1, &[])], &two_zones());
             assert!(
-                odd.contains("(only whole cores of 2 CPUs are given)"),
+                odd.contains("(only whole cores of 2 CPUs are assigned)"),
                 "{odd}"
             );
         }

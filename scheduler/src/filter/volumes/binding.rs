@@ -23,7 +23,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The bound claims of a pod and those that still need a volume.
 #[derive(Debug)]
-pub struct Sought<'a> {
+pub struct VolumeDemand<'a> {
     storage: &'a Storage,
     bound: Vec<&'a Claim>,
     /// Claims that wait until their pod has a node.
@@ -36,7 +36,7 @@ pub struct Sought<'a> {
     selected: BTreeMap<&'a PodKey, &'a str>,
 }
 
-impl<'a> Sought<'a> {
+impl<'a> VolumeDemand<'a> {
     /// Reads the claims; `None` if the pod has none.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl<'a> Sought<'a> {
     }
 
     fn of(storage: &'a Storage, bound: Vec<&'a Claim>, delayed: Vec<&'a Claim>) -> Self {
-        let mut sought = Self {
+        let mut demand = Self {
             storage,
             bound,
             delayed,
@@ -100,28 +100,28 @@ impl<'a> Sought<'a> {
             taken: BTreeMap::new(),
             selected: BTreeMap::new(),
         };
-        if sought.delayed.is_empty() {
-            return sought;
+        if demand.delayed.is_empty() {
+            return demand;
         }
         let is_candidate = |volume: &&Volume| {
             let is_for = |claim: &&Claim| {
                 let owner = volume.owner.as_ref();
                 claim.class == volume.class && owner.is_none_or(|owner| claim.owns(owner))
             };
-            sought.delayed.iter().any(is_for)
+            demand.delayed.iter().any(is_for)
         };
-        sought.candidates = storage.volumes().filter(is_candidate).collect();
+        demand.candidates = storage.volumes().filter(is_candidate).collect();
         for reservation in storage.reservations() {
             let volumes = reservation.volumes.iter();
-            sought
+            demand
                 .taken
                 .extend(volumes.map(|(name, claim)| (name.as_str(), claim)));
             let claims = reservation.provisions.iter();
-            sought
+            demand
                 .selected
                 .extend(claims.map(|claim| (claim, reservation.node.as_str())));
         }
-        sought
+        demand
     }
 
     /// Returns what would have to be reserved for the pod on a node.
@@ -166,15 +166,15 @@ impl<'a> Sought<'a> {
         let mut to_match = Vec::new();
         let mut to_provision = Vec::new();
         for claim in self.delayed.iter().copied() {
-            let told = claim.selected_node.as_deref();
-            match self.selected.get(&claim.key).copied().or(told) {
+            let annotated = claim.selected_node.as_deref();
+            match self.selected.get(&claim.key).copied().or(annotated) {
                 Some(selected) if selected != node.name => return Err(NO_VOLUME),
                 Some(_) => to_provision.push(claim),
                 None => to_match.push(claim),
             }
         }
         // the smallest first, so that each gets the smallest volume that suffices
-        to_match.sort_by_key(|claim| claim.wanted.unwrap_or_default());
+        to_match.sort_by_key(|claim| claim.requested.unwrap_or_default());
         for claim in to_match {
             match self.find(claim, node, &reservation.volumes) {
                 Some(volume) => {
@@ -189,7 +189,7 @@ impl<'a> Sought<'a> {
             if class.provisioner.is_empty() || class.provisioner == NO_PROVISIONER {
                 return Err(NO_VOLUME);
             }
-            if !reaches(class, node) {
+            if !provisions_for(class, node) {
                 return Err(NO_VOLUME);
             }
             if !self.has_space(claim, node) {
@@ -215,7 +215,7 @@ impl<'a> Sought<'a> {
             if is_chosen
                 || !(is_mine || is_free)
                 || volume.class != claim.class
-                || volume.capacity < claim.wanted.unwrap_or_default()
+                || volume.capacity < claim.requested.unwrap_or_default()
                 || volume.is_block != claim.is_block
                 || volume.attributes_class != claim.attributes_class
                 || volume.is_deleting
@@ -243,14 +243,14 @@ impl<'a> Sought<'a> {
     }
 
     fn has_space(&self, claim: &Claim, node: &Node) -> bool {
-        let Some(wanted) = claim.wanted else {
+        let Some(requested) = claim.requested else {
             return true;
         };
         let Some(mut capacities) = self.storage.capacities(&claim.class) else {
             return true;
         };
         capacities.any(|Capacity { largest, nodes, .. }| {
-            largest.is_some_and(|largest| largest.units() >= wanted.units())
+            largest.is_some_and(|largest| largest.units() >= requested.units())
                 && selector::labels(nodes.as_ref(), &node.labels)
         })
     }
@@ -259,8 +259,8 @@ impl<'a> Sought<'a> {
 /// Returns what has to be reserved for a pod on the chosen node; `None` if all its claims are bound.
 pub fn reservation(cluster: &Cluster, pod: &Pod, node: &Node) -> Option<Reservation> {
     let volumes = pod.volumes.as_deref()?;
-    let sought = Sought::new(cluster.storage(), pod, volumes).ok()??;
-    let reservation = sought.decide(node).ok()?;
+    let demand = VolumeDemand::new(cluster.storage(), pod, volumes).ok()??;
+    let reservation = demand.decide(node).ok()?;
     let is_needed = !(reservation.volumes.is_empty() && reservation.provisions.is_empty());
     is_needed.then_some(reservation)
 }
@@ -278,7 +278,7 @@ fn is_zonal(volume: &Volume) -> bool {
 }
 
 /// Returns whether a class provisions volumes for a node. A term without labels matches no node.
-fn reaches(class: &Class, node: &Node) -> bool {
+fn provisions_for(class: &Class, node: &Node) -> bool {
     let holds = |(label, values): &(String, Vec<String>)| {
         let value = node.labels.get(label);
         value.is_some_and(|value| values.contains(value))

@@ -6,7 +6,7 @@ use super::{check_owner, claim_of};
 use crate::cluster::Node;
 use crate::filter::{Plugin, Rejection};
 use crate::pod::{self, Pod, PodKey};
-use crate::storage::{Claim, NodeDrivers, Source, Storage, driver_of, is_counted};
+use crate::storage::{Claim, CsiNode, Source, Storage, driver_of, is_counted};
 
 const TOO_MANY: &str = "node(s) exceed max volume count";
 
@@ -16,13 +16,13 @@ enum Counted<'a> {
     /// An existing volume, by driver and handle.
     Existing(&'a str, &'a str),
     /// A volume that is yet to be provisioned, by driver and claim.
-    Wanted(&'a str, &'a PodKey),
+    Unprovisioned(&'a str, &'a PodKey),
 }
 
 impl<'a> Counted<'a> {
     fn driver(self) -> &'a str {
         match self {
-            Self::Existing(driver, _) | Self::Wanted(driver, _) => driver,
+            Self::Existing(driver, _) | Self::Unprovisioned(driver, _) => driver,
         }
     }
 }
@@ -32,7 +32,7 @@ pub(super) fn filter<'a>(
     storage: &'a Storage,
     (pod, volumes): (&'a Pod, &'a pod::Volumes),
     node: &Node,
-    neighbours: impl Iterator<Item = &'a Pod>,
+    others: impl Iterator<Item = &'a Pod>,
 ) -> Result<(), Rejection> {
     let plugin = Plugin::NodeVolumeLimits;
     let drivers = storage.node(&node.name);
@@ -57,25 +57,25 @@ pub(super) fn filter<'a>(
     if new.is_empty() || limits.is_empty() {
         return Ok(());
     }
-    let mut there = BTreeSet::new();
-    for other in neighbours {
+    let mut on_node = BTreeSet::new();
+    for other in others {
         let Some(volumes) = &other.volumes else {
             continue;
         };
         for claim in &volumes.claims {
             if let Ok(claim) = claim_of(storage, other, &claim.name) {
-                there.extend(counted(storage, claim, drivers));
+                on_node.extend(counted(storage, claim, drivers));
             }
         }
-        there.extend(inline(volumes, drivers));
+        on_node.extend(inline(volumes, drivers));
     }
-    new.retain(|volume| !there.contains(volume));
+    new.retain(|volume| !on_node.contains(volume));
     for attachment in storage.attachments(&node.name) {
         let volume = attachment.volume.as_ref();
         let volume = volume.and_then(|name| storage.volume(name));
         let source = volume.and_then(|volume| volume.source.as_ref());
         if let Some(source) = source.filter(|source| source.plugin.is_none()) {
-            there.insert(Counted::Existing(&attachment.driver, &source.handle));
+            on_node.insert(Counted::Existing(&attachment.driver, &source.handle));
         }
     }
     let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();
@@ -86,7 +86,7 @@ pub(super) fn filter<'a>(
         let Some(limit) = limits.get(driver) else {
             continue;
         };
-        let attached = there.iter().filter(|it| it.driver() == driver).count();
+        let attached = on_node.iter().filter(|it| it.driver() == driver).count();
         if (attached + count) as i64 > *limit {
             return Err(Rejection {
                 detail: Some(format!(
@@ -103,25 +103,25 @@ pub(super) fn filter<'a>(
 fn counted<'a>(
     storage: &'a Storage,
     claim: &'a Claim,
-    node: Option<&NodeDrivers>,
+    node: Option<&CsiNode>,
 ) -> Option<Counted<'a>> {
     if let Some(volume) = storage.volume(&claim.volume) {
         return existing(volume.source.as_ref()?, node);
     }
     let class = storage.class(&claim.class)?;
     let driver = driver_of(&class.provisioner, node)?;
-    Some(Counted::Wanted(driver, &claim.key))
+    Some(Counted::Unprovisioned(driver, &claim.key))
 }
 
 fn inline<'a>(
     volumes: &'a pod::Volumes,
-    node: Option<&NodeDrivers>,
+    node: Option<&CsiNode>,
 ) -> impl Iterator<Item = Counted<'a>> {
     let volumes = volumes.inline.iter();
     volumes.filter_map(move |source| existing(source, node))
 }
 
-fn existing<'a>(source: &'a Source, node: Option<&NodeDrivers>) -> Option<Counted<'a>> {
+fn existing<'a>(source: &'a Source, node: Option<&CsiNode>) -> Option<Counted<'a>> {
     let is_served = source.plugin.is_none_or(|plugin| is_counted(plugin, node));
     is_served.then_some(Counted::Existing(&source.driver, &source.handle))
 }

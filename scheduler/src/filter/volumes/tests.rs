@@ -238,7 +238,7 @@ fn the_user_of_a_claim_for_one_pod_gives_way_on_its_node_and_nobody_else_does() 
         &rejected,
         0,
     );
-    let candidate = candidate.expect("the user gives way");
+    let candidate = candidate.expect("the user is evicted");
     let victims: Vec<&str> = candidate
         .victims
         .iter()

@@ -12,7 +12,7 @@ use nrt::fingerprint::Method;
 use rte::config::ResourceManagers;
 use rte::kubelet_config::TopologyManager;
 use rte::monitor::Filter;
-use rte::observation::{Settings as Observing, observe};
+use rte::observation::{Settings as ObservationSettings, observe};
 use rte::sysinfo;
 use scheduler::cache::{Cache, Settings};
 use scheduler::cluster::{Cluster, Node};
@@ -41,7 +41,7 @@ const LAG: usize = 3;
 /// Reasons for which a pod may be rejected although its kubelet would admit it: room that a kubelet makes for a critical pod by ending
 /// others (kubelet-node.md 4), fractional CPUs that are looked for in one zone (scheduler.md 9, 11), pods that no NRT shows yet and whose
 /// zone is not certain, and what init containers may hold or tie the rest of their pod to.
-const CAREFUL: [&str; 7] = [
+const CONSERVATIVE: [&str; 7] = [
     "Insufficient cpu",
     "Insufficient memory",
     "Too many pods",
@@ -68,7 +68,7 @@ profiles:
 ";
 
 /// A node with its kubelet, and what the API server knows of its pods.
-struct Place {
+struct TestNode {
     name: String,
     machine: Machine,
     settings: KubeletSettings,
@@ -76,10 +76,10 @@ struct Place {
     pods: BTreeMap<String, WirePod>,
     /// What the exporter published last, which may be outdated.
     published: NodeResourceTopology,
-    asked: usize,
+    decisions: usize,
 }
 
-impl Place {
+impl TestNode {
     fn new(name: String, machine: &Machine, settings: &KubeletSettings) -> Self {
         Self {
             name,
@@ -88,7 +88,7 @@ impl Place {
             kubelet: Kubelet::new(machine, settings).unwrap(),
             pods: BTreeMap::new(),
             published: NodeResourceTopology::default(),
-            asked: 0,
+            decisions: 0,
         }
     }
 
@@ -117,7 +117,7 @@ impl Place {
             TopologyScope::Container => "container",
             TopologyScope::Pod => "pod",
         };
-        let observing = Observing {
+        let settings = ObservationSettings {
             filter: Filter::default(),
             fingerprint: Some(Method::WithExclusiveResources),
             topology_manager: TopologyManager {
@@ -139,7 +139,7 @@ impl Place {
         };
         let allocatable = self.kubelet.allocatable_resources();
         let pods = self.kubelet.list().pod_resources;
-        let observation = observe(&observing, &machine, &allocatable, pods);
+        let observation = observe(&settings, &machine, &allocatable, pods);
         let mut topology = NodeResourceTopology::default();
         topology.metadata.name = Some(NODE.to_owned());
         topology.zones = observation.zones;
@@ -148,12 +148,12 @@ impl Place {
     }
 
     /// Returns the scheduler's decision on a pod for this node.
-    fn ask(&mut self, profile: &Profile, settings: &Settings, pod: &WirePod) -> Outcome {
-        if self.asked.is_multiple_of(LAG) {
+    fn decide(&mut self, profile: &Profile, settings: &Settings, pod: &WirePod) -> Outcome {
+        if self.decisions.is_multiple_of(LAG) {
             self.published = self.topology();
             self.pods.retain(|_, pod| !is_over(pod));
         }
-        self.asked += 1;
+        self.decisions += 1;
         let mut cluster = Cluster::new();
         let mut cache = Cache::new(settings.clone());
         cluster.apply_node(self.node());
@@ -263,7 +263,7 @@ fn object(name: &str, recipe: &PodRecipe) -> WirePod {
 }
 
 /// Returns every node with policy single-numa-node among the machines and settings with which the model is verified.
-fn places() -> Vec<Place> {
+fn test_nodes() -> Vec<TestNode> {
     let machines = configurations::all().unwrap().into_iter();
     machines
         .flat_map(|(machine, list)| {
@@ -271,7 +271,7 @@ fn places() -> Vec<Place> {
                 settings.topology_manager_policy == TopologyPolicy::SingleNumaNode
             });
             strict
-                .map(|(name, settings)| Place::new(name, &machine, &settings))
+                .map(|(name, settings)| TestNode::new(name, &machine, &settings))
                 .collect::<Vec<_>>()
         })
         .collect()
@@ -280,7 +280,7 @@ fn places() -> Vec<Place> {
 /// Counts of the decisions and of the kubelet's answers.
 #[derive(Default)]
 struct Tally {
-    judged: usize,
+    decisions: usize,
     passed: usize,
     /// Rejected although the kubelet would have admitted the pod, by reason.
     missed: BTreeMap<String, usize>,
@@ -291,12 +291,12 @@ struct Tally {
 impl Tally {
     fn count(
         &mut self,
-        place: &Place,
+        test_node: &TestNode,
         pod: &PodRecipe,
         outcome: Outcome,
         verdict: Result<(), Refusal>,
     ) {
-        self.judged += 1;
+        self.decisions += 1;
         match (outcome, verdict) {
             (Outcome::Placed { .. }, Ok(())) => self.passed += 1,
             (Outcome::Rejected(_) | Outcome::Preempting { .. }, Err(_)) => {}
@@ -305,7 +305,7 @@ impl Tally {
                 *self.missed.entry(reasons).or_default() += 1;
             }
             (Outcome::Placed { .. }, Err(refusal)) => {
-                let (name, cpus) = (&place.name, place.kubelet.cpu_state());
+                let (name, cpus) = (&test_node.name, test_node.kubelet.cpu_state());
                 let refused = format!("{name}: {}: {pod:?}; CPUs {cpus}", refusal.message);
                 self.refused.push(refused);
             }
@@ -319,28 +319,28 @@ fn what_the_filters_pass_the_kubelet_admits() {
     let profile = Profile::new(&config.profiles[0]);
     let args = config.profiles[0].topology_match.as_ref().unwrap();
     let settings = Settings::new(args, BTreeSet::from([SCHEDULER.to_owned()]));
-    let mut places = places();
+    let mut test_nodes = test_nodes();
     let mut tally = Tally::default();
     for seed in 0.. {
-        if tally.judged >= DECISIONS {
+        if tally.decisions >= DECISIONS {
             break;
         }
-        for place in &mut places {
+        for test_node in &mut test_nodes {
             let prefix = format!("s{seed}");
-            for operation in operations(seed, &place.machine, &place.settings, &prefix) {
+            for operation in operations(seed, &test_node.machine, &test_node.settings, &prefix) {
                 match operation {
                     Operation::Create { name, pod } => {
                         let object = object(&name, &pod);
-                        let outcome = place.ask(&profile, &settings, &object);
-                        let verdict = place.admit(&name, &pod, &object);
-                        tally.count(place, &pod, outcome, verdict);
+                        let outcome = test_node.decide(&profile, &settings, &object);
+                        let verdict = test_node.admit(&name, &pod, &object);
+                        tally.count(test_node, &pod, outcome, verdict);
                     }
-                    Operation::Delete { name } => place.stop(&name),
-                    Operation::Restart { probe } => place.restart(&probe),
+                    Operation::Delete { name } => test_node.stop(&name),
+                    Operation::Restart { probe } => test_node.restart(&probe),
                     Operation::Drain => {
-                        let all: Vec<String> = place.pods.keys().cloned().collect();
+                        let all: Vec<String> = test_node.pods.keys().cloned().collect();
                         for name in &all {
-                            place.stop(name);
+                            test_node.stop(name);
                         }
                     }
                 }
@@ -348,19 +348,19 @@ fn what_the_filters_pass_the_kubelet_admits() {
         }
     }
     println!(
-        "{} judged, {} passed, rejected though the kubelet would have admitted: {:?}",
-        tally.judged, tally.passed, tally.missed
+        "{} decisions, {} passed, rejected though the kubelet would have admitted: {:?}",
+        tally.decisions, tally.passed, tally.missed
     );
     assert!(tally.refused.is_empty(), "{:#?}", tally.refused);
     // a filter that accepts nothing would never be contradicted
-    assert!(tally.passed > tally.judged / 3);
+    assert!(tally.passed > tally.decisions / 3);
     let missed: usize = tally.missed.values().sum();
     assert!(
-        missed < tally.judged / 10,
-        "too careful: {:?}",
+        missed < tally.decisions / 10,
+        "too conservative: {:?}",
         tally.missed
     );
     for reason in tally.missed.keys().flat_map(|reasons| reasons.split(", ")) {
-        assert!(CAREFUL.contains(&reason), "{reason}");
+        assert!(CONSERVATIVE.contains(&reason), "{reason}");
     }
 }
