@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::definitions::life;
+use super::definitions::lifecycle;
 use super::registry::{DEFINITIONS, Resource};
 
 mod pod;
@@ -31,7 +31,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         "services" => service(object),
         "secrets" => secret(object),
         "namespaces" => namespace(object),
-        DEFINITIONS => life::defaults(object),
+        DEFINITIONS => lifecycle::defaults(object),
         "nodes" => node(object),
         "persistentvolumes" => {
             missing(&mut object["status"], "phase", || json!("Pending"));

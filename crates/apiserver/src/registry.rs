@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
-use super::definitions::life;
+use super::definitions::lifecycle;
 use super::rules::Rules;
 use super::schema::{self, Node};
 use super::store::State;
@@ -357,7 +357,7 @@ impl Registry {
 fn custom(definition: &Value) -> Vec<Resource> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
-    if !life::is_true(definition, "Established") {
+    if !lifecycle::is_true(definition, "Established") {
         return Vec::new();
     }
     let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
@@ -443,7 +443,7 @@ fn custom(definition: &Value) -> Vec<Resource> {
                     storage_version: storage_version.clone(),
                     storage_schema: Arc::clone(&storage_schema),
                     versions: Arc::clone(&schemas),
-                    terminating: life::is_true(definition, "Terminating"),
+                    terminating: lifecycle::is_true(definition, "Terminating"),
                     columns: PrinterColumn::of_version(version),
                     deprecation,
                 }),

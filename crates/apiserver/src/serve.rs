@@ -459,7 +459,7 @@ fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Fa
     let answer = act(shared, verb, request, state);
     let is_defined = request.resource.custom.is_some() || request.resource.storage == DEFINITIONS;
     if is_defined && answer.is_ok() && !["get", "list"].contains(&verb) {
-        definitions::life::go_on(state);
+        definitions::lifecycle::reconcile(state);
     }
     answer
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::defaults::TEMPLATE_GENERATION;
-use super::definitions::life;
+use super::definitions::lifecycle;
 use super::failure::Failure;
 use super::pods;
 use super::registry::{DEFINITIONS, Resource};
@@ -93,7 +93,7 @@ pub(crate) fn prepare_create(
                 }]);
             }
         }
-        DEFINITIONS => life::begin(object),
+        DEFINITIONS => lifecycle::set_initial_status(object),
         "persistentvolumes" => {
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]});
         }
@@ -128,7 +128,7 @@ pub(crate) fn prepare_update(
         ("namespaces", "") => copy_part(before, object, "spec", "finalizers"),
         ("namespaces", "finalize") => copy(before, object, "status"),
         ("services", "") => service::allocate(state, object, Some(before))?,
-        (DEFINITIONS, "") => life::remember_storage(object),
+        (DEFINITIONS, "") => lifecycle::remember_storage(object),
         ("daemonsets.apps", "") => count_templates(before, object),
         ("pods", "ephemeralcontainers") => only_part(before, object, &["ephemeralContainers"]),
         ("pods", "resize") => resize(before, object),

@@ -16,11 +16,11 @@ mod embedded;
 mod scale;
 
 /// Path of a cause without a path.
-pub(crate) const NOWHERE: &str = "<nil>";
+pub(crate) const NO_PATH: &str = "<nil>";
 
 /// Returns what is wrong with a custom resource; `before` is `None` for a new one. Errors in values that a write does not change are
 /// tolerated.
-pub(crate) fn judge(
+pub(crate) fn validate(
     resource: &Resource,
     subresource: &str,
     before: Option<&Value>,
@@ -57,12 +57,12 @@ pub(crate) fn judge(
     };
     if causes.iter().any(is_blocking) {
         causes.push(Cause::invalid(
-            NOWHERE,
+            NO_PATH,
             &Value::Null,
             "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
         ));
     } else {
-        causes.extend(custom.rules.judge(before, object));
+        causes.extend(custom.rules.validate(before, object));
     }
     causes
 }
@@ -397,7 +397,7 @@ fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Ca
         causes.push(Cause {
             reason: "FieldValueInvalid",
             message,
-            field: NOWHERE.to_owned(),
+            field: NO_PATH.to_owned(),
         });
         causes.extend(why);
     };

@@ -155,7 +155,7 @@ impl Request<'_> {
             }
             let tracker = Tracker::new(self.resource, self.subresource, &now);
             tracker.update(before, after, &self.manager());
-            if !objects::are_owners_known(self.resource, before, after)
+            if !objects::can_keep_owners(self.resource, before, after)
                 && let Some(metadata) = after["metadata"].as_object_mut()
             {
                 metadata.remove("managedFields");
@@ -168,7 +168,7 @@ impl Request<'_> {
 
     /// Returns an object in the requested version.
     pub(crate) fn present(&self, object: &Value) -> Value {
-        let mut object = objects::shown(self.resource, object).into_owned();
+        let mut object = objects::in_requested_version(self.resource, object).into_owned();
         object["apiVersion"] = json!(self.resource.api_version());
         object["kind"] = json!(self.resource.kind);
         events::show(self.resource, &mut object);
@@ -178,7 +178,7 @@ impl Request<'_> {
     /// Returns an object in its stored form.
     fn kept(&self, object: Value) -> Value {
         match &self.resource.custom {
-            Some(custom) => objects::kept(self.resource, custom, object),
+            Some(custom) => objects::in_storage_version(self.resource, custom, object),
             None => object,
         }
     }
@@ -213,7 +213,7 @@ impl Request<'_> {
             unknown,
             undecodable,
         } = if custom {
-            objects::take_in(self.resource.schema().raw(), object)
+            objects::normalise(self.resource.schema().raw(), object)
         } else {
             decode(self.resource.schema(), object)
         };

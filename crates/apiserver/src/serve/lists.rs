@@ -8,7 +8,7 @@ use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 
 use super::{Body, BodyError, text_body};
-use crate::definitions::objects::shown;
+use crate::definitions::objects::in_requested_version;
 use crate::registry::Resource;
 use crate::verbs::Page;
 
@@ -77,7 +77,7 @@ impl Writing {
 /// Encodes an object of a list. Built-in lists have the kind only once; lists of custom objects have it in each object, with the requested
 /// version.
 fn write_item(resource: &Resource, object: &Value, text: &mut Vec<u8>) {
-    let object = shown(resource, object);
+    let object = in_requested_version(resource, object);
     let is_custom = resource.custom.is_some();
     text.push(b'{');
     let mut is_first = true;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{Body, BodyError, Cut, respond_with};
 use crate::Shared;
-use crate::definitions::objects::shown;
+use crate::definitions::objects::in_requested_version;
 use crate::events;
 use crate::failure::Failure;
 use crate::faults::{Effects, Open, WatchEnd};
@@ -265,7 +265,7 @@ impl Watch {
             let leaves = kind == "DELETED" && !change.deleted;
             let as_kept = now["kind"] == self.resource.kind.as_str()
                 && now["apiVersion"] == self.resource.api_version().as_str()
-                && matches!(shown(&self.resource, &now), Cow::Borrowed(_));
+                && matches!(in_requested_version(&self.resource, &now), Cow::Borrowed(_));
             if self.view == View::Whole && as_kept && !leaves {
                 let object = shared.store.text(change);
                 let mut text = Vec::with_capacity(object.len() + 32);
@@ -278,7 +278,8 @@ impl Watch {
             } else {
                 // an object that leaves the selection is shown as it was before the change
                 let last = before.as_ref().filter(|_| leaves);
-                let mut object = shown(&self.resource, last.unwrap_or(&now)).into_owned();
+                let mut object =
+                    in_requested_version(&self.resource, last.unwrap_or(&now)).into_owned();
                 copy(&now["metadata"], &mut object["metadata"], "resourceVersion");
                 object["apiVersion"] = json!(self.resource.api_version());
                 object["kind"] = json!(self.resource.kind);

@@ -77,7 +77,7 @@ impl Request<'_> {
         strategy::prepare_create(self.resource, state, &mut object)?;
         self.tidy(&mut object);
         let mut causes = validation::of_new(self.resource, &object);
-        causes.extend(values::judge(
+        causes.extend(values::validate(
             self.resource,
             self.subresource,
             None,

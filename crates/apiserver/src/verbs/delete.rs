@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::body::{go_json_error, go_type, not_registered};
 use super::{Answer, Request, has_finalizers, instant, now};
 use crate::admission;
-use crate::definitions::life;
+use crate::definitions::lifecycle;
 use crate::failure::{self, Cause, Failure, Subject};
 use crate::registry::DEFINITIONS;
 use crate::store::{Key, State};
@@ -236,7 +236,7 @@ impl Request<'_> {
         admission::check_delete(&self.attempt(Some(&before)), &before)?;
         if self.resource.storage == DEFINITIONS && before["metadata"]["deletionTimestamp"].is_null()
         {
-            let mut object = life::begin_end(&before, &now());
+            let mut object = lifecycle::start_deletion(&before, &now());
             if !options.dry_run {
                 object = Value::clone(&state.put(self.key(), object));
             }

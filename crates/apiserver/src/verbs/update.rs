@@ -123,7 +123,7 @@ impl Request<'_> {
         strategy::prepare_update(self.resource, state, self.subresource, before, &mut object)?;
         self.tidy(&mut object);
         let mut causes = validation::of_change(self.resource, self.subresource, before, &object);
-        causes.extend(values::judge(
+        causes.extend(values::validate(
             self.resource,
             self.subresource,
             Some(before),

@@ -6,7 +6,7 @@ use super::schema;
 use super::{conversion, numbered, path, text};
 use crate::definitions::go;
 use crate::definitions::hub::{Parts, Spec, Version};
-use crate::definitions::life::{self, texts};
+use crate::definitions::lifecycle::{self, texts};
 use crate::failure::Cause;
 use crate::validation::names as forms;
 
@@ -93,7 +93,7 @@ pub(super) fn check(spec: &Spec<'_>, before: Option<&Value>, causes: &mut Vec<Ca
 /// Refuses changes of fields that can never be changed, or no longer after the definition is established.
 pub(super) fn check_change(before: &Value, definition: &Value, causes: &mut Vec<Cause>) {
     let mut fixed: Vec<&[&str]> = Vec::new();
-    if life::is_true(before, "Established") {
+    if lifecycle::is_true(before, "Established") {
         fixed.extend([&["scope"][..], &["names", "kind"]]);
     }
     fixed.extend([&["group"][..], &["names", "plural"]]);
