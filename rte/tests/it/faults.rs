@@ -232,7 +232,7 @@ async fn lost_watches_and_forgotten_history_cost_no_event() {
     let deaf = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
     api.end_watches(&its(&[]), WatchEnd::Broken);
     scene.gives("forgotten", &[4, 5, 6, 7]).await;
-    let struck = tokio::time::timeout(PATIENCE, api.struck(deaf, 1)).await;
+    let struck = tokio::time::timeout(PATIENCE, api.wait_for_hits(deaf, 1)).await;
     struck.expect("it watches again");
     api.compact();
     api.remove(deaf);
