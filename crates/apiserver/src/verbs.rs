@@ -76,8 +76,8 @@ impl Answer {
 
 impl Request<'_> {
     /// Returns the state that a fault makes the request read instead of the present one.
-    pub(crate) fn past(&self, state: &State) -> Option<State> {
-        self.effects?.past(state, &self.resource.storage)
+    pub(crate) fn past_state(&self, state: &State) -> Option<State> {
+        self.effects?.past_state(state, &self.resource.storage)
     }
 
     fn parameter(&self, name: &str) -> &str {
@@ -106,11 +106,11 @@ impl Request<'_> {
     }
 
     /// Returns the same request, with the resource in which its subresource is written.
-    fn in_form(&self) -> Result<Self, Failure> {
+    fn for_subresource_kind(&self) -> Result<Self, Failure> {
         let resource = self
             .resource
             .form(self.subresource)
-            .ok_or_else(Failure::no_resource)?;
+            .ok_or_else(Failure::resource_not_found)?;
         Ok(Self { resource, ..*self })
     }
 
@@ -167,7 +167,7 @@ impl Request<'_> {
     }
 
     /// Returns an object in the requested version.
-    pub(crate) fn present(&self, object: &Value) -> Value {
+    pub(crate) fn in_requested_version(&self, object: &Value) -> Value {
         let mut object = objects::in_requested_version(self.resource, object).into_owned();
         object["apiVersion"] = json!(self.resource.api_version());
         object["kind"] = json!(self.resource.kind);
@@ -176,7 +176,7 @@ impl Request<'_> {
     }
 
     /// Returns an object in its stored form.
-    fn kept(&self, object: Value) -> Value {
+    fn in_storage_version(&self, object: Value) -> Value {
         match &self.resource.custom {
             Some(custom) => objects::in_storage_version(self.resource, custom, object),
             None => object,
@@ -184,10 +184,10 @@ impl Request<'_> {
     }
 
     /// Returns the present object before a write, in the version that is written.
-    fn known(&self, state: &State) -> Result<Arc<Value>, Failure> {
+    fn object_before_write(&self, state: &State) -> Result<Arc<Value>, Failure> {
         let stored = self.existing(state)?;
         Ok(match &self.resource.custom {
-            Some(_) => Arc::new(self.present(stored)),
+            Some(_) => Arc::new(self.in_requested_version(stored)),
             None => Arc::clone(stored),
         })
     }

@@ -48,12 +48,14 @@ impl Request<'_> {
         let node = target["name"].as_str().unwrap_or_default();
         let kind = target["kind"].as_str().unwrap_or_default();
         if !kind.is_empty() && kind != "Node" {
-            return Err(Failure::unnamed(format!(
+            return Err(Failure::internal_without_reason(format!(
                 "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
             )));
         }
         if node.is_empty() {
-            return Err(Failure::unnamed("target.name: Required value"));
+            return Err(Failure::internal_without_reason(
+                "target.name: Required value",
+            ));
         }
         let key = Key::new("pods", self.namespace, name);
         let subject = Subject {
@@ -165,7 +167,7 @@ impl Request<'_> {
     fn check_eviction(&self, eviction: &mut Value) -> Result<(), Failure> {
         // the older version is accepted, too
         if eviction["apiVersion"] != "policy/v1beta1" || eviction["kind"] != "Eviction" {
-            self.in_form()?.check_kind(eviction)?;
+            self.for_subresource_kind()?.check_kind(eviction)?;
         }
         let namespace = eviction["metadata"]["namespace"].as_str();
         if namespace.is_some_and(|given| !given.is_empty() && given != self.namespace) {
@@ -193,7 +195,7 @@ impl Request<'_> {
             [] => return Ok(()),
             [(key, budget)] => (key.clone(), Arc::clone(budget)),
             _ => {
-                return Err(Failure::unnamed(
+                return Err(Failure::internal_without_reason(
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }

@@ -214,7 +214,7 @@ impl Request<'_> {
     }
 
     /// Checks that an object has the name and namespace of the path.
-    pub(super) fn check_place(&self, object: &Value) -> Result<(), Failure> {
+    pub(super) fn check_name_and_namespace(&self, object: &Value) -> Result<(), Failure> {
         match object["metadata"]["name"].as_str().unwrap_or_default() {
             "" => {
                 return Err(Failure::bad_request(format!(
@@ -261,7 +261,7 @@ impl Request<'_> {
         {
             return Err(Failure::bad_request("metadata.managedFields must be nil"));
         }
-        self.check_place(configuration)
+        self.check_name_and_namespace(configuration)
     }
 }
 

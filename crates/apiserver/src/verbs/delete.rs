@@ -126,7 +126,7 @@ impl Request<'_> {
     }
 
     /// Returns whether a deletion sets the propagation to dependents.
-    pub(crate) fn says_propagation(&self) -> bool {
+    pub(crate) fn has_propagation_policy(&self) -> bool {
         self.delete_options()
             .is_ok_and(|options| !options.propagation.is_empty() || options.orphan.is_some())
     }
@@ -282,7 +282,7 @@ impl Request<'_> {
             object = Value::clone(&last);
         }
         if RETURNED.contains(&self.resource.storage.as_str()) {
-            return Ok(Answer::ok(self.present(&object)));
+            return Ok(Answer::ok(self.in_requested_version(&object)));
         }
         Ok(Answer::ok(failure::deleted(
             &self.subject(),
@@ -292,7 +292,7 @@ impl Request<'_> {
 
     /// Returns the answer to a deletion that is not finished.
     fn marked(&self, object: &Value, options: &Options) -> Answer {
-        let mut answer = Answer::ok(self.present(object));
+        let mut answer = Answer::ok(self.in_requested_version(object));
         if options.orphan == Some(false) {
             answer.code = 202;
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Answer, Request, instant, now};
-use crate::accounts::{Accounts, Claims, Named, Private, seconds};
+use crate::accounts::{Accounts, Claims, ObjectReference, Private, seconds};
 use crate::admission;
 use crate::defaults::{items, missing};
 use crate::failure::{Cause, Failure, Subject};
@@ -23,7 +23,7 @@ const EXTENDED: i64 = 365 * 24 * 3600;
 impl Request<'_> {
     /// Issues a token for an account.
     pub(crate) fn token(&self, state: &State, accounts: &Accounts) -> Result<Answer, Failure> {
-        let form = self.in_form()?;
+        let form = self.for_subresource_kind()?;
         let mut request = form.parse()?;
         let warnings = form.admit(&mut request)?;
         missing(&mut request["spec"], "expirationSeconds", || json!(LIFE));
@@ -73,7 +73,7 @@ impl Request<'_> {
         let bound = spec["boundObjectRef"].clone();
         let mut private = Private {
             namespace: self.namespace.to_owned(),
-            serviceaccount: Named {
+            serviceaccount: ObjectReference {
                 name: self.name.to_owned(),
                 uid: text(&account["metadata"]["uid"]),
             },
@@ -183,7 +183,7 @@ impl Request<'_> {
                 ),
             ));
         }
-        let named = Named {
+        let named = ObjectReference {
             name: name.to_owned(),
             uid: uid.to_owned(),
         };
@@ -198,7 +198,7 @@ impl Request<'_> {
                 private.pod = Some(named);
                 let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
                 if let Some(found) = state.get("nodes", "", node) {
-                    private.node = Some(Named {
+                    private.node = Some(ObjectReference {
                         name: node.to_owned(),
                         uid: found["metadata"]["uid"]
                             .as_str()
