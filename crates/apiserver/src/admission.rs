@@ -103,7 +103,7 @@ pub(crate) fn admit(
         }
     }
     if new && attempt.has("StorageObjectInUseProtection") {
-        protect(storage, object);
+        add_protection_finalizer(storage, object);
     }
     if attempt.resource.group == "rbac.authorization.k8s.io" {
         check_escalation(state, attempt, object)?;
@@ -141,7 +141,7 @@ pub(crate) fn check_delete(attempt: &Attempt<'_>, before: &Value) -> Result<(), 
 }
 
 /// Adds the finalizer that keeps a volume or a claim until nothing uses it.
-fn protect(storage: &str, object: &mut Value) {
+fn add_protection_finalizer(storage: &str, object: &mut Value) {
     let finalizer = match storage {
         "persistentvolumes" => "kubernetes.io/pv-protection",
         "persistentvolumeclaims" => "kubernetes.io/pvc-protection",

@@ -131,7 +131,9 @@ impl<'a> Tracker<'a> {
             Ok(changed) => changed.unwrap_or(completed),
             Err(ApplyError::Conflicts(conflicts)) => return Err(conflict(&conflicts)),
             Err(ApplyError::Merge(why)) => {
-                return Err(Failure::unnamed(format!("failed to merge config: {why}")));
+                return Err(Failure::internal_without_reason(format!(
+                    "failed to merge config: {why}"
+                )));
             }
         };
         if manager == "kubectl" && object["metadata"]["annotations"][LAST_APPLIED].is_string() {
@@ -219,7 +221,7 @@ impl<'a> Tracker<'a> {
                 .unwrap_or_default()
                 .to_owned()
         };
-        Err(Failure::unnamed(format!(
+        Err(Failure::internal_without_reason(format!(
             "failed to create typed patch object ({}/{}; {}): {why}",
             meta("namespace"),
             meta("name"),

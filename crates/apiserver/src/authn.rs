@@ -135,7 +135,11 @@ pub(crate) fn review(
 }
 
 /// Applies the impersonation headers, if the user may `impersonate` everything that they name.
-fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Identity, Failure> {
+fn impersonate(
+    state: &State,
+    headers: &HeaderMap,
+    impersonator: Identity,
+) -> Result<Identity, Failure> {
     const EXTRA: &str = "impersonate-extra-";
     let text = |name: &str| {
         headers
@@ -163,22 +167,22 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
     }
     if user.is_empty() {
         if !groups.is_empty() || !extra.is_empty() || !uid.is_empty() {
-            let mut asked: Vec<String> = groups
+            let mut requested: Vec<String> = groups
                 .iter()
                 .map(|group| format!("{{Group  {group}    }}"))
                 .collect();
             if !uid.is_empty() {
-                asked.push(format!("{{UID  {uid}    }}"));
+                requested.push(format!("{{UID  {uid}    }}"));
             }
             return Err(Failure::bad_request(format!(
                 "requested [{}] without impersonating a user",
-                asked.join(" ")
+                requested.join(" ")
             )));
         }
-        return Ok(asker);
+        return Ok(impersonator);
     }
     let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
-        let asked = Attributes {
+        let attributes = Attributes {
             verb: "impersonate",
             group,
             resource,
@@ -187,7 +191,7 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
             name,
             ..Attributes::default()
         };
-        if authz::allows(state, &asker.user, &asked) {
+        if authz::allows(state, &impersonator.user, &attributes) {
             return Ok(());
         }
         let subject = Subject {
@@ -195,7 +199,10 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
             resource,
             name,
         };
-        Err(Failure::forbidden(&subject, &asked.refusal(&asker.user)))
+        Err(Failure::forbidden(
+            &subject,
+            &attributes.refusal(&impersonator.user),
+        ))
     };
     let mut as_groups = groups.clone();
     match user

@@ -35,7 +35,7 @@ pub(crate) fn answer(shared: &Shared, request: &Request<'_>) -> Result<Answer, F
     }
     Ok(Answer {
         code: 201,
-        body: request.present(&review),
+        body: request.in_requested_version(&review),
         warnings,
     })
 }
@@ -158,7 +158,7 @@ fn access(
     .map(|field| text(&resource[field]));
     let (url, url_verb) = (text(&path["path"]), text(&path["verb"]));
     let [verb, group, plural, subresource, namespace, name] = &parts;
-    let asked = if path.is_object() {
+    let attributes = if path.is_object() {
         Attributes {
             verb: &url_verb,
             path: &url,
@@ -175,7 +175,7 @@ fn access(
             ..Attributes::default()
         }
     };
-    let allowed = authz::allows(&shared.store.lock(), &user, &asked);
+    let allowed = authz::allows(&shared.store.lock(), &user, &attributes);
     review["status"] = json!({"allowed": allowed});
     Ok(())
 }

@@ -17,26 +17,26 @@ type Refusal = String;
 pub(super) fn allows(
     state: &State,
     user: &User,
-    asked: &Attributes<'_>,
+    attributes: &Attributes<'_>,
 ) -> Option<Result<(), Refusal>> {
     let node = user.name.strip_prefix(PREFIX)?;
     if !user.groups.iter().any(|group| group == GROUP) {
         return None;
     }
-    Some(decide(state, node, asked))
+    Some(decide(state, node, attributes))
 }
 
-fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refusal> {
+fn decide(state: &State, node: &str, attributes: &Attributes<'_>) -> Result<(), Refusal> {
     let Attributes {
         verb,
         subresource,
         name,
         namespace,
         ..
-    } = *asked;
+    } = *attributes;
     let no = |why: &str| Err(why.to_owned());
     let yes = |allowed: bool| if allowed { Ok(()) } else { no("") };
-    match (asked.group, asked.resource) {
+    match (attributes.group, attributes.resource) {
         ("", "secrets" | "configmaps") => {
             if !["get", "list", "watch"].contains(&verb) {
                 return no("can only read resources of this type");
@@ -47,16 +47,16 @@ fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refus
             if namespace.is_empty() {
                 return no("can only read namespaced object of this type");
             }
-            related(state, node, asked)
+            related(state, node, attributes)
         }
         ("", "persistentvolumeclaims" | "persistentvolumes") => {
             if verb != "get" {
                 return no("can only get individual resources of this type");
             }
-            related(state, node, asked)
+            related(state, node, attributes)
         }
         ("", "serviceaccounts") => match (verb, subresource) {
-            ("create", "token") | ("get", "") => related(state, node, asked),
+            ("create", "token") | ("get", "") => related(state, node, attributes),
             _ => no("can only create tokens for individual service accounts"),
         },
         ("", "nodes") => match (subresource, verb) {
@@ -74,10 +74,10 @@ fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refus
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
-            ("", "get") => related(state, node, asked),
+            ("", "get") => related(state, node, attributes),
             ("", "list" | "watch") => {
                 let own = format!("spec.nodeName={node}");
-                if asked
+                if attributes
                     .fields
                     .split(',')
                     .any(|field| field == own || field.replacen("==", "=", 1) == own)
@@ -86,7 +86,7 @@ fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refus
                 } else if name.is_empty() {
                     no("can only list/watch pods with spec.nodeName field selector")
                 } else {
-                    related(state, node, asked)
+                    related(state, node, attributes)
                 }
             }
             _ => no(""),
@@ -114,21 +114,21 @@ fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refus
         _ => {
             let role = state.get("clusterroles.rbac.authorization.k8s.io", "", "system:node");
             let rules = role.and_then(|role| role["rules"].as_array());
-            yes(rules.is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, asked))))
+            yes(rules.is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, attributes))))
         }
     }
 }
 
 /// Allows the request if a pod on the node needs the object.
-fn related(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refusal> {
-    let name = asked.name;
+fn related(state: &State, node: &str, attributes: &Attributes<'_>) -> Result<(), Refusal> {
+    let name = attributes.name;
     if name.is_empty() {
         return Err("No Object name found".to_owned());
     }
     let here = |pod: &Value| pod["spec"]["nodeName"] == node;
-    let found = match asked.resource {
+    let found = match attributes.resource {
         "pods" => state
-            .get("pods", asked.namespace, name)
+            .get("pods", attributes.namespace, name)
             .is_some_and(|pod| here(pod)),
         "persistentvolumes" => {
             let volume = state.get("persistentvolumes", "", name);
@@ -144,7 +144,7 @@ fn related(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refu
                 )
             })
         }
-        resource => uses(state, &here, asked.namespace, resource, name),
+        resource => uses(state, &here, attributes.namespace, resource, name),
     };
     if found {
         return Ok(());

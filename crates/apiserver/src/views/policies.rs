@@ -537,8 +537,8 @@ fn certificate(request: &Value, created: &str) -> Vec<Value> {
     if !text(&request["status"]["certificate"]).is_empty() {
         state.push_str(",Issued");
     }
-    let asked = spec["expirationSeconds"].as_i64();
-    let asked = asked.map_or_else(
+    let expiration = spec["expirationSeconds"].as_i64();
+    let expiration = expiration.map_or_else(
         || "<none>".to_owned(),
         |seconds| super::words::duration(seconds as f64),
     );
@@ -547,7 +547,7 @@ fn certificate(request: &Value, created: &str) -> Vec<Value> {
         json!(created),
         json!(or(&spec["signerName"], "<none>")),
         json!(text(&spec["username"])),
-        json!(asked),
+        json!(expiration),
         json!(state),
     ]
 }

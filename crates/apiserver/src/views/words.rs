@@ -138,7 +138,7 @@ pub(super) fn cut(list: &[String]) -> String {
 }
 
 /// Returns a boolean as cells show it.
-pub(super) fn truth(value: &Value) -> String {
+pub(super) fn boolean(value: &Value) -> String {
     match value.as_bool() {
         Some(true) => "True".into(),
         Some(false) => "False".into(),

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::words::{
-    age, containers, duration, items, labels, none_if_empty, number, or, parsed, selector, since,
-    text, truth,
+    age, boolean, containers, duration, items, labels, none_if_empty, number, or, parsed, selector,
+    since, text,
 };
 use crate::registry::Resource;
 
@@ -135,7 +135,7 @@ pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<
                 json!(name),
                 json!(text(&spec["schedule"])),
                 json!(or(&spec["timeZone"], "<none>")),
-                json!(truth(&spec["suspend"])),
+                json!(boolean(&spec["suspend"])),
                 json!(items(&status["active"]).len()),
                 json!(last),
                 json!(created),
