@@ -181,15 +181,15 @@ impl Accounts {
             node,
             ..
         } = &claims.private;
-        let lives = |resource: &str, namespace: &str, named: &ObjectReference| {
+        let exists = |resource: &str, namespace: &str, named: &ObjectReference| {
             let object = state.get(resource, namespace, &named.name)?;
             let ends = object["metadata"]["deletionTimestamp"]
                 .as_str()
                 .and_then(|text| text.parse::<jiff::Timestamp>().ok());
-            let gone = ends.is_some_and(|ends| ends.as_second() + DELETION_LEEWAY < seconds());
-            (object["metadata"]["uid"] == named.uid.as_str() && !gone).then_some(())
+            let expired = ends.is_some_and(|ends| ends.as_second() + DELETION_LEEWAY < seconds());
+            (object["metadata"]["uid"] == named.uid.as_str() && !expired).then_some(())
         };
-        lives("serviceaccounts", namespace, serviceaccount)?;
+        exists("serviceaccounts", namespace, serviceaccount)?;
         let mut identity = Identity::of(User {
             name: format!("{ACCOUNT_USER}{namespace}:{}", serviceaccount.name),
             groups: authn::account_groups(namespace),
@@ -203,16 +203,16 @@ impl Accounts {
         };
         add("credential-id", &format!("JTI={}", claims.jti));
         if let Some(pod) = pod {
-            lives("pods", namespace, pod)?;
+            exists("pods", namespace, pod)?;
             add("pod-name", &pod.name);
             add("pod-uid", &pod.uid);
         }
         if let Some(secret) = secret {
-            lives("secrets", namespace, secret)?;
+            exists("secrets", namespace, secret)?;
         }
         if let Some(node) = node {
             if pod.is_none() {
-                lives("nodes", "", node)?;
+                exists("nodes", "", node)?;
             }
             add("node-name", &node.name);
             add("node-uid", &node.uid);

@@ -118,7 +118,7 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let user = || {
         authn::authenticate(shared, &parts.headers, certificate)
-            .map_or_else(|_| String::new(), |who| who.user.name)
+            .map_or_else(|_| String::new(), |identity| identity.user.name)
     };
     let effects = match faults::apply_rules(shared, &parts, user).await {
         Outcome::Served(effects) => effects,
@@ -194,7 +194,7 @@ async fn respond(
     certificate: Option<&User>,
     request: HttpRequest<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    let who = authn::authenticate(shared, request.headers(), certificate)?;
+    let identity = authn::authenticate(shared, request.headers(), certificate)?;
     let path = request.uri().path().to_owned();
     let query = parse_query(request.uri().query().unwrap_or_default());
     let segments: Vec<String> = path
@@ -204,18 +204,25 @@ async fn respond(
         .collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     if let ["testing", rest @ ..] = segments.as_slice() {
-        return faulty::testing(shared, &who.user, request, rest).await;
+        return faulty::testing(shared, &identity.user, request, rest).await;
     }
     let Some(target) = Target::parse(&segments) else {
         let (parts, _) = request.into_parts();
         let accept = text_header(&parts, &header::ACCEPT);
-        return serve_path(shared, &who.user, &parts.method, &path, &segments, accept);
+        return serve_path(
+            shared,
+            &identity.user,
+            &parts.method,
+            &path,
+            &segments,
+            accept,
+        );
     };
     let verb = target.verb(request.method(), &query);
     let named = query.get("fieldSelector").and_then(|text| named(text));
-    let resource = find(shared, &who, &target, verb, named, &query)?;
+    let resource = find(shared, &identity, &target, verb, named, &query)?;
     let deprecation = resource.deprecation().map(str::to_owned);
-    let answered = serve_resource(shared, &who, request, target, &query, verb, resource).await;
+    let answered = serve_resource(shared, &identity, request, target, &query, verb, resource).await;
     let Some(warning) = deprecation else {
         return answered;
     };
@@ -227,7 +234,7 @@ async fn respond(
 /// Serves a request for a resource that exists and that the user may access.
 async fn serve_resource(
     shared: &Arc<Shared>,
-    who: &Identity,
+    identity: &Identity,
     request: HttpRequest<Incoming>,
     target: Target<'_>,
     query: &HashMap<String, String>,
@@ -256,7 +263,7 @@ async fn serve_resource(
         other => (other, body),
     };
     let request = Request {
-        who,
+        identity,
         disabled: &shared.disabled_admission,
         resource: &resource,
         subresource: target.subresource,
@@ -282,7 +289,7 @@ async fn serve_resource(
     if verb == "list"
         && view == View::Whole
         && !wants_yaml(accept)
-        && !super::events::is_newer_form(&resource)
+        && !super::events::is_in_events_group(&resource)
     {
         let page = {
             let state = shared.store.lock();
@@ -367,7 +374,7 @@ fn negotiate(
 /// Returns the requested resource, if it exists and the user may access it.
 fn find(
     shared: &Shared,
-    who: &Identity,
+    identity: &Identity,
     target: &Target<'_>,
     verb: &str,
     named: Option<&str>,
@@ -389,15 +396,17 @@ fn find(
         path: "",
         fields: query.get("fieldSelector").map_or("", String::as_str),
     };
-    let decision = authz::decide(&state, &who.user, &attributes);
-    shared.audit.add(&who.user, &attributes, decision.is_ok());
+    let decision = authz::decide(&state, &identity.user, &attributes);
+    shared
+        .audit
+        .add(&identity.user, &attributes, decision.is_ok());
     if let Err(why) = decision {
         let subject = Subject {
             group: target.group,
             resource: target.plural,
             name: attributes.name,
         };
-        let mut refusal = attributes.refusal(&who.user);
+        let mut refusal = attributes.refusal(&identity.user);
         if !why.is_empty() {
             refusal = format!("{refusal}: {why}");
         }

@@ -75,7 +75,7 @@ struct Strategy<'a> {
 
 impl<'a> Strategy<'a> {
     fn of(field: Node<'a>) -> Self {
-        let text = |word: &str| field.word(word).and_then(Value::as_str).unwrap_or("");
+        let text = |word: &str| field.keyword(word).and_then(Value::as_str).unwrap_or("");
         let strategies = text("x-kubernetes-patch-strategy");
         let has = |name: &str| strategies.split(',').any(|strategy| strategy == name);
         Self {

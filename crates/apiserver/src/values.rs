@@ -91,7 +91,7 @@ pub(crate) fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
 
 /// Checks a value and everything in it.
 fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if value.is_null() && schema.word("nullable") == Some(&Value::Bool(true)) {
+    if value.is_null() && schema.keyword("nullable") == Some(&Value::Bool(true)) {
         return;
     }
     if let Some(wanted) = wrong_type(schema, value) {
@@ -137,7 +137,7 @@ fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         Value::Number(_) => number(schema, value, path, causes),
         Value::Bool(_) | Value::Null => {}
     }
-    let allowed = schema.word("enum").and_then(Value::as_array);
+    let allowed = schema.keyword("enum").and_then(Value::as_array);
     if let Some(allowed) = allowed.filter(|allowed| !allowed.contains(value)) {
         let names: Vec<String> = allowed
             .iter()
@@ -202,7 +202,7 @@ fn counts(
 ) {
     let bound = |prefix: &str| {
         schema
-            .word(&format!("{prefix}{suffix}"))
+            .keyword(&format!("{prefix}{suffix}"))
             .and_then(Value::as_u64)
             .map(|bound| bound as usize)
     };
@@ -218,7 +218,7 @@ fn counts(
 fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
     let value = Value::from(text);
     let bound = |word: &str| {
-        let bound = schema.word(word).and_then(Value::as_u64);
+        let bound = schema.keyword(word).and_then(Value::as_u64);
         bound.map(|bound| bound as usize)
     };
     let length = text.chars().count();
@@ -229,7 +229,7 @@ fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
         let detail = format!("{path} in body should be at least {least} chars long");
         causes.push(Cause::invalid(path, &value, &detail));
     }
-    let pattern = schema.word("pattern").and_then(Value::as_str);
+    let pattern = schema.keyword("pattern").and_then(Value::as_str);
     if let Some(pattern) = pattern.filter(|pattern| !matches(pattern, text)) {
         let detail = format!("{path} in body should match '{pattern}'");
         causes.push(Cause::invalid(path, &value, &detail));
@@ -288,10 +288,10 @@ fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
         return;
     };
     let bound = |word: &str| {
-        let bound = schema.word(word)?;
+        let bound = schema.keyword(word)?;
         Some((bound.as_f64()?, bound))
     };
-    let is_exclusive = |word: &str| schema.word(word) == Some(&Value::Bool(true));
+    let is_exclusive = |word: &str| schema.keyword(word) == Some(&Value::Bool(true));
     if let Some((most, shown)) = bound("maximum") {
         let exclusive = is_exclusive("exclusiveMaximum");
         if found > most || exclusive && found >= most {
@@ -350,7 +350,7 @@ fn lists(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
 /// Reports duplicate items of sets and of keyed lists.
 fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
     let keys: Vec<&str> = schema
-        .word("x-kubernetes-list-map-keys")
+        .keyword("x-kubernetes-list-map-keys")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
@@ -363,7 +363,7 @@ fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Ca
             .collect()
     };
     let names: Vec<Value> = match schema
-        .word("x-kubernetes-list-type")
+        .keyword("x-kubernetes-list-type")
         .and_then(Value::as_str)
     {
         Some("set") => items.to_vec(),
@@ -380,7 +380,7 @@ fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Ca
 /// Checks `allOf`, `anyOf`, `oneOf` and `not`.
 fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let tried = |word: &str| -> Option<Vec<Vec<Cause>>> {
-        let branches = schema.word(word)?.as_array()?;
+        let branches = schema.keyword(word)?.as_array()?;
         Some(
             branches
                 .iter()
@@ -429,7 +429,7 @@ fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Ca
             tried.into_iter().flatten().collect(),
         );
     }
-    if let Some(refused) = schema.word("not") {
+    if let Some(refused) = schema.keyword("not") {
         let mut found = Vec::new();
         check(Node::new(refused), value, path, &mut found);
         if found.is_empty() {

@@ -40,7 +40,7 @@ mod update;
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     /// The user of the request.
-    pub(crate) who: &'a Identity,
+    pub(crate) identity: &'a Identity,
     /// Names of the disabled admission plugins.
     pub(crate) disabled: &'a [String],
     pub(crate) resource: &'a Resource,
@@ -99,7 +99,7 @@ impl Request<'_> {
             subresource: self.subresource,
             namespace: self.namespace,
             name: self.name,
-            who: self.who,
+            identity: self.identity,
             before,
             disabled: self.disabled,
         }
@@ -109,7 +109,7 @@ impl Request<'_> {
     fn for_subresource_kind(&self) -> Result<Self, Failure> {
         let resource = self
             .resource
-            .form(self.subresource)
+            .subresource_kind(self.subresource)
             .ok_or_else(Failure::resource_not_found)?;
         Ok(Self { resource, ..*self })
     }
@@ -171,7 +171,7 @@ impl Request<'_> {
         let mut object = objects::in_requested_version(self.resource, object).into_owned();
         object["apiVersion"] = json!(self.resource.api_version());
         object["kind"] = json!(self.resource.kind);
-        events::show(self.resource, &mut object);
+        events::from_core_form(self.resource, &mut object);
         object
     }
 
@@ -244,7 +244,7 @@ impl Request<'_> {
     }
 
     fn invalid(&self, object: &Value, causes: &[Cause]) -> Failure {
-        let group = if events::is_newer_form(self.resource) {
+        let group = if events::is_in_events_group(self.resource) {
             ""
         } else {
             &self.resource.group

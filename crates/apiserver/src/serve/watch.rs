@@ -253,11 +253,11 @@ impl Watch {
             }
             let now = change.object.value();
             let before = change.before.as_ref().map(HistoricObject::value);
-            let matched = before
+            let matched_before = before
                 .as_ref()
                 .is_some_and(|before| self.filter.matches(before));
-            let matches = !change.deleted && self.filter.matches(&now);
-            let kind = match (matched, matches) {
+            let matches_now = !change.deleted && self.filter.matches(&now);
+            let kind = match (matched_before, matches_now) {
                 (false, true) => "ADDED",
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
@@ -284,7 +284,7 @@ impl Watch {
                 copy(&now["metadata"], &mut object["metadata"], "resourceVersion");
                 object["apiVersion"] = json!(self.resource.api_version());
                 object["kind"] = json!(self.resource.kind);
-                events::show(&self.resource, &mut object);
+                events::from_core_form(&self.resource, &mut object);
                 let event = json!({"type": kind, "object": object});
                 self.queue.push_back(Event::Value(event));
             }

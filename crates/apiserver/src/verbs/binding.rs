@@ -22,7 +22,7 @@ const TOPOLOGY: [&str; 2] = [
 /// Field manager of writes by the server itself.
 const OWN_MANAGER: &str = "kube-apiserver";
 /// Largest number of evicted pods that a budget records.
-const MOST_DISRUPTED: usize = 2000;
+const MAX_DISRUPTED_PODS: usize = 2000;
 
 /// Returns the answer to a successful request.
 fn success() -> Answer {
@@ -242,7 +242,7 @@ impl Request<'_> {
         }
         if status["disruptedPods"]
             .as_object()
-            .is_some_and(|pods| pods.len() > MOST_DISRUPTED)
+            .is_some_and(|pods| pods.len() > MAX_DISRUPTED_PODS)
         {
             return forbid(
                 "DisruptedPods map too big - too many evictions not confirmed by PDB controller",

@@ -288,14 +288,14 @@ mod tests {
 
     #[test]
     fn json_errors_are_told_as_go_tells_them() {
-        let told = |body: &[u8]| {
+        let error_text = |body: &[u8]| {
             let error = serde_json::from_slice::<Value>(body).unwrap_err();
             go_json_error(body, &error)
         };
-        assert_eq!(told(b"{"), "unexpected end of JSON input");
-        assert_eq!(told(b" "), "unexpected end of JSON input");
+        assert_eq!(error_text(b"{"), "unexpected end of JSON input");
+        assert_eq!(error_text(b" "), "unexpected end of JSON input");
         assert_eq!(
-            told(b"hello"),
+            error_text(b"hello"),
             "invalid character 'h' looking for beginning of value"
         );
     }

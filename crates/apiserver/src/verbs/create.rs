@@ -48,7 +48,7 @@ impl Request<'_> {
         }
         let mut warnings = self.admit(&mut object)?;
         self.track(None, &mut object);
-        events::store(self.resource, &mut object);
+        events::to_core_form(self.resource, &mut object);
         self.set_namespace(&mut object)?;
         let generated = self.name(state, &mut object);
         let name = object["metadata"]["name"]
@@ -207,7 +207,7 @@ impl Request<'_> {
 
     /// Brings a built-in object into its stored form.
     pub(super) fn tidy(&self, object: &mut Value) {
-        if events::is_newer_form(self.resource) && object["apiVersion"] == "v1" {
+        if events::is_in_events_group(self.resource) && object["apiVersion"] == "v1" {
             events::tidy(object);
         } else if self.resource.custom.is_none() {
             shape::tidy_stored(self.resource.schema(), object);

@@ -4,7 +4,7 @@ use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
 use super::body::{go_json_error, go_type, go_yaml_error};
-use super::create::Made;
+use super::create::CreatedBy;
 use super::read::is_true;
 use super::{Answer, Request, now};
 use crate::apply::Tracker;
@@ -194,7 +194,7 @@ impl Request<'_> {
             );
             return Err(Failure::conflict(&self.subject(), &why));
         }
-        self.create_object(state, object, Made::Changed)
+        self.create_object(state, object, CreatedBy::Update)
     }
 
     /// Returns the field manager of an apply, which is required.

@@ -95,7 +95,7 @@ impl Request<'_> {
             // an empty list asks to clear the owners, a missing one does not
             object["metadata"]["managedFields"] = json!([]);
         }
-        if events::is_newer_form(self.resource) {
+        if events::is_in_events_group(self.resource) {
             self.track(Some(&self.in_requested_version(&before)), &mut object);
         } else {
             self.track(Some(&before), &mut object);
@@ -111,7 +111,7 @@ impl Request<'_> {
         mut object: Value,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Failure> {
-        events::store(self.resource, &mut object);
+        events::to_core_form(self.resource, &mut object);
         self.check_name_and_namespace(&object)?;
         self.check_version(before, &object)?;
         for field in SERVER_METADATA {

@@ -344,14 +344,14 @@ fn endpoints(object: &Value) -> String {
 }
 
 fn event(event: &Value) -> Vec<Value> {
-    let known = |moment: &Value, other: &Value| {
-        if moment.is_string() {
-            age(moment)
+    let first_age = |time: &Value, other: &Value| {
+        if time.is_string() {
+            age(time)
         } else {
             age(other)
         }
     };
-    let first = known(&event["firstTimestamp"], &event["eventTime"]);
+    let first = first_age(&event["firstTimestamp"], &event["eventTime"]);
     let series = &event["series"];
     let (last, count) = if series.is_object() {
         (age(&series["lastObservedTime"]), number(&series["count"]))

@@ -3,19 +3,19 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Returns the time since a moment, for users.
-pub(super) fn since(moment: Timestamp) -> String {
-    duration(Timestamp::now().duration_since(moment).as_secs_f64())
+/// Returns how long ago a time was, for users.
+pub(super) fn since(time: Timestamp) -> String {
+    duration(Timestamp::now().duration_since(time).as_secs_f64())
 }
 
-/// Returns the time since the moment in a field; `<unknown>` without one.
-pub(super) fn age(moment: &Value) -> String {
-    parsed(moment).map_or_else(|| "<unknown>".to_owned(), since)
+/// Returns how long ago the time in a field was; `<unknown>` without one.
+pub(super) fn age(time: &Value) -> String {
+    parsed(time).map_or_else(|| "<unknown>".to_owned(), since)
 }
 
-/// Parses the moment in a field.
-pub(super) fn parsed(moment: &Value) -> Option<Timestamp> {
-    moment.as_str()?.parse().ok()
+/// Parses the time in a field.
+pub(super) fn parsed(time: &Value) -> Option<Timestamp> {
+    time.as_str()?.parse().ok()
 }
 
 /// Returns a number of seconds as a duration for users.

@@ -312,7 +312,7 @@ fn pod(pod: &Value, created: &str) -> Vec<Value> {
             reason = "Terminating".into();
         }
     }
-    let told = match restarts.last {
+    let restart_count = match restarts.last {
         Some(last) if restarts.count != 0 => format!("{} ({} ago)", restarts.count, since(last)),
         _ => restarts.count.to_string(),
     };
@@ -330,7 +330,7 @@ fn pod(pod: &Value, created: &str) -> Vec<Value> {
         pod["metadata"]["name"].clone(),
         json!(format!("{ready}/{total}")),
         json!(reason),
-        json!(told),
+        json!(restart_count),
         json!(created),
         json!(or(&status["podIPs"][0]["ip"], "<none>")),
         json!(or(&spec["nodeName"], "<none>")),

@@ -18,7 +18,7 @@ pub(super) fn check(conversion: &Value, causes: &mut Vec<Cause>) {
         return;
     }
     let strategy = text(&conversion["strategy"]);
-    super::spec::word(
+    super::spec::check_supported(
         strategy,
         &["None", "Webhook"],
         "spec.conversion.strategy",

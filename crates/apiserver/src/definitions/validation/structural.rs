@@ -291,7 +291,7 @@ fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
 }
 
 /// Returns why a keyword may not be in a restriction; `None` when its value counts as absent.
-fn forbidden_word(schema: &Value, word: &str) -> Option<&'static str> {
+fn forbidden_keyword(schema: &Value, word: &str) -> Option<&'static str> {
     const EMPTY: &str = "must be empty to be structural";
     const UNDEFINED: &str = "must be undefined to be structural";
     const FALSE: &str = "must be false to be structural";
@@ -345,7 +345,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &str, causes: &mut Vec<Cause>
         "x-kubernetes-map-type",
         "x-kubernetes-validations",
     ] {
-        if let Some(why) = forbidden_word(schema, word) {
+        if let Some(why) = forbidden_keyword(schema, word) {
             causes.push(Cause::forbidden(format!("{path}.{word}"), why));
         }
     }
