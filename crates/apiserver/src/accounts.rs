@@ -7,7 +7,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::authn::{self, ACCOUNT_USER, Identity};
+use super::authn::{self, ACCOUNT_USER_PREFIX, Identity};
 use super::authz::User;
 use super::store::State;
 
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Accounts {
 }
 
 /// Returns the present time in seconds since 1970.
-pub(crate) fn seconds() -> i64 {
+pub(crate) fn unix_time() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .ok()
@@ -186,12 +186,12 @@ impl Accounts {
             let ends = object["metadata"]["deletionTimestamp"]
                 .as_str()
                 .and_then(|text| text.parse::<jiff::Timestamp>().ok());
-            let expired = ends.is_some_and(|ends| ends.as_second() + DELETION_LEEWAY < seconds());
+            let expired = ends.is_some_and(|ends| ends.as_second() + DELETION_LEEWAY < unix_time());
             (object["metadata"]["uid"] == named.uid.as_str() && !expired).then_some(())
         };
         exists("serviceaccounts", namespace, serviceaccount)?;
         let mut identity = Identity::of(User {
-            name: format!("{ACCOUNT_USER}{namespace}:{}", serviceaccount.name),
+            name: format!("{ACCOUNT_USER_PREFIX}{namespace}:{}", serviceaccount.name),
             groups: authn::account_groups(namespace),
             uid: serviceaccount.uid.clone(),
         });

@@ -17,7 +17,7 @@ mod runtime_class;
 mod service_account;
 
 /// User name prefix of kubelets.
-const NODE_USER: &str = "system:node:";
+const NODE_USER_PREFIX: &str = "system:node:";
 
 /// A write under admission.
 #[derive(Clone, Copy)]
@@ -66,7 +66,7 @@ pub(crate) fn node_of(identity: &Identity) -> Option<&str> {
         .groups
         .iter()
         .any(|group| group == "system:nodes")
-        .then(|| identity.user.name.strip_prefix(NODE_USER))
+        .then(|| identity.user.name.strip_prefix(NODE_USER_PREFIX))
         .flatten()
 }
 
@@ -179,13 +179,13 @@ fn check_escalation(state: &State, attempt: &Attempt<'_>, object: &Value) -> Res
         if same("rules") && same("aggregationRule") {
             return Ok(());
         }
-        let why = escalation::of_role(state, user, resource, attempt.namespace, object);
+        let why = escalation::role_refusal(state, user, resource, attempt.namespace, object);
         return why.map_or(Ok(()), |why| Err(attempt.forbidden(&why)));
     }
     if same("roleRef") && same("subjects") {
         return Ok(());
     }
-    match escalation::of_binding(state, user, attempt.namespace, object) {
+    match escalation::binding_refusal(state, user, attempt.namespace, object) {
         None => Ok(()),
         Some(escalation::Refusal::Grants(why)) => Err(attempt.forbidden(&why)),
         Some(escalation::Refusal::NoRole(name)) => Err(Failure::not_found(&Subject {

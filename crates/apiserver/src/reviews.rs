@@ -72,10 +72,10 @@ fn token(shared: &Shared, review: &mut Value) -> Result<(), Failure> {
         .map(str::to_owned)
         .collect();
     review["status"] = match authn::review(shared, token, &audiences) {
-        Ok((identity, good)) => {
+        Ok((identity, valid_audiences)) => {
             let mut status = json!({"authenticated": true, "user": user_info(&identity)});
-            if !good.is_empty() {
-                status["audiences"] = json!(good);
+            if !valid_audiences.is_empty() {
+                status["audiences"] = json!(valid_audiences);
             }
             status
         }

@@ -97,7 +97,7 @@ pub(super) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, sha
                 .get_ref()
                 .1
                 .peer_certificates()
-                .and_then(|chain| authn::of_certificate(chain.first()?));
+                .and_then(|chain| authn::user_of_certificate(chain.first()?));
             let service = service_fn(|request| answer(&shared, certificate.as_ref(), request));
             let served = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)

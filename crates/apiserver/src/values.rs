@@ -206,11 +206,11 @@ fn counts(
             .and_then(Value::as_u64)
             .map(|bound| bound as usize)
     };
-    if let Some(most) = bound("max").filter(|most| count > *most) {
-        causes.push(Cause::too_many(path, count, most));
+    if let Some(max) = bound("max").filter(|max| count > *max) {
+        causes.push(Cause::too_many(path, count, max));
     }
-    if let Some(least) = bound("min").filter(|least| count < *least) {
-        let detail = format!("{path} in body should have at least {least} {noun}");
+    if let Some(min) = bound("min").filter(|min| count < *min) {
+        let detail = format!("{path} in body should have at least {min} {noun}");
         causes.push(Cause::invalid(path, &count.into(), &detail));
     }
 }
@@ -222,11 +222,11 @@ fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
         bound.map(|bound| bound as usize)
     };
     let length = text.chars().count();
-    if let Some(most) = bound("maxLength").filter(|most| length > *most) {
-        causes.push(Cause::too_long(path, most));
+    if let Some(max) = bound("maxLength").filter(|max| length > *max) {
+        causes.push(Cause::too_long(path, max));
     }
-    if let Some(least) = bound("minLength").filter(|least| length < *least) {
-        let detail = format!("{path} in body should be at least {least} chars long");
+    if let Some(min) = bound("minLength").filter(|min| length < *min) {
+        let detail = format!("{path} in body should be at least {min} chars long");
         causes.push(Cause::invalid(path, &value, &detail));
     }
     let pattern = schema.keyword("pattern").and_then(Value::as_str);
@@ -243,9 +243,9 @@ fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
 
 /// Returns whether a text matches a pattern; a pattern that is not valid matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {
-    static KNOWN: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known
+    static CACHE: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    cache
         .entry(pattern.to_owned())
         .or_insert_with(|| Regex::new(pattern).ok())
         .as_ref()
@@ -264,12 +264,12 @@ fn has_format(format: &str, text: &str) -> bool {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => text.split_once('/').is_some_and(|(address, bits)| {
-            let most = match address.parse() {
+            let max = match address.parse() {
                 Ok(std::net::IpAddr::V4(_)) => 32,
                 Ok(std::net::IpAddr::V6(_)) => 128,
                 Err(_) => return false,
             };
-            bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+            bits.parse::<u8>().is_ok_and(|bits| bits <= max)
         }),
         "uuid" => uuid(None),
         "uuid3" => uuid(Some(3)),
@@ -292,9 +292,9 @@ fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
         Some((bound.as_f64()?, bound))
     };
     let is_exclusive = |word: &str| schema.keyword(word) == Some(&Value::Bool(true));
-    if let Some((most, shown)) = bound("maximum") {
+    if let Some((max, shown)) = bound("maximum") {
         let exclusive = is_exclusive("exclusiveMaximum");
-        if found > most || exclusive && found >= most {
+        if found > max || exclusive && found >= max {
             let how = if exclusive {
                 "less than"
             } else {
@@ -304,9 +304,9 @@ fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
             causes.push(Cause::invalid(path, value, &detail));
         }
     }
-    if let Some((least, shown)) = bound("minimum") {
+    if let Some((min, shown)) = bound("minimum") {
         let exclusive = is_exclusive("exclusiveMinimum");
-        if found < least || exclusive && found <= least {
+        if found < min || exclusive && found <= min {
             let how = if exclusive {
                 "greater than"
             } else {

@@ -23,7 +23,7 @@ use super::shape;
 use super::store::{Key, State};
 
 pub(crate) use self::create::suffix;
-pub(crate) use self::delete::mark;
+pub(crate) use self::delete::mark_for_deletion;
 pub(crate) use self::read::{Filter, Page, is_true};
 
 mod binding;

@@ -140,7 +140,7 @@ fn missing(state: &State, user: &User, namespace: &str, rules: &[Value]) -> Opti
     ))
 }
 
-fn may(
+fn is_allowed(
     state: &State,
     user: &User,
     verb: &str,
@@ -160,7 +160,7 @@ fn may(
 }
 
 /// Returns why a user may not write a role with these rules.
-pub(crate) fn of_role(
+pub(crate) fn role_refusal(
     state: &State,
     user: &User,
     resource: &str,
@@ -168,7 +168,7 @@ pub(crate) fn of_role(
     role: &Value,
 ) -> Option<String> {
     let name = role["metadata"]["name"].as_str().unwrap_or_default();
-    if may(state, user, "escalate", resource, namespace, name) {
+    if is_allowed(state, user, "escalate", resource, namespace, name) {
         return None;
     }
     let rules = role["rules"].as_array().cloned().unwrap_or_default();
@@ -185,7 +185,7 @@ pub(crate) enum Refusal {
 }
 
 /// Returns why a user may not write a binding.
-pub(crate) fn of_binding(
+pub(crate) fn binding_refusal(
     state: &State,
     user: &User,
     namespace: &str,
@@ -198,7 +198,7 @@ pub(crate) fn of_binding(
     } else {
         "roles"
     };
-    if may(state, user, "bind", resource, namespace, name) {
+    if is_allowed(state, user, "bind", resource, namespace, name) {
         return None;
     }
     let Some(found) = super::role_of(state, binding, namespace) else {

@@ -264,7 +264,7 @@ fn delete_objects(state: &mut State, definition: &Value) -> bool {
         left += 1;
         if object["metadata"]["deletionTimestamp"].is_null() {
             let mut marked = Value::clone(&object);
-            verbs::mark(&mut marked, false);
+            verbs::mark_for_deletion(&mut marked, false);
             state.put(key, marked);
         }
     }

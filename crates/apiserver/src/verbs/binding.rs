@@ -136,7 +136,7 @@ impl Request<'_> {
     pub(crate) fn evict(&self, state: &mut State) -> Result<Answer, Failure> {
         let mut eviction = self.parse()?;
         self.check_eviction(&mut eviction)?;
-        let mut options = Options::unchecked(&eviction["deleteOptions"]);
+        let mut options = Options::parse_unchecked(&eviction["deleteOptions"]);
         options.dry_run |= self.dry_run();
         let pod = Arc::clone(self.existing(state)?);
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
@@ -250,7 +250,7 @@ impl Request<'_> {
         }
         if allowed == 0 {
             let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
-            return refuse(&why_not(name, status, current, desired), None);
+            return refuse(&refusal_message(name, status, current, desired), None);
         }
         if dry_run {
             return Ok(());
@@ -260,7 +260,7 @@ impl Request<'_> {
         budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
         budget["status"]["disruptedPods"][self.name] = json!(now());
         if allowed == 1 {
-            exhausted(&mut budget);
+            set_exhausted_condition(&mut budget);
         }
         if let Some(resource) = registry::built_in().of_kind("policy/v1", "PodDisruptionBudget") {
             let now = now();
@@ -272,7 +272,7 @@ impl Request<'_> {
     }
 }
 
-fn why_not(name: &str, status: &Value, current: i64, desired: i64) -> String {
+fn refusal_message(name: &str, status: &Value, current: i64, desired: i64) -> String {
     let empty = Value::Null;
     let condition = status["conditions"]
         .as_array()
@@ -301,7 +301,7 @@ fn why_not(name: &str, status: &Value, current: i64, desired: i64) -> String {
 }
 
 /// Sets the condition of a budget that allows no further disruption.
-fn exhausted(budget: &mut Value) {
+fn set_exhausted_condition(budget: &mut Value) {
     let condition = json!({
         "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
         "observedGeneration": budget["status"]["observedGeneration"], "lastTransitionTime": now(),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Answer, Request, instant, now};
-use crate::accounts::{Accounts, Claims, ObjectReference, Private, seconds};
+use crate::accounts::{Accounts, Claims, ObjectReference, Private, unix_time};
 use crate::admission;
 use crate::defaults::{items, missing};
 use crate::failure::{Cause, Failure, Subject};
@@ -89,7 +89,7 @@ impl Request<'_> {
         if bound.is_object() {
             self.bind_token(state, &bound, &mut private)?;
         }
-        let at = seconds();
+        let at = unix_time();
         let mut ends = at + lifetime;
         if lifetime == POD_LIFETIME && private.pod.is_some() && audiences == [accounts.issuer()] {
             private.warnafter = Some(ends);
