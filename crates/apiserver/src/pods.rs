@@ -89,7 +89,7 @@ pub(crate) fn total(spec: &Value, what: &str) -> Quantities {
 }
 
 /// Returns the quality of service class.
-pub(crate) fn quality(spec: &Value) -> &'static str {
+pub(crate) fn qos_class(spec: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
     let pick = |list: &Value| -> Quantities {
         amounts(list)
@@ -165,7 +165,7 @@ mod tests {
     #[case::equal(json!({"limits": {"cpu": "1000m", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1024Mi"}}), "Guaranteed")]
     fn quality_follows_cpu_and_memory(#[case] resources: Value, #[case] class: &str) {
         let spec = json!({"containers": [{"resources": resources}]});
-        assert_eq!(quality(&spec), class);
+        assert_eq!(qos_class(&spec), class);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use super::openapi;
 use super::protobuf;
 use super::registry::{DEFINITIONS, Resource, Table};
 use super::reviews;
-use super::selectors::named;
+use super::selectors::required_name;
 use super::store::State;
 use super::verbs::{Answer, Request};
 use super::views::View;
@@ -219,8 +219,10 @@ async fn respond(
         );
     };
     let verb = target.verb(request.method(), &query);
-    let named = query.get("fieldSelector").and_then(|text| named(text));
-    let resource = find(shared, &identity, &target, verb, named, &query)?;
+    let name = query
+        .get("fieldSelector")
+        .and_then(|text| required_name(text));
+    let resource = find(shared, &identity, &target, verb, name, &query)?;
     let deprecation = resource.deprecation().map(str::to_owned);
     let answered = serve_resource(shared, &identity, request, target, &query, verb, resource).await;
     let Some(warning) = deprecation else {
@@ -377,7 +379,7 @@ fn find(
     identity: &Identity,
     target: &Target<'_>,
     verb: &str,
-    named: Option<&str>,
+    selected_name: Option<&str>,
     query: &std::collections::HashMap<String, String>,
 ) -> Result<Arc<Resource>, Failure> {
     let state = shared.store.lock();
@@ -389,7 +391,7 @@ fn find(
         subresource: target.subresource,
         namespace: target.namespace,
         // a list selected by name counts as a request for one object, so that users who may read only that object can list it
-        name: match named {
+        name: match selected_name {
             Some(name) if target.name.is_empty() => name,
             _ => target.name,
         },

@@ -80,8 +80,8 @@ pub(crate) fn prepare_create(
             object["status"] = json!({"phase": "Active"});
         }
         "pods" => {
-            let quality = pods::quality(&object["spec"]);
-            object["status"] = json!({"phase": "Pending", "qosClass": quality});
+            let qos_class = pods::qos_class(&object["spec"]);
+            object["status"] = json!({"phase": "Pending", "qosClass": qos_class});
             if object["spec"]["schedulingGates"]
                 .as_array()
                 .is_some_and(|gates| !gates.is_empty())
@@ -178,9 +178,9 @@ fn status_update(resource: &Resource, before: &Value, object: &mut Value) {
         object["status"] = status;
     }
     if resource.storage == "pods" {
-        let quality = before["status"]["qosClass"].clone();
-        if object["status"]["qosClass"].is_null() && !quality.is_null() {
-            object["status"]["qosClass"] = quality;
+        let qos_class = before["status"]["qosClass"].clone();
+        if object["status"]["qosClass"].is_null() && !qos_class.is_null() {
+            object["status"]["qosClass"] = qos_class;
         }
         keep_observed_generations(before, object);
     }

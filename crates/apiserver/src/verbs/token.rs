@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Answer, Request, instant, now};
 use crate::accounts::{Accounts, Claims, ObjectReference, Private, unix_time};
 use crate::admission;
-use crate::defaults::{items, missing};
+use crate::defaults::{items, set_default};
 use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
 use crate::strategy::copy;
@@ -26,7 +26,7 @@ impl Request<'_> {
         let subresource_request = self.for_subresource_kind()?;
         let mut request = subresource_request.parse()?;
         let warnings = subresource_request.admit(&mut request)?;
-        missing(&mut request["spec"], "expirationSeconds", || {
+        set_default(&mut request["spec"], "expirationSeconds", || {
             json!(DEFAULT_LIFETIME)
         });
         subresource_request.track(None, &mut request);

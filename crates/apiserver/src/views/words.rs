@@ -165,7 +165,10 @@ mod tests {
     #[case(73.0 * 3600.0, "3d1h")]
     #[case(100.0 * 86400.0, "100d")]
     #[case(800.0 * 86400.0, "2y70d")]
-    fn durations_are_told_coarser_the_longer_they_are(#[case] seconds: f64, #[case] expected: &str) {
+    fn durations_are_told_coarser_the_longer_they_are(
+        #[case] seconds: f64,
+        #[case] expected: &str,
+    ) {
         assert_eq!(duration(seconds), expected);
     }
 
