@@ -7,16 +7,16 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::authn::{self, ACCOUNT_USER, Identity};
+use super::authn::{self, ACCOUNT_USER_PREFIX, Identity};
 use super::authz::User;
 use super::store::State;
 
 /// Seconds for which a token stays valid after the deletion timestamp of its account or of the object that it is bound to.
-const LEEWAY: i64 = 60;
+const DELETION_LEEWAY: i64 = 60;
 
 /// An object that a token names.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Named {
+pub(crate) struct ObjectReference {
     /// Name.
     pub(crate) name: String,
     /// Unique id.
@@ -30,16 +30,16 @@ pub(crate) struct Private {
     /// Namespace of the account.
     pub(crate) namespace: String,
     /// The account.
-    pub(crate) serviceaccount: Named,
+    pub(crate) serviceaccount: ObjectReference,
     /// The pod that the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pod: Option<Named>,
+    pub(crate) pod: Option<ObjectReference>,
     /// The secret that the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) secret: Option<Named>,
+    pub(crate) secret: Option<ObjectReference>,
     /// The node that the token is bound to, or that its pod runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<Named>,
+    pub(crate) node: Option<ObjectReference>,
     /// When clients should have fetched a new token, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) warnafter: Option<i64>,
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Accounts {
 }
 
 /// Returns the present time in seconds since 1970.
-pub(crate) fn seconds() -> i64 {
+pub(crate) fn unix_time() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .ok()
@@ -170,7 +170,7 @@ impl Accounts {
     /// Returns the user of a verified token; `None` when the account or the object that the token is bound to no longer exists.
     #[expect(
         clippy::unused_self,
-        reason = "asked of the one that verified the token"
+        reason = "only meaningful on the accounts that verified the token"
     )]
     pub(crate) fn identity(&self, state: &State, claims: &Claims) -> Option<Identity> {
         let Private {
@@ -181,41 +181,41 @@ impl Accounts {
             node,
             ..
         } = &claims.private;
-        let lives = |resource: &str, namespace: &str, named: &Named| {
+        let exists = |resource: &str, namespace: &str, named: &ObjectReference| {
             let object = state.get(resource, namespace, &named.name)?;
             let ends = object["metadata"]["deletionTimestamp"]
                 .as_str()
                 .and_then(|text| text.parse::<jiff::Timestamp>().ok());
-            let gone = ends.is_some_and(|ends| ends.as_second() + LEEWAY < seconds());
-            (object["metadata"]["uid"] == named.uid.as_str() && !gone).then_some(())
+            let expired = ends.is_some_and(|ends| ends.as_second() + DELETION_LEEWAY < unix_time());
+            (object["metadata"]["uid"] == named.uid.as_str() && !expired).then_some(())
         };
-        lives("serviceaccounts", namespace, serviceaccount)?;
+        exists("serviceaccounts", namespace, serviceaccount)?;
         let mut identity = Identity::of(User {
-            name: format!("{ACCOUNT_USER}{namespace}:{}", serviceaccount.name),
+            name: format!("{ACCOUNT_USER_PREFIX}{namespace}:{}", serviceaccount.name),
             groups: authn::account_groups(namespace),
             uid: serviceaccount.uid.clone(),
         });
-        let mut tell = |key: &str, value: &str| {
+        let mut add = |key: &str, value: &str| {
             identity.extra.insert(
                 format!("authentication.kubernetes.io/{key}"),
                 vec![value.to_owned()],
             );
         };
-        tell("credential-id", &format!("JTI={}", claims.jti));
+        add("credential-id", &format!("JTI={}", claims.jti));
         if let Some(pod) = pod {
-            lives("pods", namespace, pod)?;
-            tell("pod-name", &pod.name);
-            tell("pod-uid", &pod.uid);
+            exists("pods", namespace, pod)?;
+            add("pod-name", &pod.name);
+            add("pod-uid", &pod.uid);
         }
         if let Some(secret) = secret {
-            lives("secrets", namespace, secret)?;
+            exists("secrets", namespace, secret)?;
         }
         if let Some(node) = node {
             if pod.is_none() {
-                lives("nodes", "", node)?;
+                exists("nodes", "", node)?;
             }
-            tell("node-name", &node.name);
-            tell("node-uid", &node.uid);
+            add("node-name", &node.name);
+            add("node-uid", &node.uid);
         }
         Some(identity)
     }

@@ -17,7 +17,7 @@ mod runtime_class;
 mod service_account;
 
 /// User name prefix of kubelets.
-const NODE_USER: &str = "system:node:";
+const NODE_USER_PREFIX: &str = "system:node:";
 
 /// A write under admission.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub(crate) struct Attempt<'a> {
     /// Name of the object.
     pub(crate) name: &'a str,
     /// The user of the request.
-    pub(crate) who: &'a Identity,
+    pub(crate) identity: &'a Identity,
     /// The object before the write; `None` for a new one.
     pub(crate) before: Option<&'a Value>,
     /// Names of the disabled plugins.
@@ -49,23 +49,24 @@ impl Attempt<'_> {
         Failure::forbidden(&subject, why)
     }
 
-    fn has(&self, plugin: &str) -> bool {
+    fn is_enabled(&self, plugin: &str) -> bool {
         !self.disabled.iter().any(|name| name == plugin)
     }
 
     /// Returns the node that the request's kubelet runs on; `None` for any other user.
     fn node(&self) -> Option<&str> {
-        node_of(self.who)
+        node_of(self.identity)
     }
 }
 
 /// Returns the node of a kubelet; `None` for any other user.
-pub(crate) fn node_of(who: &Identity) -> Option<&str> {
-    who.user
+pub(crate) fn node_of(identity: &Identity) -> Option<&str> {
+    identity
+        .user
         .groups
         .iter()
         .any(|group| group == "system:nodes")
-        .then(|| who.user.name.strip_prefix(NODE_USER))
+        .then(|| identity.user.name.strip_prefix(NODE_USER_PREFIX))
         .flatten()
 }
 
@@ -78,37 +79,41 @@ pub(crate) fn admit(
     let storage = attempt.resource.storage.as_str();
     let new = attempt.before.is_none();
     if storage == "pods" && attempt.subresource.is_empty() {
-        if new && attempt.has("LimitRanger") {
+        if new && attempt.is_enabled("LimitRanger") {
             limits::apply(state, attempt, object);
         }
-        if new && attempt.has("ServiceAccount") {
+        if new && attempt.is_enabled("ServiceAccount") {
             service_account::admit(state, attempt, object)?;
         }
     }
-    if attempt.has("NodeRestriction") && attempt.node().is_some() {
+    if attempt.is_enabled("NodeRestriction") && attempt.node().is_some() {
         node_restriction::check_write(state, attempt, object)?;
     }
-    if storage == "nodes" && new && attempt.has("TaintNodesByCondition") {
+    if storage == "nodes" && new && attempt.is_enabled("TaintNodesByCondition") {
         taint(object);
     }
     if storage == "pods" && attempt.subresource.is_empty() {
-        if attempt.has("Priority") {
+        if attempt.is_enabled("Priority") {
             priority(state, attempt, object)?;
         }
-        if attempt.has("DefaultTolerationSeconds") {
+        if attempt.is_enabled("DefaultTolerationSeconds") {
             default_tolerations(object);
         }
-        if new && attempt.has("RuntimeClass") {
+        if new && attempt.is_enabled("RuntimeClass") {
             runtime_class::admit(state, attempt, object)?;
         }
     }
-    if new && attempt.has("StorageObjectInUseProtection") {
-        protect(storage, object);
+    if new && attempt.is_enabled("StorageObjectInUseProtection") {
+        add_protection_finalizer(storage, object);
     }
     if attempt.resource.group == "rbac.authorization.k8s.io" {
         check_escalation(state, attempt, object)?;
     }
-    if storage == "pods" && attempt.subresource.is_empty() && attempt.has("LimitRanger") && new {
+    if storage == "pods"
+        && attempt.subresource.is_empty()
+        && attempt.is_enabled("LimitRanger")
+        && new
+    {
         limits::check(state, attempt, object)?;
     }
     Ok(())
@@ -121,7 +126,10 @@ pub(crate) fn charge(
     object: &Value,
     dry_run: bool,
 ) -> Result<(), Failure> {
-    if attempt.before.is_none() && attempt.subresource.is_empty() && attempt.has("ResourceQuota") {
+    if attempt.before.is_none()
+        && attempt.subresource.is_empty()
+        && attempt.is_enabled("ResourceQuota")
+    {
         quota::charge(state, attempt, object, dry_run)?;
     }
     Ok(())
@@ -129,7 +137,7 @@ pub(crate) fn charge(
 
 /// Refuses deletions: of protected namespaces, and by kubelets of what is not theirs.
 pub(crate) fn check_delete(attempt: &Attempt<'_>, before: &Value) -> Result<(), Failure> {
-    if attempt.has("NodeRestriction") && attempt.node().is_some() {
+    if attempt.is_enabled("NodeRestriction") && attempt.node().is_some() {
         node_restriction::check_delete(attempt, before)?;
     }
     if attempt.resource.storage == "namespaces"
@@ -141,7 +149,7 @@ pub(crate) fn check_delete(attempt: &Attempt<'_>, before: &Value) -> Result<(), 
 }
 
 /// Adds the finalizer that keeps a volume or a claim until nothing uses it.
-fn protect(storage: &str, object: &mut Value) {
+fn add_protection_finalizer(storage: &str, object: &mut Value) {
     let finalizer = match storage {
         "persistentvolumes" => "kubernetes.io/pv-protection",
         "persistentvolumeclaims" => "kubernetes.io/pvc-protection",
@@ -160,7 +168,7 @@ fn protect(storage: &str, object: &mut Value) {
 
 /// Refuses roles and bindings that would grant permissions which their writer does not have.
 fn check_escalation(state: &State, attempt: &Attempt<'_>, object: &Value) -> Result<(), Failure> {
-    let user = &attempt.who.user;
+    let user = &attempt.identity.user;
     let resource = attempt.resource.plural.as_str();
     let same = |field: &str| {
         attempt
@@ -171,13 +179,13 @@ fn check_escalation(state: &State, attempt: &Attempt<'_>, object: &Value) -> Res
         if same("rules") && same("aggregationRule") {
             return Ok(());
         }
-        let why = escalation::of_role(state, user, resource, attempt.namespace, object);
+        let why = escalation::role_refusal(state, user, resource, attempt.namespace, object);
         return why.map_or(Ok(()), |why| Err(attempt.forbidden(&why)));
     }
     if same("roleRef") && same("subjects") {
         return Ok(());
     }
-    match escalation::of_binding(state, user, attempt.namespace, object) {
+    match escalation::binding_refusal(state, user, attempt.namespace, object) {
         None => Ok(()),
         Some(escalation::Refusal::Grants(why)) => Err(attempt.forbidden(&why)),
         Some(escalation::Refusal::NoRole(name)) => Err(Failure::not_found(&Subject {

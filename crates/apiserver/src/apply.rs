@@ -110,8 +110,8 @@ impl<'a> Tracker<'a> {
             .and_then(|before| Owners::decode(&before["metadata"]["managedFields"]))
             .unwrap_or_default();
         if owners.0.is_empty() && before.is_some() {
-            let everybody = self.owner("before-first-apply", Operation::Update);
-            self.record(&mut owners, &everybody, None, &completed);
+            let first_owner = self.owner("before-first-apply", Operation::Update);
+            self.record(&mut owners, &first_owner, None, &completed);
         }
         let applier = self.owner(manager, Operation::Apply);
         let written = self.write(&completed, configuration);
@@ -131,7 +131,9 @@ impl<'a> Tracker<'a> {
             Ok(changed) => changed.unwrap_or(completed),
             Err(ApplyError::Conflicts(conflicts)) => return Err(conflict(&conflicts)),
             Err(ApplyError::Merge(why)) => {
-                return Err(Failure::unnamed(format!("failed to merge config: {why}")));
+                return Err(Failure::internal_without_reason(format!(
+                    "failed to merge config: {why}"
+                )));
             }
         };
         if manager == "kubectl" && object["metadata"]["annotations"][LAST_APPLIED].is_string() {
@@ -177,7 +179,7 @@ impl<'a> Tracker<'a> {
             metadata.remove("managedFields");
         }
         if self.resource.custom.is_none() {
-            complete(self.resource.schema(), &mut object);
+            fill_in_zero_values(self.resource.schema(), &mut object);
         }
         object
     }
@@ -219,7 +221,7 @@ impl<'a> Tracker<'a> {
                 .unwrap_or_default()
                 .to_owned()
         };
-        Err(Failure::unnamed(format!(
+        Err(Failure::internal_without_reason(format!(
             "failed to create typed patch object ({}/{}; {}): {why}",
             meta("namespace"),
             meta("name"),
@@ -285,7 +287,7 @@ fn is_reset(given: &Value) -> bool {
 }
 
 /// Adds the fields that a built-in type always has, given or not: embedded structures, and fields that are always written.
-pub(crate) fn complete(schema: Node<'_>, value: &mut Value) {
+pub(crate) fn fill_in_zero_values(schema: Node<'_>, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, property) in schema.properties().into_iter().flatten() {
@@ -298,14 +300,14 @@ pub(crate) fn complete(schema: Node<'_>, value: &mut Value) {
             }
             for (name, field) in fields.iter_mut() {
                 if let Some(node) = schema.field(name) {
-                    complete(node, field);
+                    fill_in_zero_values(node, field);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(node) = schema.items() {
                 for item in items {
-                    complete(node, item);
+                    fill_in_zero_values(node, item);
                 }
             }
         }

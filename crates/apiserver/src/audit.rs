@@ -44,19 +44,19 @@ impl Record {
         self.is_on.store(true, Ordering::Release);
     }
 
-    pub(crate) fn add(&self, user: &User, asked: &Attributes<'_>, allowed: bool) {
+    pub(crate) fn add(&self, user: &User, attributes: &Attributes<'_>, allowed: bool) {
         if !self.is_on.load(Ordering::Acquire) {
             return;
         }
         let decision = Decision {
             user: user.name.clone(),
-            verb: asked.verb.to_owned(),
-            group: asked.group.to_owned(),
-            resource: asked.resource.to_owned(),
-            subresource: asked.subresource.to_owned(),
-            namespace: asked.namespace.to_owned(),
-            name: asked.name.to_owned(),
-            path: asked.path.to_owned(),
+            verb: attributes.verb.to_owned(),
+            group: attributes.group.to_owned(),
+            resource: attributes.resource.to_owned(),
+            subresource: attributes.subresource.to_owned(),
+            namespace: attributes.namespace.to_owned(),
+            name: attributes.name.to_owned(),
+            path: attributes.path.to_owned(),
             allowed,
         };
         let mut decisions = self

@@ -14,7 +14,7 @@ use super::store::State;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHENTICATED: &str = "system:authenticated";
 /// User name prefix of service accounts.
-pub(crate) const ACCOUNT_USER: &str = "system:serviceaccount:";
+pub(crate) const ACCOUNT_USER_PREFIX: &str = "system:serviceaccount:";
 
 /// The user of a request, with further facts from some ways of authentication.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
 }
 
 /// Returns the user of a client certificate: the common name, with the organizations as groups.
-pub(crate) fn of_certificate(der: &[u8]) -> Option<User> {
+pub(crate) fn user_of_certificate(der: &[u8]) -> Option<User> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
     let subject = certificate.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?;
@@ -82,7 +82,9 @@ pub(crate) fn authenticate(
 ) -> Result<Identity, Failure> {
     let identity = match (certificate, bearer(headers)) {
         (Some(user), _) => Identity::of(user.clone()),
-        (None, Some(token)) => of_token(shared, &token).ok_or_else(Failure::unauthorized)?,
+        (None, Some(token)) => {
+            identity_of_token(shared, &token).ok_or_else(Failure::unauthorized)?
+        }
         (None, None) if headers.contains_key(AUTHORIZATION) => return Err(Failure::unauthorized()),
         (None, None) => Identity::anonymous(),
     };
@@ -98,7 +100,7 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Returns the user of a token.
-fn of_token(shared: &Shared, token: &str) -> Option<Identity> {
+fn identity_of_token(shared: &Shared, token: &str) -> Option<Identity> {
     if let Some(user) = shared.tokens.get(token) {
         return Some(Identity::of(user.clone()));
     }
@@ -127,15 +129,19 @@ pub(crate) fn review(
     } else {
         audiences.to_vec()
     };
-    let good = wanted
+    let valid_audiences = wanted
         .into_iter()
         .filter(|audience| claims.aud.contains(audience))
         .collect();
-    Ok((identity, good))
+    Ok((identity, valid_audiences))
 }
 
 /// Applies the impersonation headers, if the user may `impersonate` everything that they name.
-fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Identity, Failure> {
+fn impersonate(
+    state: &State,
+    headers: &HeaderMap,
+    impersonator: Identity,
+) -> Result<Identity, Failure> {
     const EXTRA: &str = "impersonate-extra-";
     let text = |name: &str| {
         headers
@@ -163,22 +169,22 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
     }
     if user.is_empty() {
         if !groups.is_empty() || !extra.is_empty() || !uid.is_empty() {
-            let mut asked: Vec<String> = groups
+            let mut requested: Vec<String> = groups
                 .iter()
                 .map(|group| format!("{{Group  {group}    }}"))
                 .collect();
             if !uid.is_empty() {
-                asked.push(format!("{{UID  {uid}    }}"));
+                requested.push(format!("{{UID  {uid}    }}"));
             }
             return Err(Failure::bad_request(format!(
                 "requested [{}] without impersonating a user",
-                asked.join(" ")
+                requested.join(" ")
             )));
         }
-        return Ok(asker);
+        return Ok(impersonator);
     }
     let check = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
-        let asked = Attributes {
+        let attributes = Attributes {
             verb: "impersonate",
             group,
             resource,
@@ -187,7 +193,7 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
             name,
             ..Attributes::default()
         };
-        if authz::allows(state, &asker.user, &asked) {
+        if authz::allows(state, &impersonator.user, &attributes) {
             return Ok(());
         }
         let subject = Subject {
@@ -195,11 +201,14 @@ fn impersonate(state: &State, headers: &HeaderMap, asker: Identity) -> Result<Id
             resource,
             name,
         };
-        Err(Failure::forbidden(&subject, &asked.refusal(&asker.user)))
+        Err(Failure::forbidden(
+            &subject,
+            &attributes.refusal(&impersonator.user),
+        ))
     };
     let mut as_groups = groups.clone();
     match user
-        .strip_prefix(ACCOUNT_USER)
+        .strip_prefix(ACCOUNT_USER_PREFIX)
         .and_then(|rest| rest.split_once(':'))
     {
         Some((namespace, name)) => {

@@ -73,7 +73,7 @@ impl Authority {
     }
 
     /// Returns the TLS configuration for calls to kubelets: the server shows a certificate of this authority and accepts any certificate.
-    pub(crate) fn calling(&self) -> Result<ClientConfig, Error> {
+    pub(crate) fn kubelet_client_config(&self) -> Result<ClientConfig, Error> {
         let provider = Arc::new(crypto::ring::default_provider());
         let mut client = CertificateParams::default();
         client
@@ -88,7 +88,7 @@ impl Authority {
         Ok(ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Trusting(provider)))
+            .with_custom_certificate_verifier(Arc::new(NoVerification(provider)))
             .with_client_auth_cert(
                 vec![certificate.der().clone()],
                 PrivateKeyDer::Pkcs8(key.serialize_der().into()),
@@ -96,7 +96,7 @@ impl Authority {
     }
 
     /// Returns the TLS configuration of the server at an address; clients may show certificates of this authority.
-    pub(crate) fn serving(
+    pub(crate) fn server_config(
         &self,
         address: SocketAddr,
         service: std::net::Ipv4Addr,
@@ -141,9 +141,9 @@ impl Authority {
 
 /// Accepts any certificate of a kubelet, as a real server does unless it is configured with an authority for kubelets.
 #[derive(Debug)]
-struct Trusting(Arc<crypto::CryptoProvider>);
+struct NoVerification(Arc<crypto::CryptoProvider>);
 
-impl ServerCertVerifier for Trusting {
+impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

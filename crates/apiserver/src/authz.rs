@@ -59,31 +59,35 @@ impl Attributes<'_> {
 }
 
 /// Returns whether a user may do something.
-pub(crate) fn allows(state: &State, user: &User, asked: &Attributes<'_>) -> bool {
-    decide(state, user, asked).is_ok()
+pub(crate) fn allows(state: &State, user: &User, attributes: &Attributes<'_>) -> bool {
+    decide(state, user, attributes).is_ok()
 }
 
 /// Decides whether a user may do something; the error is the authorizer's reason, empty when it gives none.
-pub(crate) fn decide(state: &State, user: &User, asked: &Attributes<'_>) -> Result<(), String> {
-    let as_node = node::allows(state, user, asked);
-    if matches!(as_node, Some(Ok(()))) || by_roles(state, user, asked) {
+pub(crate) fn decide(
+    state: &State,
+    user: &User,
+    attributes: &Attributes<'_>,
+) -> Result<(), String> {
+    let as_node = node::allows(state, user, attributes);
+    if matches!(as_node, Some(Ok(()))) || by_roles(state, user, attributes) {
         return Ok(());
     }
     Err(as_node.and_then(Result::err).unwrap_or_default())
 }
 
-fn by_roles(state: &State, user: &User, asked: &Attributes<'_>) -> bool {
+fn by_roles(state: &State, user: &User, attributes: &Attributes<'_>) -> bool {
     if user.groups.iter().any(|group| group == "system:masters") {
         return true;
     }
     let cluster = bindings(state, "clusterrolebindings", "", user);
-    let local = (!asked.namespace.is_empty())
-        .then(|| bindings(state, "rolebindings", asked.namespace, user))
+    let local = (!attributes.namespace.is_empty())
+        .then(|| bindings(state, "rolebindings", attributes.namespace, user))
         .into_iter()
         .flatten();
     cluster.chain(local).any(|binding| {
-        role_of(state, binding, asked.namespace)
-            .is_some_and(|role| rules_in(state, role).any(|rule| rule_allows(rule, asked)))
+        role_of(state, binding, attributes.namespace)
+            .is_some_and(|role| rules_in(state, role).any(|rule| rule_allows(rule, attributes)))
     })
 }
 
@@ -166,32 +170,34 @@ fn is_subject(subject: &Value, user: &User) -> bool {
     }
 }
 
-fn rule_allows(rule: &Value, asked: &Attributes<'_>) -> bool {
+fn rule_allows(rule: &Value, attributes: &Attributes<'_>) -> bool {
     let has = |field: &str, wanted: &str| {
         let list = rule[field].as_array().into_iter().flatten();
         list.filter_map(Value::as_str)
             .any(|value| value == "*" || value == wanted)
     };
-    if !has("verbs", asked.verb) {
+    if !has("verbs", attributes.verb) {
         return false;
     }
-    if !asked.path.is_empty() {
+    if !attributes.path.is_empty() {
         let list = rule["nonResourceURLs"].as_array().into_iter().flatten();
         return list.filter_map(Value::as_str).any(|url| {
             url.strip_suffix('*')
-                .map_or(url == asked.path, |start| asked.path.starts_with(start))
+                .map_or(url == attributes.path, |start| {
+                    attributes.path.starts_with(start)
+                })
         });
     }
-    let resource = if asked.subresource.is_empty() {
-        has("resources", asked.resource)
+    let resource = if attributes.subresource.is_empty() {
+        has("resources", attributes.resource)
     } else {
         has(
             "resources",
-            &format!("{}/{}", asked.resource, asked.subresource),
-        ) || has("resources", &format!("*/{}", asked.subresource))
+            &format!("{}/{}", attributes.resource, attributes.subresource),
+        ) || has("resources", &format!("*/{}", attributes.subresource))
     };
     let named = rule["resourceNames"]
         .as_array()
-        .is_none_or(|names| names.is_empty() || names.iter().any(|name| name == asked.name));
-    resource && has("apiGroups", asked.group) && named
+        .is_none_or(|names| names.is_empty() || names.iter().any(|name| name == attributes.name));
+    resource && has("apiGroups", attributes.group) && named
 }

@@ -16,7 +16,7 @@ pub use self::play::{Caller, Endpoint, PlayError};
 
 mod client;
 mod compare;
-mod normal;
+mod normaliser;
 mod play;
 
 /// File whose steps prepare a server before the first conversation.
@@ -50,7 +50,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// A file does not have the right format.
-    #[error("cannot understand {path}")]
+    #[error("cannot parse {path}")]
     Parse {
         /// The file.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum LoadError {
         source: serde_yaml::Error,
     },
     /// A step does not have the right format.
-    #[error("cannot understand step {step} of {conversation}")]
+    #[error("cannot parse step {step} of {conversation}")]
     Step {
         /// The conversation.
         conversation: String,
@@ -70,7 +70,7 @@ pub enum LoadError {
         source: serde_json::Error,
     },
     /// A conversation names a table that does not exist.
-    #[error("{conversation} is for each row of {table}, which there is not")]
+    #[error("{conversation} uses the table {table}, which does not exist")]
     Table {
         /// The conversation.
         conversation: String,
@@ -78,8 +78,8 @@ pub enum LoadError {
         table: String,
     },
     /// Two conversations have the same name.
-    #[error("there are two conversations {0}")]
-    Twice(String),
+    #[error("two conversations have the name {0}")]
+    DuplicateName(String),
 }
 
 /// A named list of requests.
@@ -158,7 +158,7 @@ struct Until {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ConversationSource {
     name: String,
     /// What the conversation shows; only for readers.
     #[serde(rename = "about", default)]
@@ -177,7 +177,7 @@ struct File {
     #[serde(default)]
     tables: Tables,
     #[serde(default)]
-    conversations: Vec<Written>,
+    conversations: Vec<ConversationSource>,
 }
 
 type Tables = BTreeMap<String, Vec<Map<String, Value>>>;
@@ -223,10 +223,10 @@ pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
         .collect();
     let mut all = Vec::new();
     for (subject, file) in &files {
-        for written in &file.conversations {
-            let id = format!("{subject}/{}", written.name);
-            let Some(table) = &written.each else {
-                all.push(conversation(id, &written.steps, &file.words)?);
+        for source in &file.conversations {
+            let id = format!("{subject}/{}", source.name);
+            let Some(table) = &source.each else {
+                all.push(conversation(id, &source.steps, &file.words)?);
                 continue;
             };
             let rows = file.tables.get(table).or_else(|| shared.get(table));
@@ -237,13 +237,13 @@ pub fn load(directory: &Path) -> Result<Corpus, LoadError> {
                 let id = format!("{id}/{}", row["id"].as_str().unwrap_or_default());
                 let mut variables = file.words.clone();
                 variables.extend(row.clone());
-                all.push(conversation(id, &written.steps, &variables)?);
+                all.push(conversation(id, &source.steps, &variables)?);
             }
         }
     }
     let mut seen = std::collections::BTreeSet::new();
-    if let Some(twice) = all.iter().find(|one| !seen.insert(one.id.clone())) {
-        return Err(LoadError::Twice(twice.id.clone()));
+    if let Some(duplicate) = all.iter().find(|one| !seen.insert(one.id.clone())) {
+        return Err(LoadError::DuplicateName(duplicate.id.clone()));
     }
     let (mut preludes, conversations): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|one| one.subject() == PRELUDE);

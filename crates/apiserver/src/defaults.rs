@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::definitions::life;
+use super::definitions::lifecycle;
 use super::registry::{DEFINITIONS, Resource};
 
 mod pod;
@@ -31,25 +31,25 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         "services" => service(object),
         "secrets" => secret(object),
         "namespaces" => namespace(object),
-        DEFINITIONS => life::defaults(object),
+        DEFINITIONS => lifecycle::defaults(object),
         "nodes" => node(object),
         "persistentvolumes" => {
-            missing(&mut object["status"], "phase", || json!("Pending"));
+            set_default(&mut object["status"], "phase", || json!("Pending"));
             let spec = &mut object["spec"];
-            missing(spec, "persistentVolumeReclaimPolicy", || json!("Retain"));
-            missing(spec, "volumeMode", || json!("Filesystem"));
-            if let Some(source) = part(spec, "hostPath") {
-                missing(source, "type", || json!(""));
+            set_default(spec, "persistentVolumeReclaimPolicy", || json!("Retain"));
+            set_default(spec, "volumeMode", || json!("Filesystem"));
+            if let Some(source) = existing_object(spec, "hostPath") {
+                set_default(source, "type", || json!(""));
             }
         }
         "persistentvolumeclaims" => {
-            missing(&mut object["status"], "phase", || json!("Pending"));
-            missing(&mut object["spec"], "volumeMode", || json!("Filesystem"));
+            set_default(&mut object["status"], "phase", || json!("Pending"));
+            set_default(&mut object["spec"], "volumeMode", || json!("Filesystem"));
         }
         "endpoints" => {
             for subset in items(&mut object["subsets"]) {
                 for port in items(&mut subset["ports"]) {
-                    missing(port, "protocol", || json!("TCP"));
+                    set_default(port, "protocol", || json!("TCP"));
                 }
             }
         }
@@ -60,8 +60,8 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         }
         "endpointslices.discovery.k8s.io" => {
             for port in items(&mut object["ports"]) {
-                missing(port, "name", || json!(""));
-                missing(port, "protocol", || json!("TCP"));
+                set_default(port, "name", || json!(""));
+                set_default(port, "protocol", || json!("TCP"));
             }
         }
         "networkpolicies.networking.k8s.io" => network_policy(object),
@@ -69,17 +69,17 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
         "rolebindings.rbac.authorization.k8s.io"
         | "clusterrolebindings.rbac.authorization.k8s.io" => binding(object),
         "priorityclasses.scheduling.k8s.io" => {
-            missing(object, "preemptionPolicy", || json!("PreemptLowerPriority"));
+            set_default(object, "preemptionPolicy", || json!("PreemptLowerPriority"));
         }
         "storageclasses.storage.k8s.io" => {
-            missing(object, "reclaimPolicy", || json!("Delete"));
-            missing(object, "volumeBindingMode", || json!("Immediate"));
+            set_default(object, "reclaimPolicy", || json!("Delete"));
+            set_default(object, "volumeBindingMode", || json!("Immediate"));
         }
         "csidrivers.storage.k8s.io" => csi_driver(object),
         "mutatingwebhookconfigurations.admissionregistration.k8s.io"
         | "validatingwebhookconfigurations.admissionregistration.k8s.io" => webhooks(object),
         "validatingadmissionpolicies.admissionregistration.k8s.io" => {
-            missing(&mut object["spec"], "failurePolicy", || json!("Fail"));
+            set_default(&mut object["spec"], "failurePolicy", || json!("Fail"));
             match_resources(object, "matchConstraints");
         }
         "validatingadmissionpolicybindings.admissionregistration.k8s.io" => {
@@ -90,7 +90,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
 }
 
 /// Sets a field that is missing or null.
-pub(super) fn missing(object: &mut Value, field: &str, value: impl FnOnce() -> Value) {
+pub(super) fn set_default(object: &mut Value, field: &str, value: impl FnOnce() -> Value) {
     if object.is_null() {
         *object = json!({});
     }
@@ -107,17 +107,17 @@ pub(super) fn items(list: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 /// Returns a part that may be missing, without creating it.
-pub(super) fn part<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Value> {
+pub(super) fn existing_object<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Value> {
     object.get_mut(field).filter(|part| part.is_object())
 }
 
 fn service(object: &mut Value) {
     let spec = &mut object["spec"];
-    missing(spec, "sessionAffinity", || json!("None"));
+    set_default(spec, "sessionAffinity", || json!("None"));
     if spec["sessionAffinity"] == "ClientIP" {
-        missing(spec, "sessionAffinityConfig", || json!({}));
-        missing(&mut spec["sessionAffinityConfig"], "clientIP", || json!({}));
-        missing(
+        set_default(spec, "sessionAffinityConfig", || json!({}));
+        set_default(&mut spec["sessionAffinityConfig"], "clientIP", || json!({}));
+        set_default(
             &mut spec["sessionAffinityConfig"]["clientIP"],
             "timeoutSeconds",
             || json!(10800),
@@ -125,10 +125,10 @@ fn service(object: &mut Value) {
     } else if let Some(fields) = spec.as_object_mut() {
         fields.remove("sessionAffinityConfig");
     }
-    missing(spec, "type", || json!("ClusterIP"));
+    set_default(spec, "type", || json!("ClusterIP"));
     if let Some(ports) = spec.get_mut("ports") {
         for port in items(ports) {
-            missing(port, "protocol", || json!("TCP"));
+            set_default(port, "protocol", || json!("TCP"));
             if port["targetPort"] == 0 || port["targetPort"] == "" || port["targetPort"].is_null() {
                 port["targetPort"] = port["port"].clone();
             }
@@ -139,13 +139,13 @@ fn service(object: &mut Value) {
         || kind == "LoadBalancer"
         || kind == "ClusterIP" && spec.get("externalIPs").is_some();
     if outside {
-        missing(spec, "externalTrafficPolicy", || json!("Cluster"));
+        set_default(spec, "externalTrafficPolicy", || json!("Cluster"));
     }
     if kind != "ExternalName" {
-        missing(spec, "internalTrafficPolicy", || json!("Cluster"));
+        set_default(spec, "internalTrafficPolicy", || json!("Cluster"));
     }
     if kind == "LoadBalancer" {
-        missing(spec, "allocateLoadBalancerNodePorts", || json!(true));
+        set_default(spec, "allocateLoadBalancerNodePorts", || json!(true));
     }
 }
 
@@ -169,7 +169,7 @@ fn merge_string_data(object: &mut Value) {
 
 fn secret(object: &mut Value) {
     merge_string_data(object);
-    missing(object, "type", || json!("Opaque"));
+    set_default(object, "type", || json!("Opaque"));
 }
 
 fn namespace(object: &mut Value) {
@@ -178,20 +178,20 @@ fn namespace(object: &mut Value) {
     {
         object["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
     }
-    missing(&mut object["status"], "phase", || json!("Active"));
+    set_default(&mut object["status"], "phase", || json!("Active"));
 }
 
 fn node(object: &mut Value) {
     let first = object["spec"]["podCIDR"].clone();
     if first.is_string() {
-        missing(&mut object["spec"], "podCIDRs", || json!([first.clone()]));
+        set_default(&mut object["spec"], "podCIDRs", || json!([first.clone()]));
         if object["spec"]["podCIDRs"][0] != first {
             object["spec"]["podCIDRs"] = json!([first]);
         }
     }
     let status = &mut object["status"];
     if let Some(capacity) = status.get("capacity").cloned() {
-        missing(status, "allocatable", || capacity);
+        set_default(status, "allocatable", || capacity);
     }
 }
 
@@ -207,9 +207,9 @@ fn limit_range_item(item: &mut Value) {
         let Some(amounts) = item.get(from).and_then(Value::as_object).cloned() else {
             continue;
         };
-        missing(item, to, || json!({}));
+        set_default(item, to, || json!({}));
         for (name, amount) in amounts {
-            missing(&mut item[to], &name, || amount);
+            set_default(&mut item[to], &name, || amount);
         }
     }
 }
@@ -219,7 +219,7 @@ fn network_policy(object: &mut Value) {
     let outward = spec["egress"]
         .as_array()
         .is_some_and(|list| !list.is_empty());
-    missing(spec, "policyTypes", || {
+    set_default(spec, "policyTypes", || {
         if outward {
             json!(["Ingress", "Egress"])
         } else {
@@ -231,7 +231,7 @@ fn network_policy(object: &mut Value) {
             for rule in items(rules) {
                 if let Some(ports) = rule.get_mut("ports") {
                     for port in items(ports) {
-                        missing(port, "protocol", || json!("TCP"));
+                        set_default(port, "protocol", || json!("TCP"));
                     }
                 }
             }
@@ -241,27 +241,27 @@ fn network_policy(object: &mut Value) {
 
 fn autoscaler(resource: &Resource, object: &mut Value) {
     let spec = &mut object["spec"];
-    missing(spec, "minReplicas", || json!(1));
+    set_default(spec, "minReplicas", || json!(1));
     if resource.version == "v1" {
         return;
     }
-    missing(spec, "metrics", || {
+    set_default(spec, "metrics", || {
         json!([{"type": "Resource", "resource": {"name": "cpu",
             "target": {"type": "Utilization", "averageUtilization": 80}}}])
     });
-    if let Some(behavior) = part(spec, "behavior") {
-        missing(behavior, "scaleUp", || json!({}));
-        missing(behavior, "scaleDown", || json!({}));
+    if let Some(behavior) = existing_object(spec, "behavior") {
+        set_default(behavior, "scaleUp", || json!({}));
+        set_default(behavior, "scaleDown", || json!({}));
         let up = &mut behavior["scaleUp"];
-        missing(up, "stabilizationWindowSeconds", || json!(0));
-        missing(up, "selectPolicy", || json!("Max"));
-        missing(up, "policies", || {
+        set_default(up, "stabilizationWindowSeconds", || json!(0));
+        set_default(up, "selectPolicy", || json!("Max"));
+        set_default(up, "policies", || {
             json!([{"type": "Pods", "value": 4, "periodSeconds": 15},
                 {"type": "Percent", "value": 100, "periodSeconds": 15}])
         });
         let down = &mut behavior["scaleDown"];
-        missing(down, "selectPolicy", || json!("Max"));
-        missing(
+        set_default(down, "selectPolicy", || json!("Max"));
+        set_default(
             down,
             "policies",
             || json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]),
@@ -288,18 +288,18 @@ fn binding(object: &mut Value) {
 
 fn csi_driver(object: &mut Value) {
     let spec = &mut object["spec"];
-    missing(spec, "attachRequired", || json!(true));
-    missing(spec, "podInfoOnMount", || json!(false));
-    missing(spec, "storageCapacity", || json!(false));
-    missing(spec, "fsGroupPolicy", || json!("ReadWriteOnceWithFSType"));
-    missing(spec, "volumeLifecycleModes", || json!(["Persistent"]));
-    missing(spec, "requiresRepublish", || json!(false));
-    missing(spec, "seLinuxMount", || json!(false));
+    set_default(spec, "attachRequired", || json!(true));
+    set_default(spec, "podInfoOnMount", || json!(false));
+    set_default(spec, "storageCapacity", || json!(false));
+    set_default(spec, "fsGroupPolicy", || json!("ReadWriteOnceWithFSType"));
+    set_default(spec, "volumeLifecycleModes", || json!(["Persistent"]));
+    set_default(spec, "requiresRepublish", || json!(false));
+    set_default(spec, "seLinuxMount", || json!(false));
 }
 
 fn rules(list: &mut Value) {
     for rule in items(list) {
-        missing(rule, "scope", || json!("*"));
+        set_default(rule, "scope", || json!("*"));
     }
 }
 
@@ -309,30 +309,30 @@ fn webhooks(object: &mut Value) {
         return;
     };
     for hook in items(list) {
-        missing(hook, "failurePolicy", || json!("Fail"));
-        missing(hook, "matchPolicy", || json!("Equivalent"));
-        missing(hook, "namespaceSelector", || json!({}));
-        missing(hook, "objectSelector", || json!({}));
-        missing(hook, "timeoutSeconds", || json!(10));
+        set_default(hook, "failurePolicy", || json!("Fail"));
+        set_default(hook, "matchPolicy", || json!("Equivalent"));
+        set_default(hook, "namespaceSelector", || json!({}));
+        set_default(hook, "objectSelector", || json!({}));
+        set_default(hook, "timeoutSeconds", || json!(10));
         if mutating {
-            missing(hook, "reinvocationPolicy", || json!("Never"));
+            set_default(hook, "reinvocationPolicy", || json!("Never"));
         }
         if let Some(list) = hook.get_mut("rules") {
             rules(list);
         }
-        if let Some(service) = part(&mut hook["clientConfig"], "service") {
-            missing(service, "port", || json!(443));
+        if let Some(service) = existing_object(&mut hook["clientConfig"], "service") {
+            set_default(service, "port", || json!(443));
         }
     }
 }
 
 fn match_resources(object: &mut Value, field: &str) {
-    let Some(matched) = part(&mut object["spec"], field) else {
+    let Some(matched) = existing_object(&mut object["spec"], field) else {
         return;
     };
-    missing(matched, "matchPolicy", || json!("Equivalent"));
-    missing(matched, "namespaceSelector", || json!({}));
-    missing(matched, "objectSelector", || json!({}));
+    set_default(matched, "matchPolicy", || json!("Equivalent"));
+    set_default(matched, "namespaceSelector", || json!({}));
+    set_default(matched, "objectSelector", || json!({}));
     for list in ["resourceRules", "excludeResourceRules"] {
         if let Some(list) = matched.get_mut(list) {
             rules(list);

@@ -23,7 +23,7 @@ const FIELDS: [(&str, &str); 7] = [
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| json!({"$ref": "io.k8s.api.core.v1.Event"}));
 
 /// Returns whether a resource shows events in the newer form.
-pub(crate) fn is_newer_form(resource: &Resource) -> bool {
+pub(crate) fn is_in_events_group(resource: &Resource) -> bool {
     resource.group == GROUP && resource.plural == "events"
 }
 
@@ -39,8 +39,8 @@ fn rename(object: &mut Value, names: impl Iterator<Item = (&'static str, &'stati
 }
 
 /// Converts an event of a request to the stored form.
-pub(crate) fn store(resource: &Resource, object: &mut Value) {
-    if is_newer_form(resource) && object["apiVersion"] != "v1" {
+pub(crate) fn to_core_form(resource: &Resource, object: &mut Value) {
+    if is_in_events_group(resource) && object["apiVersion"] != "v1" {
         rename(object, FIELDS.into_iter());
         object["apiVersion"] = json!("v1");
         tidy(object);
@@ -53,8 +53,8 @@ pub(crate) fn tidy(object: &mut Value) {
 }
 
 /// Converts a stored event to the form of a resource.
-pub(crate) fn show(resource: &Resource, object: &mut Value) {
-    if is_newer_form(resource) {
+pub(crate) fn from_core_form(resource: &Resource, object: &mut Value) {
+    if is_in_events_group(resource) {
         rename(object, FIELDS.into_iter().map(|(new, old)| (old, new)));
         object["apiVersion"] = json!(resource.api_version());
         shape::tidy(resource.schema(), object);

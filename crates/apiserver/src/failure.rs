@@ -18,9 +18,9 @@ pub(crate) struct Failure {
     /// Whether the answer is plain text and not a status, as for paths that belong to no API.
     pub(crate) is_text: bool,
     /// Continue token with which the client can resume the list anyway.
-    pub(crate) go_on: Option<String>,
+    pub(crate) continue_token: Option<String>,
     /// Whether the server retries the request for a short time before it refuses it.
-    pub(crate) may_pass_soon: bool,
+    pub(crate) is_transient: bool,
 }
 
 /// The resource and the object that a refusal is about.
@@ -196,8 +196,8 @@ impl Failure {
             details: Value::Null,
             retry_after: None,
             is_text: false,
-            go_on: None,
-            may_pass_soon: false,
+            continue_token: None,
+            is_transient: false,
         }
     }
 
@@ -244,7 +244,7 @@ impl Failure {
     }
 
     /// Makes a 404 for a resource that the server does not have.
-    pub(crate) fn no_resource() -> Self {
+    pub(crate) fn resource_not_found() -> Self {
         let mut failure = Self::new(
             404,
             "NotFound",
@@ -255,7 +255,7 @@ impl Failure {
     }
 
     /// Makes a 404 for a path that belongs to no API.
-    pub(crate) fn no_page() -> Self {
+    pub(crate) fn path_not_found() -> Self {
         Self {
             is_text: true,
             ..Self::new(404, "NotFound", "404 page not found")
@@ -297,14 +297,14 @@ impl Failure {
     }
 
     /// Makes a 406 of handlers that check the parameters of media types, not only the types.
-    pub(crate) fn only_accepted() -> Self {
-        Self::not_of_form(
+    pub(crate) fn not_acceptable_parameters() -> Self {
+        Self::not_acceptable_because(
             "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )
     }
 
     /// Makes a 406 for a representation that the answer does not have.
-    pub(crate) fn not_of_form(message: &str) -> Self {
+    pub(crate) fn not_acceptable_because(message: &str) -> Self {
         Self::new(406, "NotAcceptable", message)
     }
 
@@ -360,9 +360,9 @@ impl Failure {
     }
 
     /// Makes a 410 for a page at a version that is no longer in the history. The token continues the list at the newest version.
-    pub(crate) fn expired_page(go_on: String) -> Self {
+    pub(crate) fn expired_page(continue_token: String) -> Self {
         Self {
-            go_on: Some(go_on),
+            continue_token: Some(continue_token),
             ..Self::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
             )
@@ -443,7 +443,7 @@ impl Failure {
     }
 
     /// Makes a 500 for an error without a reason.
-    pub(crate) fn unnamed(message: impl Into<String>) -> Self {
+    pub(crate) fn internal_without_reason(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
@@ -534,7 +534,7 @@ impl Failure {
         if !self.details.is_null() {
             body["details"] = self.details.clone();
         }
-        if let Some(token) = &self.go_on {
+        if let Some(token) = &self.continue_token {
             body["metadata"]["continue"] = json!(token);
         }
         body

@@ -17,14 +17,14 @@ use tokio::sync::watch;
 use super::Shared;
 
 pub(crate) mod http;
-mod meet;
+mod outcome;
 mod rule;
 mod ticket;
 
-pub(crate) use self::meet::{Effects, Met, meet};
+pub(crate) use self::outcome::{Effects, Outcome, apply_rules};
 use self::rule::Entry;
 pub use self::rule::{Fault, Rule, RuleId, RuleStatus, Selector, WatchEnd};
-pub(crate) use self::ticket::Open;
+pub(crate) use self::ticket::OpenWatch;
 use self::ticket::Ticket;
 
 /// The faults of a server.
@@ -90,18 +90,18 @@ impl State {
     }
 
     /// Waits until the server is to be down.
-    pub(crate) async fn taken_down(&self) {
+    pub(crate) async fn wait_until_down(&self) {
         // the sender is a field of `self`, so it still exists
         let _ = self.down.subscribe().wait_for(|down| *down).await;
     }
 
     /// Waits until the server is to be up.
-    pub(crate) async fn taken_up(&self) {
+    pub(crate) async fn wait_until_up(&self) {
         let _ = self.down.subscribe().wait_for(|down| !*down).await;
     }
 
     /// Sets whether the server listens.
-    pub(crate) fn listens(&self, listening: bool) {
+    pub(crate) fn set_listening(&self, listening: bool) {
         self.listening.send_replace(listening);
     }
 }
@@ -174,7 +174,7 @@ impl Faults {
     }
 
     /// Waits until a rule has struck that many requests, or no longer exists.
-    pub async fn struck(&self, id: RuleId, hits: u64) {
+    pub async fn wait_for_hits(&self, id: RuleId, hits: u64) {
         let there = || self.state().rules().entries.iter().any(|e| e.id == id);
         let mut strikes = self.state().strikes.subscribe();
         let mut generation = self.state().generation.subscribe();
@@ -192,7 +192,7 @@ impl Faults {
             let tickets = self.state().tickets();
             let those = tickets.open.values();
             those
-                .filter(|ticket| which.matches(ticket.asked()) && ticket.end_now(how))
+                .filter(|ticket| which.matches(ticket.attributes()) && ticket.end_now(how))
                 .count()
         };
         self.state().changed();
@@ -203,7 +203,9 @@ impl Faults {
     pub fn open_watches(&self, which: &Selector) -> usize {
         let tickets = self.state().tickets();
         let those = tickets.open.values();
-        those.filter(|ticket| which.matches(ticket.asked())).count()
+        those
+            .filter(|ticket| which.matches(ticket.attributes()))
+            .count()
     }
 
     /// Drops the history: watches from earlier versions, and lists that continue from them, are refused as expired.

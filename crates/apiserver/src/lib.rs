@@ -256,7 +256,7 @@ impl Server {
         let listener = TcpListener::bind(options.address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let authority = Authority::new()?;
-        let config = authority.serving(address, strategy::first_service_address())?;
+        let config = authority.server_config(address, strategy::first_service_address())?;
         kubernetes_service(&store, address);
         let admin_token = uuid::Uuid::new_v4().simple().to_string();
         let mut tokens = options.tokens;
@@ -278,7 +278,7 @@ impl Server {
             proxies_to_loopback: options.proxies_to_loopback,
             faults: faults::State::default(),
             audit: audit::Record::default(),
-            kubelet_client: Arc::new(authority.calling()?),
+            kubelet_client: Arc::new(authority.kubelet_client_config()?),
         });
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let accepting = tokio::spawn(serve::accept(listener, acceptor, Arc::clone(&shared)));

@@ -11,28 +11,28 @@ pub(crate) struct Occurrence {
     /// Path, such as `spec.containers[0].name`.
     pub(crate) path: String,
     /// Whether its object had a field of this name before.
-    pub(crate) again: bool,
+    pub(crate) is_duplicate: bool,
 }
 
 /// Returns all fields of a text, as far as it can be parsed. Fields inside an object come before what follows the object.
 pub(crate) fn of(body: &[u8]) -> Vec<Occurrence> {
     let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let place = Place {
+    let collector = FieldCollector {
         path: String::new(),
         found: &mut found,
     };
     // a text that is not valid JSON is refused elsewhere
-    let _ = place.deserialize(&mut reader);
+    let _ = collector.deserialize(&mut reader);
     found
 }
 
-struct Place<'f> {
+struct FieldCollector<'f> {
     path: String,
     found: &'f mut Vec<Occurrence>,
 }
 
-impl<'de> DeserializeSeed<'de> for Place<'_> {
+impl<'de> DeserializeSeed<'de> for FieldCollector<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
@@ -40,7 +40,7 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Place<'_> {
+impl<'de> Visitor<'de> for FieldCollector<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,12 +55,12 @@ impl<'de> Visitor<'de> for Place<'_> {
             } else {
                 format!("{}.{name}", self.path)
             };
-            let again = !names.insert(name);
+            let is_duplicate = !names.insert(name);
             self.found.push(Occurrence {
                 path: path.clone(),
-                again,
+                is_duplicate,
             });
-            map.next_value_seed(Place {
+            map.next_value_seed(FieldCollector {
                 path,
                 found: &mut *self.found,
             })?;
@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for Place<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         for index in 0.. {
-            let item = Place {
+            let item = FieldCollector {
                 path: format!("{}[{index}]", self.path),
                 found: &mut *self.found,
             };
@@ -120,26 +120,26 @@ pub(crate) fn problems(body: Option<&[u8]>, unknown: &[String], custom: bool) ->
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         })
     };
-    let mut told: Vec<String> = Vec::new();
+    let mut problems: Vec<String> = Vec::new();
     for occurrence in of(body) {
-        let text = if occurrence.again && (custom || !is_unknown(&occurrence.path)) {
+        let text = if occurrence.is_duplicate && (custom || !is_unknown(&occurrence.path)) {
             format!("duplicate field {:?}", occurrence.path)
         } else if !custom && unknown.contains(&occurrence.path) {
             named_unknown(&occurrence.path)
         } else {
             continue;
         };
-        if !told.contains(&text) {
-            told.push(text);
+        if !problems.contains(&text) {
+            problems.push(text);
         }
     }
     // unknown fields that come from a patch or a default are not in the body
     let rest: Vec<String> = all
         .into_iter()
-        .filter(|text| !told.contains(text))
+        .filter(|text| !problems.contains(text))
         .collect();
-    told.extend(rest);
-    told
+    problems.extend(rest);
+    problems
 }
 
 #[cfg(test)]

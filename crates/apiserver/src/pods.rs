@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::quantity::Amount;
+use super::quantity::Quantity;
 
-/// Amounts by resource.
-pub(crate) type Amounts = BTreeMap<String, Amount>;
+/// Quantities by resource.
+pub(crate) type Quantities = BTreeMap<String, Quantity>;
 
-fn amounts(list: &Value) -> Amounts {
+fn amounts(list: &Value) -> Quantities {
     let fields = list.as_object().into_iter().flatten();
     fields
-        .map(|(name, amount)| (name.clone(), Amount::of(amount)))
+        .map(|(name, amount)| (name.clone(), Quantity::of(amount)))
         .collect()
 }
 
-fn add(to: &mut Amounts, other: &Amounts) {
+fn add(to: &mut Quantities, other: &Quantities) {
     for (name, amount) in other {
-        let sum = to.get(name).copied().unwrap_or(Amount::ZERO) + *amount;
+        let sum = to.get(name).copied().unwrap_or(Quantity::ZERO) + *amount;
         to.insert(name.clone(), sum);
     }
 }
 
-fn raise(to: &mut Amounts, other: &Amounts) {
+fn raise(to: &mut Quantities, other: &Quantities) {
     for (name, amount) in other {
         if to.get(name).is_none_or(|known| known < amount) {
             to.insert(name.clone(), *amount);
@@ -42,13 +42,13 @@ pub(crate) fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
 
 /// Returns what the containers need together: the sum of those that run at the same time, or the largest of those that run one after
 /// another.
-fn of_containers(spec: &Value, what: &str) -> Amounts {
-    let mut together = Amounts::new();
+fn of_containers(spec: &Value, what: &str) -> Quantities {
+    let mut together = Quantities::new();
     for container in list(spec, "containers") {
         add(&mut together, &amounts(&container["resources"][what]));
     }
-    let mut sidecars = Amounts::new();
-    let mut peak = Amounts::new();
+    let mut sidecars = Quantities::new();
+    let mut peak = Quantities::new();
     for container in list(spec, "initContainers") {
         let own = amounts(&container["resources"][what]);
         if container["restartPolicy"] == "Always" {
@@ -66,13 +66,13 @@ fn of_containers(spec: &Value, what: &str) -> Amounts {
 }
 
 /// Returns the total requests of the containers.
-pub(crate) fn requests_of_containers(spec: &Value) -> Amounts {
+pub(crate) fn requests_of_containers(spec: &Value) -> Quantities {
     of_containers(spec, "requests")
 }
 
 /// Returns the total of a pod: the amounts of the pod as a whole where given, otherwise those of its containers, plus its overhead. `what`
 /// is `requests` or `limits`.
-pub(crate) fn total(spec: &Value, what: &str) -> Amounts {
+pub(crate) fn total(spec: &Value, what: &str) -> Quantities {
     let mut total = of_containers(spec, what);
     for (name, amount) in amounts(&spec["resources"][what]) {
         total.insert(name, amount);
@@ -81,7 +81,7 @@ pub(crate) fn total(spec: &Value, what: &str) -> Amounts {
     for (name, amount) in &overhead {
         // the overhead raises only limits that exist
         if what == "requests" || total.contains_key(name) {
-            let sum = total.get(name).copied().unwrap_or(Amount::ZERO) + *amount;
+            let sum = total.get(name).copied().unwrap_or(Quantity::ZERO) + *amount;
             total.insert(name.clone(), sum);
         }
     }
@@ -89,16 +89,16 @@ pub(crate) fn total(spec: &Value, what: &str) -> Amounts {
 }
 
 /// Returns the quality of service class.
-pub(crate) fn quality(spec: &Value) -> &'static str {
+pub(crate) fn qos_class(spec: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
-    let pick = |list: &Value| -> Amounts {
+    let pick = |list: &Value| -> Quantities {
         amounts(list)
             .into_iter()
             .filter(|(name, amount)| COUNTED.contains(&name.as_str()) && !amount.is_zero())
             .collect()
     };
-    let mut requests = Amounts::new();
-    let mut limits = Amounts::new();
+    let mut requests = Quantities::new();
+    let mut limits = Quantities::new();
     let mut bounded = true;
     let as_a_whole = &spec["resources"];
     if as_a_whole["requests"].is_object() || as_a_whole["limits"].is_object() {
@@ -165,7 +165,7 @@ mod tests {
     #[case::equal(json!({"limits": {"cpu": "1000m", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1024Mi"}}), "Guaranteed")]
     fn quality_follows_cpu_and_memory(#[case] resources: Value, #[case] class: &str) {
         let spec = json!({"containers": [{"resources": resources}]});
-        assert_eq!(quality(&spec), class);
+        assert_eq!(qos_class(&spec), class);
     }
 
     #[test]

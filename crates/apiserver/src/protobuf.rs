@@ -17,7 +17,7 @@ static FACTS: LazyLock<Value> = LazyLock::new(|| {
 /// Prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
 /// Deepest nesting that is decoded.
-const DEEPEST: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 /// Why a body cannot be decoded.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -142,7 +142,7 @@ fn string(bytes: &[u8]) -> Result<String, Error> {
 }
 
 fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, Error> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(Error::Malformed);
     }
     let known = &FACTS["messages"][name];
@@ -276,13 +276,13 @@ fn time(kind: &str, bytes: &[u8]) -> Result<Value, Error> {
         return Ok(Value::Null);
     };
     let nanoseconds = number(2)?.unwrap_or(0) as i32;
-    let moment = Timestamp::new(seconds, nanoseconds).map_err(|_| Error::Malformed)?;
+    let timestamp = Timestamp::new(seconds, nanoseconds).map_err(|_| Error::Malformed)?;
     let form = if kind == "time" {
         "%Y-%m-%dT%H:%M:%SZ"
     } else {
         "%Y-%m-%dT%H:%M:%S.%6fZ"
     };
-    Ok(json!(moment.strftime(form).to_string()))
+    Ok(json!(timestamp.strftime(form).to_string()))
 }
 
 /// Returns a number of nanoseconds in Go's notation, such as `1h2m3.5s`.

@@ -1,4 +1,4 @@
-//! Amounts in the canonical form in which the API returns them: `0.5` becomes `500m`, `1024Mi` becomes `1Gi`.
+//! Quantities in the canonical form in which the API returns them: `0.5` becomes `500m`, `1024Mi` becomes `1Gi`.
 
 use serde_json::Value;
 
@@ -19,12 +19,12 @@ const DECIMAL: [(&str, i32); 10] = [
 
 /// An amount in billionths, and the form in which it was written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Amount {
+pub(crate) struct Quantity {
     nano: i128,
     form: Form,
 }
 
-impl Amount {
+impl Quantity {
     /// Zero.
     pub(crate) const ZERO: Self = Self {
         nano: 0,
@@ -65,27 +65,27 @@ impl Amount {
     }
 }
 
-impl PartialEq for Amount {
+impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
         self.nano == other.nano
     }
 }
 
-impl Eq for Amount {}
+impl Eq for Quantity {}
 
-impl PartialOrd for Amount {
+impl PartialOrd for Quantity {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Amount {
+impl Ord for Quantity {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.nano.cmp(&other.nano)
     }
 }
 
-impl std::ops::Add for Amount {
+impl std::ops::Add for Quantity {
     type Output = Self;
 
     /// Adds two amounts. The sum has the form of the first one, or that of the second when the first is zero.
@@ -101,7 +101,7 @@ impl std::ops::Add for Amount {
     }
 }
 
-impl std::fmt::Display for Amount {
+impl std::fmt::Display for Quantity {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&render(*self))
     }
@@ -120,7 +120,7 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     Some(render(amount))
 }
 
-fn parse(text: &str) -> Option<Amount> {
+fn parse(text: &str) -> Option<Quantity> {
     let end = text
         .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '+' || c == '-'))
         .unwrap_or(text.len());
@@ -157,15 +157,15 @@ fn parse(text: &str) -> Option<Amount> {
         // parts of a billionth are rounded up, away from zero
         nano.div_euclid(scale) + i128::from(nano.rem_euclid(scale) != 0)
     };
-    Some(Amount {
+    Some(Quantity {
         nano: if negative { -nano } else { nano },
         form,
     })
 }
 
-fn render(amount: Amount) -> String {
+fn render(amount: Quantity) -> String {
     const UNIT: i128 = 1_000_000_000;
-    let Amount { nano, form } = amount;
+    let Quantity { nano, form } = amount;
     if nano == 0 {
         return "0".into();
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
-use super::definitions::life;
+use super::definitions::lifecycle;
 use super::rules::Rules;
 use super::schema::{self, Node};
 use super::store::State;
@@ -125,11 +125,11 @@ impl Resource {
         self.subresources.iter().find(|sub| sub.name == name)
     }
 
-    /// Returns the form in which a subresource is written, where it is no object of this resource.
-    pub(crate) fn form(&self, subresource: &str) -> Option<&'static Resource> {
+    /// Returns the kind with which a subresource is written, where it is not the kind of this resource.
+    pub(crate) fn subresource_kind(&self, subresource: &str) -> Option<&'static Resource> {
         let subresource = self.subresource(subresource)?;
         let key = (subresource.group.clone(), subresource.kind.clone());
-        FORMS.get(&key).map(AsRef::as_ref)
+        SUBRESOURCE_KINDS.get(&key).map(AsRef::as_ref)
     }
 
     /// Returns whether the status is written only through its subresource.
@@ -210,22 +210,23 @@ pub(crate) fn facts() -> &'static Value {
 }
 
 /// The kinds with which subresources are written, where they differ from the resource's kind. Their objects are never stored.
-static FORMS: LazyLock<HashMap<(String, String), Arc<Resource>>> = LazyLock::new(|| {
-    let kinds = schema_by_kind();
-    [
-        ("autoscaling", "Scale"),
-        ("policy", "Eviction"),
-        ("authentication.k8s.io", "TokenRequest"),
-        ("", "Binding"),
-    ]
-    .into_iter()
-    .map(|(group, kind)| {
-        let entry = json!({"responseKind": {"kind": kind}, "scope": "Namespaced"});
-        let form = from_discovery(group, "v1", &entry, &kinds);
-        ((group.to_owned(), kind.to_owned()), Arc::new(form))
-    })
-    .collect()
-});
+static SUBRESOURCE_KINDS: LazyLock<HashMap<(String, String), Arc<Resource>>> =
+    LazyLock::new(|| {
+        let kinds = schema_by_kind();
+        [
+            ("autoscaling", "Scale"),
+            ("policy", "Eviction"),
+            ("authentication.k8s.io", "TokenRequest"),
+            ("", "Binding"),
+        ]
+        .into_iter()
+        .map(|(group, kind)| {
+            let entry = json!({"responseKind": {"kind": kind}, "scope": "Namespaced"});
+            let form = from_discovery(group, "v1", &entry, &kinds);
+            ((group.to_owned(), kind.to_owned()), Arc::new(form))
+        })
+        .collect()
+    });
 
 static BUILT_IN: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(of_facts()));
 
@@ -357,7 +358,7 @@ impl Registry {
 fn custom(definition: &Value) -> Vec<Resource> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
-    if !life::is_true(definition, "Established") {
+    if !lifecycle::is_true(definition, "Established") {
         return Vec::new();
     }
     let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
@@ -443,7 +444,7 @@ fn custom(definition: &Value) -> Vec<Resource> {
                     storage_version: storage_version.clone(),
                     storage_schema: Arc::clone(&storage_schema),
                     versions: Arc::clone(&schemas),
-                    terminating: life::is_true(definition, "Terminating"),
+                    terminating: lifecycle::is_true(definition, "Terminating"),
                     columns: PrinterColumn::of_version(version),
                     deprecation,
                 }),

@@ -27,32 +27,32 @@ pub(crate) fn answer(shared: &Shared, request: &Request<'_>) -> Result<Answer, F
     let kind = request.resource.kind.as_str();
     match kind {
         "SelfSubjectReview" => {
-            review["status"] = json!({"userInfo": user_info(request.who)});
+            review["status"] = json!({"userInfo": user_info(request.identity)});
         }
         "TokenReview" => token(shared, &mut review)?,
-        "SelfSubjectRulesReview" => rules(shared, request.who, &mut review)?,
+        "SelfSubjectRulesReview" => rules(shared, request.identity, &mut review)?,
         _ => access(shared, request, kind, &mut review)?,
     }
     Ok(Answer {
         code: 201,
-        body: request.present(&review),
+        body: request.in_requested_version(&review),
         warnings,
     })
 }
 
-fn user_info(who: &Identity) -> Value {
+fn user_info(identity: &Identity) -> Value {
     let mut info = json!({});
-    if !who.user.name.is_empty() {
-        info["username"] = json!(who.user.name);
+    if !identity.user.name.is_empty() {
+        info["username"] = json!(identity.user.name);
     }
-    if !who.user.uid.is_empty() {
-        info["uid"] = json!(who.user.uid);
+    if !identity.user.uid.is_empty() {
+        info["uid"] = json!(identity.user.uid);
     }
-    if !who.user.groups.is_empty() {
-        info["groups"] = json!(who.user.groups);
+    if !identity.user.groups.is_empty() {
+        info["groups"] = json!(identity.user.groups);
     }
-    if !who.extra.is_empty() {
-        info["extra"] = json!(who.extra);
+    if !identity.extra.is_empty() {
+        info["extra"] = json!(identity.extra);
     }
     info
 }
@@ -72,10 +72,10 @@ fn token(shared: &Shared, review: &mut Value) -> Result<(), Failure> {
         .map(str::to_owned)
         .collect();
     review["status"] = match authn::review(shared, token, &audiences) {
-        Ok((who, good)) => {
-            let mut status = json!({"authenticated": true, "user": user_info(&who)});
-            if !good.is_empty() {
-                status["audiences"] = json!(good);
+        Ok((identity, valid_audiences)) => {
+            let mut status = json!({"authenticated": true, "user": user_info(&identity)});
+            if !valid_audiences.is_empty() {
+                status["audiences"] = json!(valid_audiences);
             }
             status
         }
@@ -119,7 +119,7 @@ fn access(
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let user = if kind == "SelfSubjectAccessReview" {
-        request.who.user.clone()
+        request.identity.user.clone()
     } else {
         let groups: Vec<String> = spec["groups"]
             .as_array()
@@ -158,7 +158,7 @@ fn access(
     .map(|field| text(&resource[field]));
     let (url, url_verb) = (text(&path["path"]), text(&path["verb"]));
     let [verb, group, plural, subresource, namespace, name] = &parts;
-    let asked = if path.is_object() {
+    let attributes = if path.is_object() {
         Attributes {
             verb: &url_verb,
             path: &url,
@@ -175,12 +175,12 @@ fn access(
             ..Attributes::default()
         }
     };
-    let allowed = authz::allows(&shared.store.lock(), &user, &asked);
+    let allowed = authz::allows(&shared.store.lock(), &user, &attributes);
     review["status"] = json!({"allowed": allowed});
     Ok(())
 }
 
-fn rules(shared: &Shared, who: &Identity, review: &mut Value) -> Result<(), Failure> {
+fn rules(shared: &Shared, identity: &Identity, review: &mut Value) -> Result<(), Failure> {
     let namespace = review["spec"]["namespace"].as_str().unwrap_or_default();
     if namespace.is_empty() {
         return Err(Failure::bad_request("no namespace on request"));
@@ -188,7 +188,7 @@ fn rules(shared: &Shared, who: &Identity, review: &mut Value) -> Result<(), Fail
     let state = shared.store.lock();
     let mut resources = Vec::new();
     let mut paths = Vec::new();
-    for rule in authz::rules_of(&state, &who.user, namespace) {
+    for rule in authz::rules_of(&state, &identity.user, namespace) {
         let list = |field: &str| rule[field].as_array().is_some_and(|list| !list.is_empty());
         if list("resources") {
             let mut entry = json!({"verbs": rule["verbs"]});

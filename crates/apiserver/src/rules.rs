@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use kube_cel::{CompiledSchema, ErrorKind, ValidationError, Validator};
 use serde_json::{Value, json};
 
-use super::definitions::validation::with_optional_past;
+use super::definitions::validation::with_optional_old_self;
 use super::failure::Cause;
-use super::values::NOWHERE;
+use super::values::NO_PATH;
 
 /// The keyword of rules in schemas.
 const RULES: &str = "x-kubernetes-validations";
 /// The variable with the old value in rules.
-const PAST: &str = "oldSelf";
+const OLD_SELF: &str = "oldSelf";
 
 thread_local! {
     /// The validator with the functions that rules may use. Each thread has its own, because it cannot be shared.
@@ -46,7 +46,7 @@ impl Rules {
             .into_iter()
             .flatten();
         Self {
-            own: own(schema),
+            own: compile_own(schema),
             properties: properties
                 .map(|(name, schema)| (name.clone(), Self::compile(schema)))
                 .filter(|(_, rules)| !rules.is_empty())
@@ -66,7 +66,7 @@ impl Rules {
     }
 
     /// Returns the violated rules of an object; transition rules use the old value `before`.
-    pub(crate) fn judge(&self, before: Option<&Value>, object: &Value) -> Vec<Cause> {
+    pub(crate) fn validate(&self, before: Option<&Value>, object: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         self.walk(before, object, "", &mut causes);
         causes
@@ -74,14 +74,14 @@ impl Rules {
 
     fn walk(&self, before: Option<&Value>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         if let Some((schema, written)) = &self.own {
-            let judged =
+            let result =
                 VALIDATOR.with(|validator| validator.validate_compiled(schema, value, before));
             // an unchanged value is checked by transition rules only
             let is_unchanged = before == Some(value);
-            let broken = judged.err().into_iter().flatten();
+            let broken = result.err().into_iter().flatten();
             causes.extend(
                 broken
-                    .filter(|error| !is_unchanged || error.rule.contains(PAST))
+                    .filter(|error| !is_unchanged || error.rule.contains(OLD_SELF))
                     .map(|error| cause(&error, written, path, value)),
             );
         }
@@ -125,7 +125,7 @@ impl Rules {
 }
 
 /// Compiles the rules of a schema, without those of its parts.
-fn own(schema: &Value) -> Option<(CompiledSchema, Vec<Value>)> {
+fn compile_own(schema: &Value) -> Option<(CompiledSchema, Vec<Value>)> {
     let written = schema[RULES].as_array().filter(|rules| !rules.is_empty())?;
     let mut alone = without_rules(schema);
     alone[RULES] = written.iter().map(runnable).collect();
@@ -138,7 +138,7 @@ fn runnable(rule: &Value) -> Value {
     if rule["optionalOldSelf"] == true {
         for field in ["rule", "messageExpression"] {
             if let Some(text) = rule[field].as_str() {
-                rule[field] = json!(with_optional_past(text));
+                rule[field] = json!(with_optional_old_self(text));
             }
         }
     }
@@ -161,7 +161,7 @@ fn without_rules(schema: &Value) -> Value {
 /// Returns the cause for a violated rule; `path` is the path of the value.
 fn cause(error: &ValidationError, written: &[Value], path: &str, value: &Value) -> Cause {
     let field = match format!("{path}{}", error.field_path) {
-        field if field.is_empty() => NOWHERE.to_owned(),
+        field if field.is_empty() => NO_PATH.to_owned(),
         field => field.trim_start_matches('.').to_owned(),
     };
     let rule = written
@@ -235,7 +235,7 @@ mod tests {
         }}}));
         assert!(!schema.is_empty());
         schema
-            .judge(before, object)
+            .validate(before, object)
             .iter()
             .map(|cause| format!("{}: {}", cause.field, cause.message))
             .collect()

@@ -68,16 +68,16 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the value of a keyword.
-    pub(crate) fn word(&self, key: &str) -> Option<&'a Value> {
+    pub(crate) fn keyword(&self, key: &str) -> Option<&'a Value> {
         self.here.get(key).or_else(|| self.target.get(key))
     }
 
     fn text(&self, key: &str) -> Option<&'a str> {
-        self.word(key).and_then(Value::as_str)
+        self.keyword(key).and_then(Value::as_str)
     }
 
     fn is(&self, key: &str) -> bool {
-        self.word(key).and_then(Value::as_bool).unwrap_or(false)
+        self.keyword(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// Returns the last part of the type's name, as messages show it.
@@ -118,11 +118,11 @@ impl<'a> Node<'a> {
     /// Returns whether the schema says nothing about what is inside.
     pub(crate) fn is_opaque(&self) -> bool {
         self.target == &ANYTHING
-            || (self.type_is("object") || self.word("type").is_none())
+            || (self.type_is("object") || self.keyword("type").is_none())
                 && self.properties().is_none()
                 && self.additional().is_none()
                 && self.items().is_none()
-                && self.word("oneOf").is_none()
+                && self.keyword("oneOf").is_none()
                 && !self.is_int_or_string()
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-pub(crate) use self::fields::{FieldSelector, named};
+pub(crate) use self::fields::{FieldSelector, required_name};
 use self::labels::Operator;
 use super::failure::Failure;
 

@@ -22,12 +22,12 @@ use super::authz::{self, Attributes, User};
 use super::definitions;
 use super::discovery;
 use super::failure::{Failure, Subject};
-use super::faults::{self, Effects, Met};
+use super::faults::{self, Effects, Outcome};
 use super::openapi;
 use super::protobuf;
 use super::registry::{DEFINITIONS, Resource, Table};
 use super::reviews;
-use super::selectors::named;
+use super::selectors::required_name;
 use super::store::State;
 use super::verbs::{Answer, Request};
 use super::views::View;
@@ -47,15 +47,15 @@ type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The connection ends before the answer is complete.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the connection was cut")]
-struct Cut;
+#[error("the connection was closed by a fault")]
+struct ClosedByFault;
 
 /// Largest request body, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
 /// Warning about jobs, the one built-in kind whose dependents are orphaned by default.
 const JOBS_ORPHAN: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 /// How long a request waits for objects that controllers create.
-const PASSES_WITHIN: Duration = Duration::from_secs(2);
+const TRANSIENT_RETRY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Serves connections until the task is aborted, which also ends the connections.
 pub(super) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>) {
@@ -64,7 +64,7 @@ pub(super) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, sha
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
-            () = shared.faults.taken_down() => {
+            () = shared.faults.wait_until_down() => {
                 match faulty::outage(listener, &mut connections, &shared).await {
                     Ok(again) => listener = again,
                     Err(error) => {
@@ -78,7 +78,7 @@ pub(super) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, sha
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "Connection not accepted");
+                tracing::warn!(%error, "Cannot accept a connection");
                 // mostly because there are no free file descriptors; other connections have to close first
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -97,7 +97,7 @@ pub(super) async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, sha
                 .get_ref()
                 .1
                 .peer_certificates()
-                .and_then(|chain| authn::of_certificate(chain.first()?));
+                .and_then(|chain| authn::user_of_certificate(chain.first()?));
             let service = service_fn(|request| answer(&shared, certificate.as_ref(), request));
             let served = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
@@ -114,17 +114,17 @@ async fn answer(
     shared: &Arc<Shared>,
     certificate: Option<&User>,
     mut request: HttpRequest<Incoming>,
-) -> Result<Response<Body>, Cut> {
+) -> Result<Response<Body>, ClosedByFault> {
     let (parts, body) = request.into_parts();
     let user = || {
         authn::authenticate(shared, &parts.headers, certificate)
-            .map_or_else(|_| String::new(), |who| who.user.name)
+            .map_or_else(|_| String::new(), |identity| identity.user.name)
     };
-    let effects = match faults::meet(shared, &parts, user).await {
-        Met::Served(effects) => effects,
-        Met::Refused(failure) => return Ok(refusal(&failure, &[])),
-        Met::Busy(seconds) => return Ok(faulty::busy(seconds)),
-        Met::Cut => return Err(Cut),
+    let effects = match faults::apply_rules(shared, &parts, user).await {
+        Outcome::Served(effects) => effects,
+        Outcome::Refused(failure) => return Ok(refusal(&failure, &[])),
+        Outcome::Busy(seconds) => return Ok(faulty::busy(seconds)),
+        Outcome::Disconnected => return Err(ClosedByFault),
     };
     request = HttpRequest::from_parts(parts, body);
     request.extensions_mut().insert(Arc::clone(&effects));
@@ -132,7 +132,7 @@ async fn answer(
         .await
         .unwrap_or_else(|failure| refusal(&failure, &[]));
     if effects.answer_lost {
-        return Err(Cut);
+        return Err(ClosedByFault);
     }
     Ok(response)
 }
@@ -194,7 +194,7 @@ async fn respond(
     certificate: Option<&User>,
     request: HttpRequest<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    let who = authn::authenticate(shared, request.headers(), certificate)?;
+    let identity = authn::authenticate(shared, request.headers(), certificate)?;
     let path = request.uri().path().to_owned();
     let query = parse_query(request.uri().query().unwrap_or_default());
     let segments: Vec<String> = path
@@ -204,18 +204,27 @@ async fn respond(
         .collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     if let ["testing", rest @ ..] = segments.as_slice() {
-        return faulty::testing(shared, &who.user, request, rest).await;
+        return faulty::testing(shared, &identity.user, request, rest).await;
     }
     let Some(target) = Target::parse(&segments) else {
         let (parts, _) = request.into_parts();
         let accept = text_header(&parts, &header::ACCEPT);
-        return plain(shared, &who.user, &parts.method, &path, &segments, accept);
+        return serve_path(
+            shared,
+            &identity.user,
+            &parts.method,
+            &path,
+            &segments,
+            accept,
+        );
     };
     let verb = target.verb(request.method(), &query);
-    let named = query.get("fieldSelector").and_then(|text| named(text));
-    let resource = find(shared, &who, &target, verb, named, &query)?;
+    let name = query
+        .get("fieldSelector")
+        .and_then(|text| required_name(text));
+    let resource = find(shared, &identity, &target, verb, name, &query)?;
     let deprecation = resource.deprecation().map(str::to_owned);
-    let answered = serve_resource(shared, &who, request, target, &query, verb, resource).await;
+    let answered = serve_resource(shared, &identity, request, target, &query, verb, resource).await;
     let Some(warning) = deprecation else {
         return answered;
     };
@@ -227,7 +236,7 @@ async fn respond(
 /// Serves a request for a resource that exists and that the user may access.
 async fn serve_resource(
     shared: &Arc<Shared>,
-    who: &Identity,
+    identity: &Identity,
     request: HttpRequest<Incoming>,
     target: Target<'_>,
     query: &HashMap<String, String>,
@@ -237,7 +246,7 @@ async fn serve_resource(
     let effects = request.extensions().get::<Arc<Effects>>().cloned();
     check_verb(&resource, &target, verb)?;
     if kubelet::answers(&target) {
-        return kubelet::pass(shared, request, &target).await;
+        return kubelet::proxy(shared, request, &target).await;
     }
     let (parts, body) = request.into_parts();
     let body = Limited::new(body, LARGEST_BODY)
@@ -256,7 +265,7 @@ async fn serve_resource(
         other => (other, body),
     };
     let request = Request {
-        who,
+        identity,
         disabled: &shared.disabled_admission,
         resource: &resource,
         subresource: target.subresource,
@@ -282,26 +291,26 @@ async fn serve_resource(
     if verb == "list"
         && view == View::Whole
         && !wants_yaml(accept)
-        && !super::events::is_newer_form(&resource)
+        && !super::events::is_in_events_group(&resource)
     {
         let page = {
             let state = shared.store.lock();
-            let past = request.past(&state);
+            let past = request.past_state(&state);
             request.page(past.as_ref().unwrap_or(&state))?
         };
         let body = lists::body(resource, page);
         return Ok(respond_with(200, "application/json", body, &[]));
     }
-    let said: Vec<String> = warning(&request, verb).into_iter().collect();
+    let request_warnings: Vec<String> = request_warning(&request, verb).into_iter().collect();
     let Answer {
         code,
         body,
         mut warnings,
     } = match perform(shared, verb, &request).await {
         Ok(answer) => answer,
-        Err(failure) => return Ok(refusal(&failure, &said)),
+        Err(failure) => return Ok(refusal(&failure, &request_warnings)),
     };
-    warnings.extend(said);
+    warnings.extend(request_warnings);
     let body = view.of(&resource, body);
     if wants_yaml(accept)
         && let Ok(text) = serde_yaml::to_string(&body)
@@ -338,7 +347,7 @@ fn negotiate(
     let Some(view) = view else {
         // for built-in kinds, the outer layer of a real server checks the media type only
         return Err(if is_custom || accept.contains("json") {
-            Failure::only_accepted()
+            Failure::not_acceptable_parameters()
         } else {
             Failure::not_acceptable()
         });
@@ -353,12 +362,12 @@ fn negotiate(
                 let package = if group.is_empty() { "core" } else { group };
                 (package, resource.list_kind.as_str())
             };
-            return Err(Failure::not_of_form(&format!(
+            return Err(Failure::not_acceptable_because(&format!(
                 "you requested PartialObjectMetadata, but the requested object is a list (*{package}.{kind})"
             )));
         }
         if verb == "get" && of_list {
-            return Err(Failure::unnamed("content is not a list"));
+            return Err(Failure::internal_without_reason("content is not a list"));
         }
     }
     Ok(view)
@@ -367,37 +376,39 @@ fn negotiate(
 /// Returns the requested resource, if it exists and the user may access it.
 fn find(
     shared: &Shared,
-    who: &Identity,
+    identity: &Identity,
     target: &Target<'_>,
     verb: &str,
-    named: Option<&str>,
+    selected_name: Option<&str>,
     query: &std::collections::HashMap<String, String>,
 ) -> Result<Arc<Resource>, Failure> {
     let state = shared.store.lock();
     let table = shared.registry.table(&state);
-    let asked = Attributes {
+    let attributes = Attributes {
         verb,
         group: target.group,
         resource: target.plural,
         subresource: target.subresource,
         namespace: target.namespace,
         // a list selected by name counts as a request for one object, so that users who may read only that object can list it
-        name: match named {
+        name: match selected_name {
             Some(name) if target.name.is_empty() => name,
             _ => target.name,
         },
         path: "",
         fields: query.get("fieldSelector").map_or("", String::as_str),
     };
-    let decision = authz::decide(&state, &who.user, &asked);
-    shared.audit.add(&who.user, &asked, decision.is_ok());
+    let decision = authz::decide(&state, &identity.user, &attributes);
+    shared
+        .audit
+        .add(&identity.user, &attributes, decision.is_ok());
     if let Err(why) = decision {
         let subject = Subject {
             group: target.group,
             resource: target.plural,
-            name: asked.name,
+            name: attributes.name,
         };
-        let mut refusal = asked.refusal(&who.user);
+        let mut refusal = attributes.refusal(&identity.user);
         if !why.is_empty() {
             refusal = format!("{refusal}: {why}");
         }
@@ -410,28 +421,28 @@ fn find(
         });
     found.cloned().ok_or_else(|| {
         if table.is_built_in(target.group) {
-            Failure::no_resource()
+            Failure::resource_not_found()
         } else {
-            Failure::no_page()
+            Failure::path_not_found()
         }
     })
 }
 
 /// Returns the warning about a request, which is sent whatever its result is.
-fn warning(request: &Request<'_>, verb: &str) -> Option<String> {
+fn request_warning(request: &Request<'_>, verb: &str) -> Option<String> {
     let deletes = ["delete", "deletecollection"].contains(&verb);
     let jobs = request.resource.storage == "jobs.batch";
-    (jobs && deletes && !request.says_propagation()).then(|| JOBS_ORPHAN.to_owned())
+    (jobs && deletes && !request.has_propagation_policy()).then(|| JOBS_ORPHAN.to_owned())
 }
 
-/// Performs a request in one transaction. A failure that may pass soon is retried after each write, until a deadline.
+/// Performs a request in one transaction. A transient failure is retried after each write, until a deadline.
 async fn perform(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
-    let until = Instant::now() + PASSES_WITHIN;
+    let until = Instant::now() + TRANSIENT_RETRY_LIMIT;
     let mut newest = shared.store.subscribe();
     loop {
-        let done = once(shared, verb, request);
+        let done = perform_once(shared, verb, request);
         match done {
-            Err(failure) if failure.may_pass_soon => {
+            Err(failure) if failure.is_transient => {
                 let changed = tokio::time::timeout_at(until, newest.changed()).await;
                 if !matches!(changed, Ok(Ok(()))) {
                     return Err(failure);
@@ -442,7 +453,7 @@ async fn perform(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<A
     }
 }
 
-fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
+fn perform_once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Failure> {
     if verb == "create" && reviews::is_review(&request.resource.storage) {
         return reviews::answer(shared, request);
     }
@@ -456,21 +467,21 @@ fn once(shared: &Shared, verb: &str, request: &Request<'_>) -> Result<Answer, Fa
         request.check_write_options(options)?;
     }
     let state = &mut shared.store.lock();
-    let answer = act(shared, verb, request, state);
+    let answer = dispatch(shared, verb, request, state);
     let is_defined = request.resource.custom.is_some() || request.resource.storage == DEFINITIONS;
     if is_defined && answer.is_ok() && !["get", "list"].contains(&verb) {
-        definitions::life::go_on(state);
+        definitions::lifecycle::reconcile(state);
     }
     answer
 }
 
-fn act(
+fn dispatch(
     shared: &Shared,
     verb: &str,
     request: &Request<'_>,
     state: &mut State,
 ) -> Result<Answer, Failure> {
-    let past = request.past(state);
+    let past = request.past_state(state);
     match (request.subresource, verb) {
         ("scale", "get") => request.get_scale(state),
         ("scale", "update") => request.replace_scale(state),
@@ -520,7 +531,7 @@ fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<()
         name => match resource.subresource(name) {
             Some(subresource) => &subresource.verbs,
             None if is_custom => return Err(Failure::not_found(&subject)),
-            None => return Err(Failure::no_resource()),
+            None => return Err(Failure::resource_not_found()),
         },
     };
     let is_everywhere = resource.namespaced && target.namespace.is_empty();
@@ -544,7 +555,7 @@ fn check_verb(resource: &Resource, target: &Target<'_>, verb: &str) -> Result<()
 }
 
 /// Answers requests for OpenAPI documents, in JSON only.
-fn describe(table: &Table, path: &[&str], accept: &str) -> Result<Response<Body>, Failure> {
+fn serve_openapi(table: &Table, path: &[&str], accept: &str) -> Result<Response<Body>, Failure> {
     let reads_json = accept.is_empty()
         || accept
             .split(',')
@@ -558,12 +569,12 @@ fn describe(table: &Table, path: &[&str], accept: &str) -> Result<Response<Body>
         ["v3", part @ ..] => openapi::document(table, &part.join("/")),
         _ => None,
     };
-    let document = document.ok_or_else(Failure::no_resource)?;
+    let document = document.ok_or_else(Failure::resource_not_found)?;
     Ok(json_response(200, &document, &[]))
 }
 
 /// Answers requests for paths that are not resources: health, version, discovery.
-fn plain(
+fn serve_path(
     shared: &Shared,
     user: &User,
     method: &Method,
@@ -573,15 +584,15 @@ fn plain(
 ) -> Result<Response<Body>, Failure> {
     let verb = method.as_str().to_lowercase();
     let state = shared.store.lock();
-    let asked = Attributes {
+    let attributes = Attributes {
         verb: &verb,
         path,
         ..Attributes::default()
     };
-    let allowed = authz::allows(&state, user, &asked);
-    shared.audit.add(user, &asked, allowed);
+    let allowed = authz::allows(&state, user, &attributes);
+    shared.audit.add(user, &attributes, allowed);
     if !allowed {
-        return Err(Failure::forbidden_path(&asked.refusal(user)));
+        return Err(Failure::forbidden_path(&attributes.refusal(user)));
     }
     if let ["healthz" | "livez" | "readyz", ..] = segments {
         let body = text_body("ok");
@@ -607,7 +618,7 @@ fn plain(
     let table = shared.registry.table(&state);
     drop(state);
     if let ["openapi", rest @ ..] = segments {
-        return describe(&table, rest, accept);
+        return serve_openapi(&table, rest, accept);
     }
     if let [part @ ("api" | "apis")] = segments
         && accept.contains("APIGroupDiscoveryList")
@@ -622,6 +633,6 @@ fn plain(
         ));
     }
     let document =
-        discovery::legacy(&table, segments, shared.address).ok_or_else(Failure::no_page)?;
+        discovery::legacy(&table, segments, shared.address).ok_or_else(Failure::path_not_found)?;
     Ok(json_response(200, &document, &[]))
 }

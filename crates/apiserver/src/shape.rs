@@ -28,7 +28,7 @@ pub(crate) fn tidy(schema: Node<'_>, value: &mut Value) {
 }
 
 /// Like [`tidy`], for a stored object: empty lists that are always written become `null`.
-pub(crate) fn settle(schema: Node<'_>, value: &mut Value) {
+pub(crate) fn tidy_stored(schema: Node<'_>, value: &mut Value) {
     shape(schema, value, true);
 }
 

@@ -59,21 +59,21 @@ impl PartialOrd for Key {
 }
 
 /// Number of newest changes whose objects are kept as values. Older ones are kept as texts, which take a tenth of the memory.
-const VALUES: usize = 1024;
+const MAX_VALUES: usize = 1024;
 
 /// Largest total size of the history's texts, in bytes, so that large objects do not make it take more memory than small ones.
-const BYTES: usize = 32 << 20;
+const MAX_HISTORY_BYTES: usize = 32 << 20;
 
 /// An object in the history.
 #[derive(Clone, Debug)]
-pub(crate) enum Past {
+pub(crate) enum HistoricObject {
     /// As a value.
     Value(Arc<Value>),
     /// As JSON.
     Text(Bytes),
 }
 
-impl Past {
+impl HistoricObject {
     /// Returns the object, parsed from the text if necessary.
     pub(crate) fn value(&self) -> Arc<Value> {
         match self {
@@ -111,9 +111,9 @@ pub(crate) struct Change {
     /// Key of the object.
     pub(crate) key: Key,
     /// The object after the change; for a deletion, its last state with the version of the deletion.
-    pub(crate) object: Past,
+    pub(crate) object: HistoricObject,
     /// The object before the change; `None` for a new one.
-    pub(crate) before: Option<Past>,
+    pub(crate) before: Option<HistoricObject>,
     /// Whether the object was deleted.
     pub(crate) deleted: bool,
 }
@@ -128,15 +128,15 @@ pub(crate) struct State {
     texts: usize,
     compacted: u64,
     /// Version of the newest change of each resource that was dropped from the history.
-    forgotten: BTreeMap<String, u64>,
-    keep: usize,
-    keep_bytes: usize,
+    newest_dropped: BTreeMap<String, u64>,
+    max_changes: usize,
+    max_bytes: usize,
     /// Version of the latest change of each resource; see [`State::version_of`].
-    touched: BTreeMap<String, u64>,
+    last_changed: BTreeMap<String, u64>,
     /// Versions at which the definitions of custom resources were created.
     defined: BTreeMap<String, u64>,
     /// Objects of which a real server stores less than it shows.
-    incomplete: BTreeSet<Key>,
+    stored_without_defaults: BTreeSet<Key>,
 }
 
 impl State {
@@ -147,11 +147,11 @@ impl State {
 
     /// Returns the version at which a resource changed last; 0 when it never did.
     pub(crate) fn version_of(&self, resource: &str) -> u64 {
-        self.touched.get(resource).copied().unwrap_or(0)
+        self.last_changed.get(resource).copied().unwrap_or(0)
     }
 
     /// Returns the version before which a resource has no history: that of its definition, or 0 for built-in resources.
-    pub(crate) fn began(&self, resource: &str) -> u64 {
+    pub(crate) fn defined_at(&self, resource: &str) -> u64 {
         self.defined.get(resource).copied().unwrap_or(0)
     }
 
@@ -183,7 +183,7 @@ impl State {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
-        self.incomplete.remove(&key);
+        self.stored_without_defaults.remove(&key);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
         if before.is_none() && key.resource == DEFINITIONS {
             self.defined.insert(key.name.clone(), self.version);
@@ -195,7 +195,7 @@ impl State {
     /// Removes an object; returns its last state with the version of the deletion.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
         let before = self.objects.remove(key)?;
-        self.incomplete.remove(key);
+        self.stored_without_defaults.remove(key);
         self.version += 1;
         let mut last = Value::clone(&before);
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -205,29 +205,30 @@ impl State {
     }
 
     fn record(&mut self, key: Key, object: Arc<Value>, before: Option<Arc<Value>>, deleted: bool) {
-        self.touched.insert(key.resource.clone(), self.version);
+        self.last_changed.insert(key.resource.clone(), self.version);
         self.history.push_back(Change {
             version: self.version,
             key,
-            object: Past::Value(object),
-            before: before.map(Past::Value),
+            object: HistoricObject::Value(object),
+            before: before.map(HistoricObject::Value),
             deleted,
         });
-        if let Some(old) = self.history.len().checked_sub(VALUES + 1) {
+        if let Some(old) = self.history.len().checked_sub(MAX_VALUES + 1) {
             self.shrink(old);
         }
-        while self.history.len() > self.keep || self.texts > self.keep_bytes {
+        while self.history.len() > self.max_changes || self.texts > self.max_bytes {
             let Some(oldest) = self.history.pop_front() else {
                 break;
             };
             self.texts -= oldest.object.size();
-            self.forget(oldest);
+            self.note_dropped(oldest);
         }
     }
 
-    fn forget(&mut self, change: Change) {
+    fn note_dropped(&mut self, change: Change) {
         self.compacted = change.version;
-        self.forgotten.insert(change.key.resource, change.version);
+        self.newest_dropped
+            .insert(change.key.resource, change.version);
     }
 
     /// Converts a change to texts. The text before the change is that of the change that made it, if that one is still in the history.
@@ -246,7 +247,7 @@ impl State {
             self.texts += change.object.size();
             if let Some(before) = &mut change.before {
                 match made {
-                    Some(text) => *before = Past::Text(text),
+                    Some(text) => *before = HistoricObject::Text(text),
                     None => before.shrink(),
                 }
             }
@@ -255,13 +256,13 @@ impl State {
 
     /// Returns the changes of a resource after a version, oldest first; `None` when some of them have been dropped. Dropped changes of
     /// other resources do not matter.
-    pub(crate) fn after_of<'a>(
+    pub(crate) fn changes_after<'a>(
         &'a self,
         resource: &'a str,
         version: u64,
     ) -> Option<impl Iterator<Item = &'a Change>> {
-        let forgotten = self.forgotten.get(resource).copied().unwrap_or(0);
-        if version < forgotten {
+        let newest_dropped = self.newest_dropped.get(resource).copied().unwrap_or(0);
+        if version < newest_dropped {
             return None;
         }
         let start = self
@@ -272,14 +273,14 @@ impl State {
     }
 
     /// Returns one resource as it was at a version, or as far back as the history goes. The result contains no other resources.
-    pub(crate) fn rewound(&self, resource: &str, version: u64) -> Self {
+    pub(crate) fn at_version(&self, resource: &str, version: u64) -> Self {
         let version = version.clamp(self.compacted, self.version);
         let mut objects: BTreeMap<Key, Arc<Value>> = self
             .list(resource, "")
             .map(|(key, object)| (key.clone(), Arc::clone(object)))
             .collect();
-        let undone = self.history.iter().rev();
-        for change in undone.take_while(|change| change.version > version) {
+        let later = self.history.iter().rev();
+        for change in later.take_while(|change| change.version > version) {
             if change.key.resource != resource {
                 continue;
             }
@@ -294,30 +295,30 @@ impl State {
             history: VecDeque::new(),
             texts: 0,
             compacted: self.compacted,
-            forgotten: BTreeMap::new(),
-            keep: 0,
-            keep_bytes: 0,
-            touched: BTreeMap::new(),
+            newest_dropped: BTreeMap::new(),
+            max_changes: 0,
+            max_bytes: 0,
+            last_changed: BTreeMap::new(),
             defined: BTreeMap::new(),
-            incomplete: BTreeSet::new(),
+            stored_without_defaults: BTreeSet::new(),
         }
     }
 
     /// Marks an object of which a real server stores less than it shows until the object is written again: the next write changes
     /// something.
-    pub(crate) fn mark_incomplete(&mut self, key: &Key) {
-        self.incomplete.insert(key.clone());
+    pub(crate) fn mark_stored_without_defaults(&mut self, key: &Key) {
+        self.stored_without_defaults.insert(key.clone());
     }
 
     /// Returns whether a write of an object changes what is stored even when it changes nothing that is shown.
-    pub(crate) fn is_incomplete(&self, key: &Key) -> bool {
-        self.incomplete.contains(key)
+    pub(crate) fn is_stored_without_defaults(&self, key: &Key) -> bool {
+        self.stored_without_defaults.contains(key)
     }
 
     /// Drops the whole history.
     pub(crate) fn compact(&mut self) {
         for change in std::mem::take(&mut self.history) {
-            self.forget(change);
+            self.note_dropped(change);
         }
         self.texts = 0;
         self.compacted = self.version;
@@ -325,7 +326,7 @@ impl State {
 }
 
 /// Largest number of cached texts of changes.
-const TEXTS: usize = 1024;
+const MAX_CACHED_TEXTS: usize = 1024;
 
 /// The store.
 #[derive(Debug)]
@@ -333,14 +334,14 @@ pub(crate) struct Store {
     state: Mutex<State>,
     newest: watch::Sender<u64>,
     /// Like `newest`, for each watched resource: most writes concern only a few watches.
-    newest_of: Mutex<BTreeMap<String, watch::Sender<u64>>>,
+    newest_by_resource: Mutex<BTreeMap<String, watch::Sender<u64>>>,
     /// The latest changed objects as JSON, by version: all watches send the same text.
     texts: Mutex<BTreeMap<u64, Bytes>>,
 }
 
 impl Store {
-    /// Makes an empty store that keeps the newest `keep` changes for watches.
-    pub(crate) fn new(keep: usize) -> Self {
+    /// Makes an empty store that keeps the newest `max_changes` changes for watches.
+    pub(crate) fn new(max_changes: usize) -> Self {
         Self {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
@@ -349,15 +350,15 @@ impl Store {
                 history: VecDeque::new(),
                 texts: 0,
                 compacted: 0,
-                forgotten: BTreeMap::new(),
-                keep,
-                keep_bytes: BYTES,
-                touched: BTreeMap::new(),
+                newest_dropped: BTreeMap::new(),
+                max_changes,
+                max_bytes: MAX_HISTORY_BYTES,
+                last_changed: BTreeMap::new(),
                 defined: BTreeMap::new(),
-                incomplete: BTreeSet::new(),
+                stored_without_defaults: BTreeSet::new(),
             }),
             newest: watch::Sender::new(1),
-            newest_of: Mutex::default(),
+            newest_by_resource: Mutex::default(),
             texts: Mutex::default(),
         }
     }
@@ -371,7 +372,7 @@ impl Store {
         let text = change.object.text();
         let mut texts = texts();
         texts.insert(change.version, text.clone());
-        while texts.len() > TEXTS {
+        while texts.len() > MAX_CACHED_TEXTS {
             texts.pop_first();
         }
         text
@@ -395,18 +396,18 @@ impl Store {
 
     /// Returns a receiver of the versions of writes to one resource.
     pub(crate) fn subscribe_to(&self, resource: &str) -> watch::Receiver<u64> {
-        let mut newest_of = self.newest_of();
-        if let Some(newest) = newest_of.get(resource) {
+        let mut newest_by_resource = self.newest_by_resource();
+        if let Some(newest) = newest_by_resource.get(resource) {
             return newest.subscribe();
         }
         let newest = watch::Sender::new(1);
         let receiver = newest.subscribe();
-        newest_of.insert(resource.to_owned(), newest);
+        newest_by_resource.insert(resource.to_owned(), newest);
         receiver
     }
 
-    fn newest_of(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<u64>>> {
-        self.newest_of
+    fn newest_by_resource(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<u64>>> {
+        self.newest_by_resource
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -441,10 +442,10 @@ impl Drop for Transaction<'_> {
             return;
         }
         self.store.newest.send_replace(version);
-        let newest_of = self.store.newest_of();
-        let touched = self.state.touched.iter();
-        for (resource, at) in touched.filter(|(_, at)| **at > self.since) {
-            if let Some(newest) = newest_of.get(resource) {
+        let newest_by_resource = self.store.newest_by_resource();
+        let last_changed = self.state.last_changed.iter();
+        for (resource, at) in last_changed.filter(|(_, at)| **at > self.since) {
+            if let Some(newest) = newest_by_resource.get(resource) {
                 newest.send_replace(*at);
             }
         }
@@ -468,7 +469,7 @@ mod tests {
         let last = state.remove(&Key::new("pods", "a", "one")).unwrap();
         assert_eq!(last["metadata"]["resourceVersion"], "4");
         let versions = |resource| -> Vec<u64> {
-            let changes = state.after_of(resource, 1).unwrap();
+            let changes = state.changes_after(resource, 1).unwrap();
             changes.map(|change| change.version).collect()
         };
         assert_eq!(versions("pods"), [2, 4]);
@@ -477,15 +478,15 @@ mod tests {
 
     #[test]
     fn old_changes_say_the_same_as_new_ones() {
-        let store = Store::new(3 * VALUES);
+        let store = Store::new(3 * MAX_VALUES);
         let mut state = store.lock();
-        for number in 0..2 * VALUES {
+        for number in 0..2 * MAX_VALUES {
             let mut written = object("one");
             written["number"] = json!(number);
             state.put(Key::new("pods", "a", "one"), written);
         }
         let mut numbers = Vec::new();
-        for change in state.after_of("pods", 0).unwrap() {
+        for change in state.changes_after("pods", 0).unwrap() {
             assert_eq!(
                 change.object.value()["metadata"]["resourceVersion"],
                 change.version.to_string()
@@ -499,24 +500,24 @@ mod tests {
         }
         assert_eq!(
             numbers,
-            (0..2 * VALUES)
+            (0..2 * MAX_VALUES)
                 .map(|number| json!(number))
                 .collect::<Vec<_>>()
         );
         let mut last: Option<Bytes> = None;
         let mut count = 0;
-        for change in state.after_of("pods", 0).unwrap() {
-            let Past::Text(text) = &change.object else {
+        for change in state.changes_after("pods", 0).unwrap() {
+            let HistoricObject::Text(text) = &change.object else {
                 break;
             };
-            if let Some(Past::Text(before)) = &change.before {
+            if let Some(HistoricObject::Text(before)) = &change.before {
                 // the memory is shared, not copied
                 assert_eq!(Some(before.as_ptr()), last.map(|last| last.as_ptr()));
             }
             last = Some(text.clone());
             count += 1;
         }
-        assert_eq!(count, VALUES);
+        assert_eq!(count, MAX_VALUES);
     }
 
     #[test]
@@ -532,7 +533,7 @@ mod tests {
             Key::new("pods", "a", "kept"),
             json!({"metadata": {"name": "kept"}, "changed": true}),
         );
-        let past = state.rewound("pods", then);
+        let past = state.at_version("pods", then);
         assert_eq!(past.version(), then);
         let names: Vec<&str> = past.list("pods", "").map(|(key, _)| &*key.name).collect();
         assert_eq!(names, ["gone", "kept"]);
@@ -549,11 +550,11 @@ mod tests {
         for name in ["a", "b", "c"] {
             state.put(Key::new("pods", "x", name), object(name));
         }
-        assert!(state.after_of("pods", 1).is_none());
-        assert_eq!(state.after_of("pods", 2).unwrap().count(), 2);
+        assert!(state.changes_after("pods", 1).is_none());
+        assert_eq!(state.changes_after("pods", 2).unwrap().count(), 2);
         state.compact();
-        assert!(state.after_of("pods", 2).is_none());
-        assert_eq!(state.after_of("pods", 4).unwrap().count(), 0);
+        assert!(state.changes_after("pods", 2).is_none());
+        assert_eq!(state.changes_after("pods", 4).unwrap().count(), 0);
     }
 
     #[test]
@@ -565,14 +566,14 @@ mod tests {
         for name in ["a", "b", "c"] {
             state.put(Key::new("pods", "x", name), object(name));
         }
-        assert_eq!(state.after_of("nodes", then).unwrap().count(), 0);
-        assert!(state.after_of("nodes", then - 1).is_none());
-        assert!(state.after_of("pods", then).is_none());
+        assert_eq!(state.changes_after("nodes", then).unwrap().count(), 0);
+        assert!(state.changes_after("nodes", then - 1).is_none());
+        assert!(state.changes_after("pods", then).is_none());
         state.put(Key::new("nodes", "", "n"), object("n"));
-        assert_eq!(state.after_of("nodes", then).unwrap().count(), 1);
+        assert_eq!(state.changes_after("nodes", then).unwrap().count(), 1);
         state.compact();
-        assert!(state.after_of("nodes", then).is_none());
-        assert_eq!(state.after_of("nodes", then + 4).unwrap().count(), 0);
+        assert!(state.changes_after("nodes", then).is_none());
+        assert_eq!(state.changes_after("nodes", then + 4).unwrap().count(), 0);
     }
 
     #[test]
@@ -599,17 +600,17 @@ mod tests {
     fn large_objects_shorten_the_history() {
         let store = Store::new(usize::MAX);
         let mut state = store.lock();
-        state.keep_bytes = 10_000;
+        state.max_bytes = 10_000;
         let mut large = object("a");
         large["data"] = json!("x".repeat(1000));
-        for _ in 0..VALUES + 20 {
+        for _ in 0..MAX_VALUES + 20 {
             state.put(Key::new("pods", "x", "a"), large.clone());
         }
         let newest = state.version();
-        let texts = newest - VALUES as u64 - state.compacted();
+        let texts = newest - MAX_VALUES as u64 - state.compacted();
         assert_eq!(texts, 9, "of 1,100 bytes each");
-        assert_eq!(state.after_of("pods", newest - 1).unwrap().count(), 1);
-        assert!(state.after_of("pods", 10).is_none());
+        assert_eq!(state.changes_after("pods", newest - 1).unwrap().count(), 1);
+        assert!(state.changes_after("pods", 10).is_none());
     }
 
     #[test]

@@ -75,7 +75,7 @@ struct Strategy<'a> {
 
 impl<'a> Strategy<'a> {
     fn of(field: Node<'a>) -> Self {
-        let text = |word: &str| field.word(word).and_then(Value::as_str).unwrap_or("");
+        let text = |word: &str| field.keyword(word).and_then(Value::as_str).unwrap_or("");
         let strategies = text("x-kubernetes-patch-strategy");
         let has = |name: &str| strategies.split(',').any(|strategy| strategy == name);
         Self {
@@ -300,7 +300,7 @@ fn check_order(given: &[Value], order: &[Value], key: &str) -> Result<(), Error>
     let in_order = given
         .iter()
         .filter(|item| item.get(DIRECTIVE).is_none())
-        .all(|item| rest.any(|listed| same(item, listed, key)));
+        .all(|item| rest.any(|listed| is_same_item(item, listed, key)));
     if in_order {
         Ok(())
     } else {
@@ -312,7 +312,7 @@ fn check_order(given: &[Value], order: &[Value], key: &str) -> Result<(), Error>
 }
 
 /// Returns whether two values are the same item.
-fn same(left: &Value, right: &Value, key: &str) -> bool {
+fn is_same_item(left: &Value, right: &Value, key: &str) -> bool {
     if key.is_empty() {
         left == right
     } else {
@@ -321,7 +321,7 @@ fn same(left: &Value, right: &Value, key: &str) -> bool {
 }
 
 fn position(list: &[Value], item: &Value, key: &str) -> Option<usize> {
-    list.iter().position(|other| same(item, other, key))
+    list.iter().position(|other| is_same_item(item, other, key))
 }
 
 /// Arranges items: those of the patch in its order, the others in their position on the server relative to those.
@@ -397,7 +397,7 @@ fn merge_lists(
                 if item.get(key).is_none() {
                     return Err(no_key(&item));
                 }
-                original.retain(|other| !same(other, &item, key));
+                original.retain(|other| !is_same_item(other, &item, key));
             }
             Some(Some("replace")) => replaces = true,
             Some(_) => {

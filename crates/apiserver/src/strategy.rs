@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::defaults::TEMPLATE_GENERATION;
-use super::definitions::life;
+use super::definitions::lifecycle;
 use super::failure::Failure;
 use super::pods;
 use super::registry::{DEFINITIONS, Resource};
@@ -80,8 +80,8 @@ pub(crate) fn prepare_create(
             object["status"] = json!({"phase": "Active"});
         }
         "pods" => {
-            let quality = pods::quality(&object["spec"]);
-            object["status"] = json!({"phase": "Pending", "qosClass": quality});
+            let qos_class = pods::qos_class(&object["spec"]);
+            object["status"] = json!({"phase": "Pending", "qosClass": qos_class});
             if object["spec"]["schedulingGates"]
                 .as_array()
                 .is_some_and(|gates| !gates.is_empty())
@@ -93,7 +93,7 @@ pub(crate) fn prepare_create(
                 }]);
             }
         }
-        DEFINITIONS => life::begin(object),
+        DEFINITIONS => lifecycle::set_initial_status(object),
         "persistentvolumes" => {
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]});
         }
@@ -128,7 +128,7 @@ pub(crate) fn prepare_update(
         ("namespaces", "") => copy_part(before, object, "spec", "finalizers"),
         ("namespaces", "finalize") => copy(before, object, "status"),
         ("services", "") => service::allocate(state, object, Some(before))?,
-        (DEFINITIONS, "") => life::remember_storage(object),
+        (DEFINITIONS, "") => lifecycle::remember_storage(object),
         ("daemonsets.apps", "") => count_templates(before, object),
         ("pods", "ephemeralcontainers") => only_part(before, object, &["ephemeralContainers"]),
         ("pods", "resize") => resize(before, object),
@@ -178,9 +178,9 @@ fn status_update(resource: &Resource, before: &Value, object: &mut Value) {
         object["status"] = status;
     }
     if resource.storage == "pods" {
-        let quality = before["status"]["qosClass"].clone();
-        if object["status"]["qosClass"].is_null() && !quality.is_null() {
-            object["status"]["qosClass"] = quality;
+        let qos_class = before["status"]["qosClass"].clone();
+        if object["status"]["qosClass"].is_null() && !qos_class.is_null() {
+            object["status"]["qosClass"] = qos_class;
         }
         keep_observed_generations(before, object);
     }

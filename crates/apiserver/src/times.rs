@@ -24,18 +24,18 @@ pub(crate) fn canonical(text: &str, micro: bool) -> Result<String, String> {
                 |time| time.strftime(format).to_string(),
             ));
         }
-        Err(Wrong::Element { rest, element }) => {
+        Err(TimeError::Element { rest, element }) => {
             format!(" as {layout:?}: cannot parse {rest:?} as {element:?}")
         }
-        Err(Wrong::Range(what)) => format!(": {what} out of range"),
-        Err(Wrong::Extra(rest)) => format!(": extra text: {rest:?}"),
+        Err(TimeError::Range(what)) => format!(": {what} out of range"),
+        Err(TimeError::Extra(rest)) => format!(": extra text: {rest:?}"),
     };
     Err(format!("parsing time {text:?}{why}"))
 }
 
 /// Why a text is not a time.
 #[derive(Debug, PartialEq)]
-enum Wrong<'a> {
+enum TimeError<'a> {
     /// The rest of the text does not begin with the next element of the layout.
     Element {
         rest: &'a str,
@@ -47,7 +47,7 @@ enum Wrong<'a> {
     Extra(&'a str),
 }
 
-fn read(text: &str, micro: bool) -> Result<(), Wrong<'_>> {
+fn read(text: &str, micro: bool) -> Result<(), TimeError<'_>> {
     let mut rest = text;
     let year = digits(&mut rest, 4, "2006")?;
     literal(&mut rest, "-")?;
@@ -69,7 +69,7 @@ fn read(text: &str, micro: bool) -> Result<(), Wrong<'_>> {
     fraction(&mut rest, micro)?;
     zone(&mut rest)?;
     if !rest.is_empty() {
-        return Err(Wrong::Extra(rest));
+        return Err(TimeError::Extra(rest));
     }
     let days = jiff::civil::Date::new(
         i16::try_from(year).unwrap_or_default(),
@@ -84,16 +84,20 @@ fn in_range(
     number: i64,
     allowed: std::ops::RangeInclusive<i64>,
     what: &'static str,
-) -> Result<(), Wrong<'static>> {
+) -> Result<(), TimeError<'static>> {
     if allowed.contains(&number) {
         Ok(())
     } else {
-        Err(Wrong::Range(what))
+        Err(TimeError::Range(what))
     }
 }
 
-fn digits<'a>(rest: &mut &'a str, count: usize, element: &'static str) -> Result<i64, Wrong<'a>> {
-    let wrong = Wrong::Element { rest, element };
+fn digits<'a>(
+    rest: &mut &'a str,
+    count: usize,
+    element: &'static str,
+) -> Result<i64, TimeError<'a>> {
+    let wrong = TimeError::Element { rest, element };
     match rest.split_at_checked(count) {
         Some((number, after)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
             *rest = after;
@@ -103,21 +107,21 @@ fn digits<'a>(rest: &mut &'a str, count: usize, element: &'static str) -> Result
     }
 }
 
-fn literal<'a>(rest: &mut &'a str, element: &'static str) -> Result<(), Wrong<'a>> {
+fn literal<'a>(rest: &mut &'a str, element: &'static str) -> Result<(), TimeError<'a>> {
     *rest = rest
         .strip_prefix(element)
-        .ok_or(Wrong::Element { rest, element })?;
+        .ok_or(TimeError::Element { rest, element })?;
     Ok(())
 }
 
 /// Parses fractions of a second: exactly six digits with `micro`, otherwise any number.
-fn fraction<'a>(rest: &mut &'a str, micro: bool) -> Result<(), Wrong<'a>> {
+fn fraction<'a>(rest: &mut &'a str, micro: bool) -> Result<(), TimeError<'a>> {
     let count = rest.strip_prefix(['.', ',']).map_or(0, |rest| {
         rest.bytes().take_while(u8::is_ascii_digit).count()
     });
     if micro {
         if count < 6 {
-            return Err(Wrong::Element {
+            return Err(TimeError::Element {
                 rest,
                 element: ".000000",
             });
@@ -130,12 +134,12 @@ fn fraction<'a>(rest: &mut &'a str, micro: bool) -> Result<(), Wrong<'a>> {
 }
 
 /// Parses `Z` or an offset such as `+01:00`.
-fn zone<'a>(rest: &mut &'a str) -> Result<(), Wrong<'a>> {
+fn zone<'a>(rest: &mut &'a str) -> Result<(), TimeError<'a>> {
     if let Some(after) = rest.strip_prefix('Z') {
         *rest = after;
         return Ok(());
     }
-    let wrong = || Wrong::Element {
+    let wrong = || TimeError::Element {
         rest,
         element: "Z07:00",
     };

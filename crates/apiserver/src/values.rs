@@ -16,11 +16,11 @@ mod embedded;
 mod scale;
 
 /// Path of a cause without a path.
-pub(crate) const NOWHERE: &str = "<nil>";
+pub(crate) const NO_PATH: &str = "<nil>";
 
 /// Returns what is wrong with a custom resource; `before` is `None` for a new one. Errors in values that a write does not change are
 /// tolerated.
-pub(crate) fn judge(
+pub(crate) fn validate(
     resource: &Resource,
     subresource: &str,
     before: Option<&Value>,
@@ -57,12 +57,12 @@ pub(crate) fn judge(
     };
     if causes.iter().any(is_blocking) {
         causes.push(Cause::invalid(
-            NOWHERE,
+            NO_PATH,
             &Value::Null,
             "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
         ));
     } else {
-        causes.extend(custom.rules.judge(before, object));
+        causes.extend(custom.rules.validate(before, object));
     }
     causes
 }
@@ -91,7 +91,7 @@ pub(crate) fn at<'v>(object: &'v Value, path: &str) -> Option<&'v Value> {
 
 /// Checks a value and everything in it.
 fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if value.is_null() && schema.word("nullable") == Some(&Value::Bool(true)) {
+    if value.is_null() && schema.keyword("nullable") == Some(&Value::Bool(true)) {
         return;
     }
     if let Some(wanted) = wrong_type(schema, value) {
@@ -137,7 +137,7 @@ fn check(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         Value::Number(_) => number(schema, value, path, causes),
         Value::Bool(_) | Value::Null => {}
     }
-    let allowed = schema.word("enum").and_then(Value::as_array);
+    let allowed = schema.keyword("enum").and_then(Value::as_array);
     if let Some(allowed) = allowed.filter(|allowed| !allowed.contains(value)) {
         let names: Vec<String> = allowed
             .iter()
@@ -202,15 +202,15 @@ fn counts(
 ) {
     let bound = |prefix: &str| {
         schema
-            .word(&format!("{prefix}{suffix}"))
+            .keyword(&format!("{prefix}{suffix}"))
             .and_then(Value::as_u64)
             .map(|bound| bound as usize)
     };
-    if let Some(most) = bound("max").filter(|most| count > *most) {
-        causes.push(Cause::too_many(path, count, most));
+    if let Some(max) = bound("max").filter(|max| count > *max) {
+        causes.push(Cause::too_many(path, count, max));
     }
-    if let Some(least) = bound("min").filter(|least| count < *least) {
-        let detail = format!("{path} in body should have at least {least} {noun}");
+    if let Some(min) = bound("min").filter(|min| count < *min) {
+        let detail = format!("{path} in body should have at least {min} {noun}");
         causes.push(Cause::invalid(path, &count.into(), &detail));
     }
 }
@@ -218,18 +218,18 @@ fn counts(
 fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
     let value = Value::from(text);
     let bound = |word: &str| {
-        let bound = schema.word(word).and_then(Value::as_u64);
+        let bound = schema.keyword(word).and_then(Value::as_u64);
         bound.map(|bound| bound as usize)
     };
     let length = text.chars().count();
-    if let Some(most) = bound("maxLength").filter(|most| length > *most) {
-        causes.push(Cause::too_long(path, most));
+    if let Some(max) = bound("maxLength").filter(|max| length > *max) {
+        causes.push(Cause::too_long(path, max));
     }
-    if let Some(least) = bound("minLength").filter(|least| length < *least) {
-        let detail = format!("{path} in body should be at least {least} chars long");
+    if let Some(min) = bound("minLength").filter(|min| length < *min) {
+        let detail = format!("{path} in body should be at least {min} chars long");
         causes.push(Cause::invalid(path, &value, &detail));
     }
-    let pattern = schema.word("pattern").and_then(Value::as_str);
+    let pattern = schema.keyword("pattern").and_then(Value::as_str);
     if let Some(pattern) = pattern.filter(|pattern| !matches(pattern, text)) {
         let detail = format!("{path} in body should match '{pattern}'");
         causes.push(Cause::invalid(path, &value, &detail));
@@ -243,9 +243,9 @@ fn string(schema: Node<'_>, text: &str, path: &str, causes: &mut Vec<Cause>) {
 
 /// Returns whether a text matches a pattern; a pattern that is not valid matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {
-    static KNOWN: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known
+    static CACHE: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    cache
         .entry(pattern.to_owned())
         .or_insert_with(|| Regex::new(pattern).ok())
         .as_ref()
@@ -264,12 +264,12 @@ fn has_format(format: &str, text: &str) -> bool {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => text.split_once('/').is_some_and(|(address, bits)| {
-            let most = match address.parse() {
+            let max = match address.parse() {
                 Ok(std::net::IpAddr::V4(_)) => 32,
                 Ok(std::net::IpAddr::V6(_)) => 128,
                 Err(_) => return false,
             };
-            bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+            bits.parse::<u8>().is_ok_and(|bits| bits <= max)
         }),
         "uuid" => uuid(None),
         "uuid3" => uuid(Some(3)),
@@ -288,13 +288,13 @@ fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
         return;
     };
     let bound = |word: &str| {
-        let bound = schema.word(word)?;
+        let bound = schema.keyword(word)?;
         Some((bound.as_f64()?, bound))
     };
-    let is_exclusive = |word: &str| schema.word(word) == Some(&Value::Bool(true));
-    if let Some((most, shown)) = bound("maximum") {
+    let is_exclusive = |word: &str| schema.keyword(word) == Some(&Value::Bool(true));
+    if let Some((max, shown)) = bound("maximum") {
         let exclusive = is_exclusive("exclusiveMaximum");
-        if found > most || exclusive && found >= most {
+        if found > max || exclusive && found >= max {
             let how = if exclusive {
                 "less than"
             } else {
@@ -304,9 +304,9 @@ fn number(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) 
             causes.push(Cause::invalid(path, value, &detail));
         }
     }
-    if let Some((least, shown)) = bound("minimum") {
+    if let Some((min, shown)) = bound("minimum") {
         let exclusive = is_exclusive("exclusiveMinimum");
-        if found < least || exclusive && found <= least {
+        if found < min || exclusive && found <= min {
             let how = if exclusive {
                 "greater than"
             } else {
@@ -350,7 +350,7 @@ fn lists(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
 /// Reports duplicate items of sets and of keyed lists.
 fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
     let keys: Vec<&str> = schema
-        .word("x-kubernetes-list-map-keys")
+        .keyword("x-kubernetes-list-map-keys")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
@@ -363,7 +363,7 @@ fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Ca
             .collect()
     };
     let names: Vec<Value> = match schema
-        .word("x-kubernetes-list-type")
+        .keyword("x-kubernetes-list-type")
         .and_then(Value::as_str)
     {
         Some("set") => items.to_vec(),
@@ -380,7 +380,7 @@ fn duplicates(schema: Node<'_>, items: &[Value], path: &str, causes: &mut Vec<Ca
 /// Checks `allOf`, `anyOf`, `oneOf` and `not`.
 fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let tried = |word: &str| -> Option<Vec<Vec<Cause>>> {
-        let branches = schema.word(word)?.as_array()?;
+        let branches = schema.keyword(word)?.as_array()?;
         Some(
             branches
                 .iter()
@@ -397,7 +397,7 @@ fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Ca
         causes.push(Cause {
             reason: "FieldValueInvalid",
             message,
-            field: NOWHERE.to_owned(),
+            field: NO_PATH.to_owned(),
         });
         causes.extend(why);
     };
@@ -429,7 +429,7 @@ fn alternatives(schema: Node<'_>, value: &Value, path: &str, causes: &mut Vec<Ca
             tried.into_iter().flatten().collect(),
         );
     }
-    if let Some(refused) = schema.word("not") {
+    if let Some(refused) = schema.keyword("not") {
         let mut found = Vec::new();
         check(Node::new(refused), value, path, &mut found);
         if found.is_empty() {

@@ -23,7 +23,7 @@ use super::shape;
 use super::store::{Key, State};
 
 pub(crate) use self::create::suffix;
-pub(crate) use self::delete::mark;
+pub(crate) use self::delete::mark_for_deletion;
 pub(crate) use self::read::{Filter, Page, is_true};
 
 mod binding;
@@ -40,7 +40,7 @@ mod update;
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     /// The user of the request.
-    pub(crate) who: &'a Identity,
+    pub(crate) identity: &'a Identity,
     /// Names of the disabled admission plugins.
     pub(crate) disabled: &'a [String],
     pub(crate) resource: &'a Resource,
@@ -76,8 +76,8 @@ impl Answer {
 
 impl Request<'_> {
     /// Returns the state that a fault makes the request read instead of the present one.
-    pub(crate) fn past(&self, state: &State) -> Option<State> {
-        self.effects?.past(state, &self.resource.storage)
+    pub(crate) fn past_state(&self, state: &State) -> Option<State> {
+        self.effects?.past_state(state, &self.resource.storage)
     }
 
     fn parameter(&self, name: &str) -> &str {
@@ -99,18 +99,18 @@ impl Request<'_> {
             subresource: self.subresource,
             namespace: self.namespace,
             name: self.name,
-            who: self.who,
+            identity: self.identity,
             before,
             disabled: self.disabled,
         }
     }
 
     /// Returns the same request, with the resource in which its subresource is written.
-    fn in_form(&self) -> Result<Self, Failure> {
+    fn for_subresource_kind(&self) -> Result<Self, Failure> {
         let resource = self
             .resource
-            .form(self.subresource)
-            .ok_or_else(Failure::no_resource)?;
+            .subresource_kind(self.subresource)
+            .ok_or_else(Failure::resource_not_found)?;
         Ok(Self { resource, ..*self })
     }
 
@@ -155,7 +155,7 @@ impl Request<'_> {
             }
             let tracker = Tracker::new(self.resource, self.subresource, &now);
             tracker.update(before, after, &self.manager());
-            if !objects::are_owners_known(self.resource, before, after)
+            if !objects::can_keep_owners(self.resource, before, after)
                 && let Some(metadata) = after["metadata"].as_object_mut()
             {
                 metadata.remove("managedFields");
@@ -167,27 +167,27 @@ impl Request<'_> {
     }
 
     /// Returns an object in the requested version.
-    pub(crate) fn present(&self, object: &Value) -> Value {
-        let mut object = objects::shown(self.resource, object).into_owned();
+    pub(crate) fn in_requested_version(&self, object: &Value) -> Value {
+        let mut object = objects::in_requested_version(self.resource, object).into_owned();
         object["apiVersion"] = json!(self.resource.api_version());
         object["kind"] = json!(self.resource.kind);
-        events::show(self.resource, &mut object);
+        events::from_core_form(self.resource, &mut object);
         object
     }
 
     /// Returns an object in its stored form.
-    fn kept(&self, object: Value) -> Value {
+    fn in_storage_version(&self, object: Value) -> Value {
         match &self.resource.custom {
-            Some(custom) => objects::kept(self.resource, custom, object),
+            Some(custom) => objects::in_storage_version(self.resource, custom, object),
             None => object,
         }
     }
 
     /// Returns the present object before a write, in the version that is written.
-    fn known(&self, state: &State) -> Result<Arc<Value>, Failure> {
+    fn object_before_write(&self, state: &State) -> Result<Arc<Value>, Failure> {
         let stored = self.existing(state)?;
         Ok(match &self.resource.custom {
-            Some(_) => Arc::new(self.present(stored)),
+            Some(_) => Arc::new(self.in_requested_version(stored)),
             None => Arc::clone(stored),
         })
     }
@@ -213,7 +213,7 @@ impl Request<'_> {
             unknown,
             undecodable,
         } = if custom {
-            objects::take_in(self.resource.schema().raw(), object)
+            objects::normalise(self.resource.schema().raw(), object)
         } else {
             decode(self.resource.schema(), object)
         };
@@ -244,7 +244,7 @@ impl Request<'_> {
     }
 
     fn invalid(&self, object: &Value, causes: &[Cause]) -> Failure {
-        let group = if events::is_newer_form(self.resource) {
+        let group = if events::is_in_events_group(self.resource) {
             ""
         } else {
             &self.resource.group

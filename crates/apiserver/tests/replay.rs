@@ -17,23 +17,23 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 /// Largest number of allowed differences.
-const MOST_KNOWN: usize = 10;
+const MAX_KNOWN_DIFFERENCES: usize = 10;
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct KnownDifference {
     conversation: String,
     path: String,
     reason: String,
 }
 
-struct Ours {
+struct TestServer {
     /// Keeps the server running.
     _running: Arc<Running>,
     caller: Caller,
 }
 
-async fn start(prelude: &Conversation) -> Ours {
+async fn start(prelude: &Conversation) -> TestServer {
     let tokens: HashMap<String, User> = USERS
         .iter()
         .map(|(_, token, name, groups)| {
@@ -67,7 +67,7 @@ async fn start(prelude: &Conversation) -> Ours {
     })
     .expect("a caller");
     caller.play(prelude).await.expect("the prelude is played");
-    Ours {
+    TestServer {
         _running: running,
         caller,
     }
@@ -80,16 +80,16 @@ fn main() {
         conversation::load(&corpus.join("conversations")).expect("the conversations can be read");
     let known = std::fs::read_to_string(corpus.join("differences.yaml"))
         .expect("the known differences can be read");
-    let known: Vec<Known> =
+    let known: Vec<KnownDifference> =
         serde_yaml::from_str(&known).expect("the known differences are of the format");
     let pending = std::fs::read_to_string(corpus.join("pending.txt")).unwrap_or_default();
     let pending: BTreeSet<&str> = pending.lines().collect();
     let runtime = Arc::new(Runtime::new().expect("a runtime"));
     let prelude = Arc::new(conversations.prelude);
-    let ours = Arc::new(runtime.block_on(start(&prelude)));
+    let server = Arc::new(runtime.block_on(start(&prelude)));
     let mut trials = vec![Trial::test("at_most_ten_differences_are_known", {
         let known = known.clone();
-        move || judge_list(&known)
+        move || check_known_differences(&known)
     })];
     let mut recordings: BTreeMap<String, BTreeMap<String, Vec<Value>>> = BTreeMap::new();
     for conversation in conversations.conversations {
@@ -98,12 +98,12 @@ fn main() {
             .entry(subject.clone())
             .or_insert_with(|| read(&corpus.join(format!("recordings/{subject}.json"))))
             .remove(&conversation.id);
-        let (runtime, ours, prelude) = (
+        let (runtime, server, prelude) = (
             Arc::clone(&runtime),
-            Arc::clone(&ours),
+            Arc::clone(&server),
             Arc::clone(&prelude),
         );
-        let known: Vec<Known> = known
+        let known: Vec<KnownDifference> = known
             .iter()
             .filter(|known| known.conversation == conversation.id)
             .cloned()
@@ -116,11 +116,11 @@ fn main() {
                     // the server drops the history that watches of other conversations may need
                     start(&prelude).await.caller.play(&conversation).await
                 } else {
-                    ours.caller.play(&conversation).await
+                    server.caller.play(&conversation).await
                 }
             });
             let answers = answers.map_err(|error| chain(&error))?;
-            judge(&known, conversation::differences(&recorded, &answers))
+            compare_with_known(&known, conversation::differences(&recorded, &answers))
         });
         trials.push(trial.with_ignored_flag(is_pending));
     }
@@ -138,7 +138,7 @@ fn main() {
         ));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    drop(ours);
+    drop(server);
     conclusion.exit();
 }
 
@@ -149,17 +149,17 @@ fn read(path: &Path) -> BTreeMap<String, Vec<Value>> {
         .unwrap_or_default()
 }
 
-fn judge_list(known: &[Known]) -> Result<(), Failed> {
+fn check_known_differences(known: &[KnownDifference]) -> Result<(), Failed> {
     if let Some(bare) = known.iter().find(|known| known.reason.trim().is_empty()) {
         return Err(format!("no reason for {} {}", bare.conversation, bare.path).into());
     }
-    if known.len() > MOST_KNOWN {
+    if known.len() > MAX_KNOWN_DIFFERENCES {
         return Err(format!("{} differences are listed", known.len()).into());
     }
     Ok(())
 }
 
-fn judge(known: &[Known], found: Vec<Difference>) -> Result<(), Failed> {
+fn compare_with_known(known: &[KnownDifference], found: Vec<Difference>) -> Result<(), Failed> {
     let (listed, new): (Vec<_>, Vec<_>) = found
         .into_iter()
         .partition(|one| known.iter().any(|known| known.path == one.path));

@@ -51,7 +51,7 @@ async fn killed_before(write: u64, flavour: Option<Flavour>, expected: &Objects)
     let client = trial.cluster.client.clone();
     let course = async {
         let was_struck = tokio::select! {
-            () = faults.struck(hang, 1) => true,
+            () = faults.wait_for_hits(hang, 1) => true,
             () = trial.is_available() => false,
         };
         trial.cluster.kill();

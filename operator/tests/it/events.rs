@@ -114,7 +114,7 @@ async fn settings_that_cannot_be_handed_on_are_told_once_and_handed_on_later() {
     let spec = json!({"nodeGroups": [{"poolName": "numa-a"}]});
     crs.create(&post, &cr(&spec)).await.unwrap();
     // the first attempt and some retries
-    within("the operator tries again", faults.struck(refused, 6)).await;
+    within("the operator tries again", faults.wait_for_hits(refused, 6)).await;
     faults.remove(refused);
     let maps: Api<ConfigMap> = cluster.namespaced();
     cluster.appears(&maps, DS_A).await;
@@ -122,6 +122,6 @@ async fn settings_that_cannot_be_handed_on_are_told_once_and_handed_on_later() {
     let about = ListParams::default().fields("reason=FailedKubeletConfigSync");
     let published = events.list(&about).await.unwrap().items;
     let message = published[0].message.as_deref().unwrap_or_default();
-    assert!(message.contains("a fault was asked for"), "{message}");
+    assert!(message.contains("injected fault"), "{message}");
     assert_eq!(published.len(), 1, "{published:?}");
 }

@@ -117,7 +117,7 @@ async fn lost_watches_and_forgotten_history_hide_nothing() {
     let roles: Api<Role> = cluster.namespaced();
     let old = roles.get("rte").await.unwrap().uid();
     roles.delete("rte", &DeleteParams::default()).await.unwrap();
-    within("the operator watches again", api.struck(deaf, 1)).await;
+    within("the operator watches again", api.wait_for_hits(deaf, 1)).await;
     api.compact();
     api.remove(deaf);
     cluster

@@ -71,7 +71,7 @@ async fn a_hundred_reconciliations_without_a_change_write_nothing(
     let touch = async |moment: u64| {
         let annotations = json!({"metadata": {"annotations": {"touched": moment.to_string()}}});
         cluster.merge(&crs, CR, annotations).await;
-        let struck = faults.struck(reconciliations, moment);
+        let struck = faults.wait_for_hits(reconciliations, moment);
         within("the operator looks at what was touched", struck).await;
     };
     // objects that were written last are read once more, because they are not yet known to be up to date

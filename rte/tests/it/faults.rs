@@ -232,7 +232,7 @@ async fn lost_watches_and_forgotten_history_cost_no_event() {
     let refused_watches = api.add(Rule::new(exporter_requests(&["watch"]), Fault::Unavailable));
     api.end_watches(&exporter_requests(&[]), WatchEnd::Broken);
     scene.assign_cpus("forgotten", &[4, 5, 6, 7]).await;
-    let struck = tokio::time::timeout(PATIENCE, api.struck(refused_watches, 1)).await;
+    let struck = tokio::time::timeout(PATIENCE, api.wait_for_hits(refused_watches, 1)).await;
     struck.expect("it watches again");
     api.compact();
     api.remove(refused_watches);

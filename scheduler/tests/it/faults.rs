@@ -91,7 +91,7 @@ async fn a_binding_whose_answer_was_lost_counts_once() {
     assert_eq!(cluster.placed("first").await, "worker-0");
     assert_eq!(faults.remove(lost).unwrap().hits, 1);
     // the event is written once, however long that takes
-    within("the event is written", faults.struck(unanswered, 1)).await;
+    within("the event is written", faults.wait_for_hits(unanswered, 1)).await;
     let scheduled = cluster
         .eventually(async || match cluster.events("first", "Scheduled").await {
             events if events.is_empty() => Err("no Scheduled event".to_owned()),
@@ -145,7 +145,7 @@ async fn lost_watches_forgotten_history_and_an_outage_hide_no_pod() {
     let no_watches = api.add(Rule::new(its(&["watch"]), Fault::Unavailable));
     api.end_watches(&its(&[]), WatchEnd::Broken);
     cluster.pod("forgotten", PROFILE, None, "1").await;
-    within("the scheduler watches again", api.struck(no_watches, 1)).await;
+    within("the scheduler watches again", api.wait_for_hits(no_watches, 1)).await;
     api.compact();
     api.remove(no_watches);
     cluster.placed("forgotten").await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Attempt;
 use crate::failure::Failure;
 use crate::pods;
-use crate::quantity::Amount;
+use crate::quantity::Quantity;
 use crate::store::State;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -74,7 +74,7 @@ pub(super) fn check(state: &State, attempt: &Attempt<'_>, pod: &Value) -> Result
             "Container" => {
                 for container in pods::containers(&pod["spec"]) {
                     let of = |what: &str, name: &str| {
-                        container["resources"][what].get(name).map(Amount::of)
+                        container["resources"][what].get(name).map(Quantity::of)
                     };
                     bounds(item, kind, &of, &mut problems);
                 }
@@ -101,11 +101,11 @@ pub(super) fn check(state: &State, attempt: &Attempt<'_>, pod: &Value) -> Result
 fn bounds(
     item: &Value,
     kind: &str,
-    of: &dyn Fn(&str, &str) -> Option<Amount>,
+    of: &dyn Fn(&str, &str) -> Option<Quantity>,
     problems: &mut Vec<String>,
 ) {
     for (name, bound) in item["min"].as_object().into_iter().flatten() {
-        let bound = Amount::of(bound);
+        let bound = Quantity::of(bound);
         match (of("requests", name), of("limits", name)) {
             (None, _) => problems.push(format!(
                 "minimum {name} usage per {kind} is {bound}.  No request is specified"
@@ -120,7 +120,7 @@ fn bounds(
         }
     }
     for (name, bound) in item["max"].as_object().into_iter().flatten() {
-        let bound = Amount::of(bound);
+        let bound = Quantity::of(bound);
         match (of("requests", name), of("limits", name)) {
             (_, None) => problems.push(format!(
                 "maximum {name} usage per {kind} is {bound}.  No limit is specified"

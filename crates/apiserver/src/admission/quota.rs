@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::Attempt;
 use crate::failure::Failure;
 use crate::pods;
-use crate::quantity::Amount;
+use crate::quantity::Quantity;
 use crate::store::{Key, State};
 
 /// Returns the amounts that an object counts for in quotas, by name.
-fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Amount> {
-    let one = Amount::whole(1);
+fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Quantity> {
+    let one = Quantity::whole(1);
     let mut usage = BTreeMap::new();
     let resource = attempt.resource;
     if attempt.resource.group.is_empty() {
@@ -39,7 +39,7 @@ fn usage(attempt: &Attempt<'_>, object: &Value) -> BTreeMap<String, Amount> {
 }
 
 /// Returns the amounts that a quota bounds but that some containers do not set, with the names of those containers.
-fn unsaid(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<String> {
+fn unset_amounts(object: &Value, hard: &serde_json::Map<String, Value>) -> Vec<String> {
     let mut missing = Vec::new();
     for name in hard.keys() {
         let (what, resource) = match name.as_str() {
@@ -93,7 +93,7 @@ pub(super) fn charge(
         };
         let concerned: Vec<&String> = hard.keys().filter(|key| usage.contains_key(*key)).collect();
         if attempt.resource.storage == "pods" {
-            let missing = unsaid(object, &hard);
+            let missing = unset_amounts(object, &hard);
             if !missing.is_empty() {
                 return Err(attempt.forbidden(&format!(
                     "failed quota: {name}: must specify {}",
@@ -121,19 +121,19 @@ pub(super) fn charge(
         }
         let mut exceeded = Vec::new();
         for key in concerned {
-            let limit = Amount::of(&hard[key]);
-            let used = Amount::of(&quota["status"]["used"][key]);
-            let asked = usage[key];
-            if used + asked > limit {
-                exceeded.push((key.clone(), [asked, used, limit]));
+            let limit = Quantity::of(&hard[key]);
+            let used = Quantity::of(&quota["status"]["used"][key]);
+            let requested = usage[key];
+            if used + requested > limit {
+                exceeded.push((key.clone(), [requested, used, limit]));
             }
-            quota["status"]["used"][key] = json!((used + asked).to_string());
+            quota["status"]["used"][key] = json!((used + requested).to_string());
         }
         if !exceeded.is_empty() {
             let list = |which: usize| {
                 let parts: Vec<String> = exceeded
                     .iter()
-                    .map(|(key, amounts): &(String, [Amount; 3])| {
+                    .map(|(key, amounts): &(String, [Quantity; 3])| {
                         format!("{key}={}", amounts[which])
                     })
                     .collect();

@@ -28,7 +28,7 @@ pub(super) fn admit(state: &State, attempt: &Attempt<'_>, pod: &mut Value) -> Re
         );
         let mut failure = attempt.forbidden(&why);
         // a controller creates the default account of a new namespace; a real server waits for it, too
-        failure.may_pass_soon = name == "default";
+        failure.is_transient = name == "default";
         return Err(failure);
     };
     let spec = &mut pod["spec"];

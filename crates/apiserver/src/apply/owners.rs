@@ -105,7 +105,7 @@ impl Conflict {
 pub(crate) struct Owners(pub(crate) BTreeMap<Owner, Share>);
 
 /// Largest number of owners with operation Update; older ones are merged.
-const MOST_UPDATERS: usize = 10;
+const MAX_UPDATERS: usize = 10;
 
 impl Owners {
     /// Returns the owners in `managedFields`; `None` when an entry cannot be parsed.
@@ -180,7 +180,7 @@ impl Owners {
     }
 
     /// Takes away from all other owners the fields that a writer sets to other values or removes.
-    fn yield_to(&mut self, writer: Option<&Owner>, difference: &Comparison) {
+    fn release_fields(&mut self, writer: Option<&Owner>, difference: &Comparison) {
         let set = difference.set();
         for (owner, share) in &mut self.0 {
             if writer != Some(owner) {
@@ -193,7 +193,7 @@ impl Owners {
     /// Records the owners after a write other than apply.
     pub(crate) fn update(&mut self, writer: &Owner, written: &Write<'_>) {
         let full = walk::compare(written.ty, written.before, written.after);
-        self.yield_to(None, &full.excluding(written.ignored));
+        self.release_fields(None, &full.excluding(written.ignored));
         let set = full
             .set()
             .recursive_difference(written.ignored)
@@ -204,11 +204,11 @@ impl Owners {
             share.version.clone_from(&written.version.to_owned());
             share.time = Some(written.now.to_owned());
         }
-        self.join_old();
+        self.merge_oldest_updaters();
     }
 
     /// Merges the oldest updaters when there are too many.
-    fn join_old(&mut self) {
+    fn merge_oldest_updaters(&mut self) {
         let mut updaters: Vec<Owner> = self
             .0
             .keys()
@@ -216,13 +216,13 @@ impl Owners {
             .cloned()
             .collect();
         let mut count = updaters.len();
-        if count <= MOST_UPDATERS {
+        if count <= MAX_UPDATERS {
             return;
         }
         updaters.sort_by_key(|owner| (self.0[owner].time.clone(), owner.clone()));
         let mut first: BTreeMap<String, Owner> = BTreeMap::new();
         for owner in updaters {
-            if count <= MOST_UPDATERS {
+            if count <= MAX_UPDATERS {
                 return;
             }
             let version = owner.version.clone();
@@ -292,7 +292,7 @@ impl Owners {
                 return Err(ApplyError::Conflicts(conflicts));
             }
         }
-        self.yield_to(Some(applier), &difference);
+        self.release_fields(Some(applier), &difference);
         let is_changed = object != *written.before;
         if let Some(share) = self.0.get_mut(applier) {
             share.set = share.set.difference(written.server_fields);
@@ -310,7 +310,7 @@ impl Owners {
     fn prune(&self, ty: Type<'_>, merged: &Value, last: &FieldSet) -> Value {
         let named = |set: &FieldSet| walk::with_named(Some(ty), set);
         let last = named(last);
-        let without = |gone: &FieldSet| walk::remove(ty, merged, gone).unwrap_or(Value::Null);
+        let without = |removed: &FieldSet| walk::remove(ty, merged, removed).unwrap_or(Value::Null);
         let merged_set = named(&walk::fields(ty, merged));
         let pruned_set = named(&walk::fields(ty, &without(&last)));
         let owned = self

@@ -68,7 +68,7 @@ impl<'a> Type<'a> {
         } else {
             Kind::Schema(node)
         };
-        let preserves = node.word("x-kubernetes-preserve-unknown-fields");
+        let preserves = node.keyword("x-kubernetes-preserve-unknown-fields");
         Self {
             kind,
             open: open || preserves == Some(&Value::Bool(true)),
@@ -126,7 +126,7 @@ impl<'a> Type<'a> {
         if node.is_quantity() {
             return vec![Form::Scalar(Scalar::Any)];
         }
-        let text = |word: &str| node.word(word).and_then(Value::as_str);
+        let text = |word: &str| node.keyword(word).and_then(Value::as_str);
         let map = || Form::Map {
             atomic: text("x-kubernetes-map-type") == Some("atomic"),
         };
@@ -161,7 +161,7 @@ impl<'a> Type<'a> {
         if let Some(schema) = node.properties().and_then(|fields| fields.get(name)) {
             return Some(Self::below(Node::new(schema), self.open));
         }
-        match node.word("additionalProperties") {
+        match node.keyword("additionalProperties") {
             None => {
                 let open = self.open || node.properties().is_none_or(serde_json::Map::is_empty);
                 open.then(Self::deduced)
@@ -227,7 +227,7 @@ impl<'a> Type<'a> {
 }
 
 fn list(node: Node<'_>) -> Form<'_> {
-    let text = |word: &str| node.word(word).and_then(Value::as_str);
+    let text = |word: &str| node.keyword(word).and_then(Value::as_str);
     let atomic = Form::List {
         atomic: true,
         keys: Vec::new(),
@@ -238,7 +238,7 @@ fn list(node: Node<'_>) -> Form<'_> {
             keys: Vec::new(),
         },
         Some("map") => {
-            let keys = node.word("x-kubernetes-list-map-keys");
+            let keys = node.keyword("x-kubernetes-list-map-keys");
             let keys = keys.and_then(Value::as_array).into_iter().flatten();
             Form::List {
                 atomic: false,

@@ -506,7 +506,7 @@ fn merge_lists(
 }
 
 /// Returns a value without the given fields; `None` when nothing is left.
-pub(crate) fn remove(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Option<Value> {
+pub(crate) fn remove(ty: Type<'_>, value: &Value, removed: &FieldSet) -> Option<Value> {
     match ty.form(Some(value)) {
         Form::Scalar(_) => Some(value.clone()),
         Form::Map { atomic: true } | Form::List { atomic: true, .. } => None,
@@ -514,10 +514,10 @@ pub(crate) fn remove(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Option<Val
             let mut rest = Map::new();
             for (name, field) in value.as_object()? {
                 let element = Element::Field(name.clone());
-                if gone.members.contains(&element) {
+                if removed.members.contains(&element) {
                     continue;
                 }
-                let kept = match (gone.children.get(&element), ty.field(name)) {
+                let kept = match (removed.children.get(&element), ty.field(name)) {
                     (Some(below), Some(inner)) if !below.is_empty() => remove(inner, field, below),
                     _ => Some(field.clone()),
                 };
@@ -534,10 +534,10 @@ pub(crate) fn remove(ty: Type<'_>, value: &Value, gone: &FieldSet) -> Option<Val
                     rest.push(item.clone());
                     continue;
                 };
-                if gone.members.contains(&element) {
+                if removed.members.contains(&element) {
                     continue;
                 }
-                match gone.children.get(&element) {
+                match removed.children.get(&element) {
                     Some(below) if !below.is_empty() => {
                         rest.extend(remove(ty.item(), item, below));
                     }

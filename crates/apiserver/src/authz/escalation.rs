@@ -11,7 +11,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// One permission without its verb: group, resource and name of the object, or a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Part {
+struct Permission {
     group: Option<String>,
     path: Option<String>,
     resource: Option<String>,
@@ -24,8 +24,8 @@ fn texts(rule: &Value, field: &str) -> Vec<String> {
 }
 
 /// Splits a rule into single permissions, each with its verb.
-fn parts(rule: &Value) -> Vec<(Part, String)> {
-    let mut parts = Vec::new();
+fn permissions(rule: &Value) -> Vec<(Permission, String)> {
+    let mut permissions = Vec::new();
     let verbs = texts(rule, "verbs");
     for group in texts(rule, "apiGroups") {
         for resource in texts(rule, "resources") {
@@ -36,32 +36,32 @@ fn parts(rule: &Value) -> Vec<(Part, String)> {
             }
             for name in names {
                 for verb in &verbs {
-                    let part = Part {
+                    let permission = Permission {
                         group: Some(group.clone()),
                         path: None,
                         resource: Some(resource.clone()),
                         name: name.clone(),
                     };
-                    parts.push((part, verb.clone()));
+                    permissions.push((permission, verb.clone()));
                 }
             }
         }
     }
     for path in texts(rule, "nonResourceURLs") {
         for verb in &verbs {
-            let part = Part {
+            let permission = Permission {
                 group: None,
                 path: Some(path.clone()),
                 resource: None,
                 name: None,
             };
-            parts.push((part, verb.clone()));
+            permissions.push((permission, verb.clone()));
         }
     }
-    parts
+    permissions
 }
 
-fn covers(rule: &Value, part: &Part, verb: &str) -> bool {
+fn covers(rule: &Value, permission: &Permission, verb: &str) -> bool {
     let has = |field: &str, wanted: &str| {
         texts(rule, field)
             .iter()
@@ -70,7 +70,7 @@ fn covers(rule: &Value, part: &Part, verb: &str) -> bool {
     if !has("verbs", verb) {
         return false;
     }
-    if let Some(path) = &part.path {
+    if let Some(path) = &permission.path {
         return texts(rule, "nonResourceURLs").iter().any(|known| {
             known == "*"
                 || known == path
@@ -79,40 +79,44 @@ fn covers(rule: &Value, part: &Part, verb: &str) -> bool {
                     .is_some_and(|start| path.starts_with(start))
         });
     }
-    let wanted = part.resource.as_deref().unwrap_or_default();
+    let wanted = permission.resource.as_deref().unwrap_or_default();
     let any_subresource = wanted
         .split_once('/')
         .is_some_and(|(_, subresource)| has("resources", &format!("*/{subresource}")));
     let names = texts(rule, "resourceNames");
-    has("apiGroups", part.group.as_deref().unwrap_or_default())
+    has("apiGroups", permission.group.as_deref().unwrap_or_default())
         && (has("resources", wanted) || any_subresource)
-        && (names.is_empty() || part.name.as_ref().is_some_and(|name| names.contains(name)))
+        && (names.is_empty()
+            || permission
+                .name
+                .as_ref()
+                .is_some_and(|name| names.contains(name)))
 }
 
 /// Returns the rules that the user lacks, in the words of the refusal; `None` when there are none.
 fn missing(state: &State, user: &User, namespace: &str, rules: &[Value]) -> Option<String> {
     let own = rules_of(state, user, namespace);
-    let mut lacking: BTreeMap<Part, Vec<String>> = BTreeMap::new();
-    for (part, verb) in rules.iter().flat_map(parts) {
-        if !own.iter().any(|rule| covers(rule, &part, &verb)) {
-            let verbs = lacking.entry(part).or_default();
+    let mut missing_verbs: BTreeMap<Permission, Vec<String>> = BTreeMap::new();
+    for (permission, verb) in rules.iter().flat_map(permissions) {
+        if !own.iter().any(|rule| covers(rule, &permission, &verb)) {
+            let verbs = missing_verbs.entry(permission).or_default();
             if !verbs.contains(&verb) {
                 verbs.push(verb);
             }
         }
     }
-    if lacking.is_empty() {
+    if missing_verbs.is_empty() {
         return None;
     }
-    let lines: Vec<String> = lacking
+    let lines: Vec<String> = missing_verbs
         .iter()
-        .map(|(part, verbs)| {
+        .map(|(permission, verbs)| {
             let mut fields = Vec::new();
             for (name, value) in [
-                ("APIGroups", &part.group),
-                ("Resources", &part.resource),
-                ("NonResourceURLs", &part.path),
-                ("ResourceNames", &part.name),
+                ("APIGroups", &permission.group),
+                ("Resources", &permission.resource),
+                ("NonResourceURLs", &permission.path),
+                ("ResourceNames", &permission.name),
             ] {
                 if let Some(value) = value {
                     fields.push(format!("{name}:[{value:?}]"));
@@ -136,7 +140,7 @@ fn missing(state: &State, user: &User, namespace: &str, rules: &[Value]) -> Opti
     ))
 }
 
-fn may(
+fn is_allowed(
     state: &State,
     user: &User,
     verb: &str,
@@ -144,7 +148,7 @@ fn may(
     namespace: &str,
     name: &str,
 ) -> bool {
-    let asked = Attributes {
+    let attributes = Attributes {
         verb,
         group: GROUP,
         resource,
@@ -152,11 +156,11 @@ fn may(
         name,
         ..Attributes::default()
     };
-    allows(state, user, &asked)
+    allows(state, user, &attributes)
 }
 
 /// Returns why a user may not write a role with these rules.
-pub(crate) fn of_role(
+pub(crate) fn role_refusal(
     state: &State,
     user: &User,
     resource: &str,
@@ -164,7 +168,7 @@ pub(crate) fn of_role(
     role: &Value,
 ) -> Option<String> {
     let name = role["metadata"]["name"].as_str().unwrap_or_default();
-    if may(state, user, "escalate", resource, namespace, name) {
+    if is_allowed(state, user, "escalate", resource, namespace, name) {
         return None;
     }
     let rules = role["rules"].as_array().cloned().unwrap_or_default();
@@ -181,7 +185,7 @@ pub(crate) enum Refusal {
 }
 
 /// Returns why a user may not write a binding.
-pub(crate) fn of_binding(
+pub(crate) fn binding_refusal(
     state: &State,
     user: &User,
     namespace: &str,
@@ -194,7 +198,7 @@ pub(crate) fn of_binding(
     } else {
         "roles"
     };
-    if may(state, user, "bind", resource, namespace, name) {
+    if is_allowed(state, user, "bind", resource, namespace, name) {
         return None;
     }
     let Some(found) = super::role_of(state, binding, namespace) else {

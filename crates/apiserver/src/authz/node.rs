@@ -17,134 +17,140 @@ type Refusal = String;
 pub(super) fn allows(
     state: &State,
     user: &User,
-    asked: &Attributes<'_>,
+    attributes: &Attributes<'_>,
 ) -> Option<Result<(), Refusal>> {
     let node = user.name.strip_prefix(PREFIX)?;
     if !user.groups.iter().any(|group| group == GROUP) {
         return None;
     }
-    Some(decide(state, node, asked))
+    Some(decide(state, node, attributes))
 }
 
-fn decide(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refusal> {
+fn decide(state: &State, node: &str, attributes: &Attributes<'_>) -> Result<(), Refusal> {
     let Attributes {
         verb,
         subresource,
         name,
         namespace,
         ..
-    } = *asked;
-    let no = |why: &str| Err(why.to_owned());
-    let yes = |allowed: bool| if allowed { Ok(()) } else { no("") };
-    match (asked.group, asked.resource) {
+    } = *attributes;
+    let deny = |why: &str| Err(why.to_owned());
+    let allow_if = |allowed: bool| if allowed { Ok(()) } else { deny("") };
+    match (attributes.group, attributes.resource) {
         ("", "secrets" | "configmaps") => {
             if !["get", "list", "watch"].contains(&verb) {
-                return no("can only read resources of this type");
+                return deny("can only read resources of this type");
             }
             if !subresource.is_empty() {
-                return no("cannot read subresource");
+                return deny("cannot read subresource");
             }
             if namespace.is_empty() {
-                return no("can only read namespaced object of this type");
+                return deny("can only read namespaced object of this type");
             }
-            related(state, node, asked)
+            check_relationship(state, node, attributes)
         }
         ("", "persistentvolumeclaims" | "persistentvolumes") => {
             if verb != "get" {
-                return no("can only get individual resources of this type");
+                return deny("can only get individual resources of this type");
             }
-            related(state, node, asked)
+            check_relationship(state, node, attributes)
         }
         ("", "serviceaccounts") => match (verb, subresource) {
-            ("create", "token") | ("get", "") => related(state, node, asked),
-            _ => no("can only create tokens for individual service accounts"),
+            ("create", "token") | ("get", "") => check_relationship(state, node, attributes),
+            _ => deny("can only create tokens for individual service accounts"),
         },
         ("", "nodes") => match (subresource, verb) {
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
             ("", "get" | "list" | "watch") if name == node => Ok(()),
-            ("", "get" | "list" | "watch") if name.is_empty() => no(&format!(
+            ("", "get" | "list" | "watch") if name.is_empty() => deny(&format!(
                 "node '{node}' cannot read all nodes, only its own Node object"
             )),
-            ("", "get" | "list" | "watch") => no(&format!(
+            ("", "get" | "list" | "watch") => deny(&format!(
                 "node '{node}' cannot read '{name}', only its own Node object"
             )),
-            _ => no(""),
+            _ => deny(""),
         },
         ("", "pods") => match (subresource, verb) {
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
-            ("", "get") => related(state, node, asked),
+            ("", "get") => check_relationship(state, node, attributes),
             ("", "list" | "watch") => {
                 let own = format!("spec.nodeName={node}");
-                if asked
+                if attributes
                     .fields
                     .split(',')
                     .any(|field| field == own || field.replacen("==", "=", 1) == own)
                 {
                     Ok(())
                 } else if name.is_empty() {
-                    no("can only list/watch pods with spec.nodeName field selector")
+                    deny("can only list/watch pods with spec.nodeName field selector")
                 } else {
-                    related(state, node, asked)
+                    check_relationship(state, node, attributes)
                 }
             }
-            _ => no(""),
+            _ => deny(""),
         },
         ("coordination.k8s.io", "leases") => {
             if !["get", "create", "update", "patch", "delete"].contains(&verb) {
-                no("can only get, create, update, patch, or delete a node lease")
+                deny("can only get, create, update, patch, or delete a node lease")
             } else if namespace != LEASES {
-                no(&format!(
+                deny(&format!(
                     "can only access leases in the {LEASES:?} system namespace"
                 ))
             } else if verb != "create" && name != node {
-                no("can only access node lease with the same name as the requesting node")
+                deny("can only access node lease with the same name as the requesting node")
             } else {
                 Ok(())
             }
         }
         ("storage.k8s.io", "csinodes") => {
             if ["get", "create", "update", "patch", "delete"].contains(&verb) {
-                yes(verb == "create" || name == node)
+                allow_if(verb == "create" || name == node)
             } else {
-                no("can only get, create, update, patch, or delete a CSINode")
+                deny("can only get, create, update, patch, or delete a CSINode")
             }
         }
         _ => {
             let role = state.get("clusterroles.rbac.authorization.k8s.io", "", "system:node");
             let rules = role.and_then(|role| role["rules"].as_array());
-            yes(rules.is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, asked))))
+            allow_if(
+                rules.is_some_and(|rules| rules.iter().any(|rule| rule_allows(rule, attributes))),
+            )
         }
     }
 }
 
 /// Allows the request if a pod on the node needs the object.
-fn related(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refusal> {
-    let name = asked.name;
+fn check_relationship(
+    state: &State,
+    node: &str,
+    attributes: &Attributes<'_>,
+) -> Result<(), Refusal> {
+    let name = attributes.name;
     if name.is_empty() {
         return Err("No Object name found".to_owned());
     }
-    let here = |pod: &Value| pod["spec"]["nodeName"] == node;
-    let found = match asked.resource {
+    let is_on_node = |pod: &Value| pod["spec"]["nodeName"] == node;
+    let found = match attributes.resource {
         "pods" => state
-            .get("pods", asked.namespace, name)
-            .is_some_and(|pod| here(pod)),
+            .get("pods", attributes.namespace, name)
+            .is_some_and(|pod| is_on_node(pod)),
         "persistentvolumes" => {
             let volume = state.get("persistentvolumes", "", name);
             volume.is_some_and(|volume| {
                 let claim = &volume["spec"]["claimRef"];
                 let of = |field: &str| claim[field].as_str().unwrap_or_default().to_owned();
-                uses(
+                is_used_on_node(
                     state,
-                    &here,
+                    &is_on_node,
                     &of("namespace"),
                     "persistentvolumeclaims",
                     &of("name"),
                 )
             })
         }
-        resource => uses(state, &here, asked.namespace, resource, name),
+        resource => is_used_on_node(state, &is_on_node, attributes.namespace, resource, name),
     };
     if found {
         return Ok(());
@@ -154,27 +160,27 @@ fn related(state: &State, node: &str, asked: &Attributes<'_>) -> Result<(), Refu
     ))
 }
 
-fn uses(
+fn is_used_on_node(
     state: &State,
-    here: &dyn Fn(&Value) -> bool,
+    is_on_node: &dyn Fn(&Value) -> bool,
     namespace: &str,
     resource: &str,
     name: &str,
 ) -> bool {
     state
         .list("pods", namespace)
-        .filter(|(_, pod)| here(pod))
+        .filter(|(_, pod)| is_on_node(pod))
         .any(|(_, pod)| {
             let spec = &pod["spec"];
             if resource == "serviceaccounts" {
                 return spec["serviceAccountName"] == name;
             }
-            needs(spec, resource, name)
+            refers_to(spec, resource, name)
         })
 }
 
 /// Returns whether a pod specification refers to a secret, a config map or a claim.
-fn needs(spec: &Value, resource: &str, name: &str) -> bool {
+fn refers_to(spec: &Value, resource: &str, name: &str) -> bool {
     let list = |value: &'_ Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
     let (volume, volume_name, key, from) = match resource {
         "secrets" => ("secret", "secretName", "secretKeyRef", "secretRef"),

@@ -33,7 +33,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The request is not valid.
-    #[error("cannot make the request")]
+    #[error("the request is not valid")]
     Request(#[from] http::Error),
     /// The server did not answer.
     #[error("no answer")]

@@ -13,15 +13,15 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::client::{self, Client, Lines};
-use super::normal::Normaliser;
+use super::normaliser::Normaliser;
 use super::{Conversation, Step, USERS, at, fill};
 
 /// Longest wait for an answer or for one event.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval between two attempts of a step that waits for an answer.
-const ATTEMPTS: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Headers that are recorded.
-const HEADERS: &[&str] = &[
+const RECORDED_HEADERS: &[&str] = &[
     "content-type",
     "warning",
     "retry-after",
@@ -43,7 +43,7 @@ pub struct Endpoint {
 pub enum PlayError {
     /// A request failed.
     #[error("step {step} of {conversation} failed")]
-    Ask {
+    Request {
         /// The conversation.
         conversation: String,
         /// Number of the step, from 0.
@@ -64,18 +64,18 @@ pub enum PlayError {
     },
 }
 
-enum Trouble {
+enum StepError {
     Client(client::Error),
     Step(String),
 }
 
-impl From<client::Error> for Trouble {
+impl From<client::Error> for StepError {
     fn from(error: client::Error) -> Self {
         Self::Client(error)
     }
 }
 
-impl From<hyper::Error> for Trouble {
+impl From<hyper::Error> for StepError {
     fn from(error: hyper::Error) -> Self {
         Self::Client(error.into())
     }
@@ -127,40 +127,41 @@ impl Caller {
 
     /// Plays a conversation; returns the normalised answers, without those of quiet steps.
     pub async fn play(&self, conversation: &Conversation) -> Result<Vec<Value>, PlayError> {
-        let mut held = Held {
+        let mut session = Session {
             caller: self,
             sender: None,
             variables: Map::new(),
             streams: BTreeMap::new(),
             normaliser: Normaliser::default(),
         };
-        let failed = |step, trouble| match trouble {
-            Trouble::Client(source) => PlayError::Ask {
+        let failed = |step, error| match error {
+            StepError::Client(source) => PlayError::Request {
                 conversation: conversation.id.clone(),
                 step,
                 source,
             },
-            Trouble::Step(why) => PlayError::Step {
+            StepError::Step(why) => PlayError::Step {
                 conversation: conversation.id.clone(),
                 step,
                 why,
             },
         };
         if conversation.namespaced {
-            held.prepare(&conversation.namespace())
+            session
+                .prepare(&conversation.namespace())
                 .await
-                .map_err(|trouble| failed(0, trouble))?;
+                .map_err(|error| failed(0, error))?;
         }
         let mut answers = Vec::new();
         for (number, step) in conversation.steps.iter().enumerate() {
-            let answer = held
+            let answer = session
                 .step(step)
                 .await
-                .map_err(|trouble| failed(number, trouble))?;
+                .map_err(|error| failed(number, error))?;
             if step.quiet {
                 continue;
             }
-            answers.extend(answer.map(|answer| held.normaliser.normalise(answer)));
+            answers.extend(answer.map(|answer| session.normaliser.normalise(answer)));
         }
         Ok(answers)
     }
@@ -188,7 +189,7 @@ fn escape(path: &str) -> String {
     escaped
 }
 
-struct Held<'a> {
+struct Session<'a> {
     caller: &'a Caller,
     sender: Option<SendRequest<Full<Bytes>>>,
     variables: Map<String, Value>,
@@ -196,9 +197,9 @@ struct Held<'a> {
     normaliser: Normaliser,
 }
 
-impl Held<'_> {
+impl Session<'_> {
     /// Creates the conversation's namespace, and the account that a controller would create.
-    async fn prepare(&mut self, namespace: &str) -> Result<(), Trouble> {
+    async fn prepare(&mut self, namespace: &str) -> Result<(), StepError> {
         let made = [
             (
                 "POST /api/v1/namespaces".to_owned(),
@@ -215,25 +216,25 @@ impl Held<'_> {
                 body,
                 ..Step::default()
             };
-            let answer = self.ask(&step).await?;
+            let answer = self.send(&step).await?;
             if answer["status"] != 201 {
-                return Err(Trouble::Step(format!("no namespace: {answer}")));
+                return Err(StepError::Step(format!("no namespace: {answer}")));
             }
         }
         Ok(())
     }
 
-    async fn step(&mut self, step: &Step) -> Result<Option<Value>, Trouble> {
+    async fn step(&mut self, step: &Step) -> Result<Option<Value>, StepError> {
         if step.compact {
-            (self.caller.compact)().map_err(Trouble::Step)?;
+            (self.caller.compact)().map_err(StepError::Step)?;
             return Ok(None);
         }
         if let Some(name) = &step.read {
             return self.read(name, step).await.map(Some);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
-            let answer = self.ask(step).await?;
+            let answer = self.send(step).await?;
             let Some(until) = &step.until else {
                 return Ok(Some(answer));
             };
@@ -246,11 +247,11 @@ impl Held<'_> {
             if wanted || Instant::now() >= deadline {
                 return Ok(Some(answer));
             }
-            tokio::time::sleep(ATTEMPTS).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
-    fn request(&self, step: &Step) -> Result<Request<Full<Bytes>>, Trouble> {
+    fn request(&self, step: &Step) -> Result<Request<Full<Bytes>>, StepError> {
         let text = |text: &str| match fill(&Value::String(text.to_owned()), &self.variables) {
             Value::String(text) => text,
             other => other.to_string(),
@@ -258,7 +259,7 @@ impl Held<'_> {
         let line = text(&step.r#do);
         let (method, path) = line
             .split_once(' ')
-            .ok_or_else(|| Trouble::Step(format!("not a method and a path: {line:?}")))?;
+            .ok_or_else(|| StepError::Step(format!("not a method and a path: {line:?}")))?;
         let body = match &step.text {
             Some(body) => text(body),
             None if step.body.is_null() => String::new(),
@@ -295,22 +296,22 @@ impl Held<'_> {
         }
         request
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| Trouble::Client(error.into()))
+            .map_err(|error| StepError::Client(error.into()))
     }
 
-    async fn ask(&mut self, step: &Step) -> Result<Value, Trouble> {
+    async fn send(&mut self, step: &Step) -> Result<Value, StepError> {
         let request = self.request(step)?;
         let client = &self.caller.client;
         let mut sender = match self.sender.take() {
             Some(sender) if !sender.is_closed() => sender,
             _ => client.connect().await?,
         };
-        let late = |_| Trouble::Step("no answer in time".into());
-        let answer = timeout(PATIENCE, client.send(&mut sender, request))
+        let late = |_| StepError::Step("no answer in time".into());
+        let answer = timeout(ANSWER_TIMEOUT, client.send(&mut sender, request))
             .await
             .map_err(late)??;
         let mut headers = Map::new();
-        for name in HEADERS {
+        for name in RECORDED_HEADERS {
             let values: Vec<&str> = answer
                 .headers
                 .get_all(*name)
@@ -331,7 +332,7 @@ impl Held<'_> {
             // while the watch is open, the connection carries nothing else
             return Ok(shown);
         }
-        let body = timeout(PATIENCE, answer.body.collect())
+        let body = timeout(ANSWER_TIMEOUT, answer.body.collect())
             .await
             .map_err(late)??
             .to_bytes();
@@ -356,14 +357,14 @@ impl Held<'_> {
         Ok(shown)
     }
 
-    async fn read(&mut self, name: &str, step: &Step) -> Result<Value, Trouble> {
+    async fn read(&mut self, name: &str, step: &Step) -> Result<Value, StepError> {
         let Some(lines) = self.streams.get_mut(name) else {
             return Ok(json!({"events": [], "end": "never opened"}));
         };
         let mut events = Vec::new();
         let mut end = "open";
         while step.closed || events.len() < step.events {
-            match timeout(PATIENCE, lines.next()).await {
+            match timeout(ANSWER_TIMEOUT, lines.next()).await {
                 Err(_) => {
                     end = "nothing more came in time";
                     break;

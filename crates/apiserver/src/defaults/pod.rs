@@ -2,20 +2,20 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{items, missing, part};
+use super::{existing_object, items, set_default};
 
 /// Fills in the defaults of a pod specification, in a pod or in a template.
 pub(super) fn template_defaults(spec: &mut Value) {
-    missing(spec, "dnsPolicy", || json!("ClusterFirst"));
-    missing(spec, "restartPolicy", || json!("Always"));
-    missing(spec, "securityContext", || json!({}));
+    set_default(spec, "dnsPolicy", || json!("ClusterFirst"));
+    set_default(spec, "restartPolicy", || json!("Always"));
+    set_default(spec, "securityContext", || json!({}));
     let time = "terminationGracePeriodSeconds";
-    missing(spec, time, || json!(30));
+    set_default(spec, time, || json!(30));
     // a negative time is replaced by one second
     if spec[time].as_i64().is_some_and(|seconds| seconds < 0) {
         spec[time] = json!(1);
     }
-    missing(spec, "schedulerName", || json!("default-scheduler"));
+    set_default(spec, "schedulerName", || json!("default-scheduler"));
     account_names(spec);
     if let Some(list) = spec.get_mut("volumes") {
         items(list).for_each(volume);
@@ -52,13 +52,13 @@ pub(super) fn pod_defaults(spec: &mut Value) {
             if host && let Some(ports) = container.get_mut("ports") {
                 for port in items(ports) {
                     let number = port["containerPort"].clone();
-                    missing(port, "hostPort", || number);
+                    set_default(port, "hostPort", || number);
                 }
             }
         }
     }
     pod_level(spec);
-    missing(spec, "enableServiceLinks", || json!(true));
+    set_default(spec, "enableServiceLinks", || json!(true));
 }
 
 fn requests_from_limits(resources: &mut Value) {
@@ -70,9 +70,9 @@ fn requests_from_limits(resources: &mut Value) {
     else {
         return;
     };
-    missing(resources, "requests", || json!({}));
+    set_default(resources, "requests", || json!({}));
     for (name, amount) in limits {
-        missing(&mut resources["requests"], &name, || amount);
+        set_default(&mut resources["requests"], &name, || amount);
     }
 }
 
@@ -106,33 +106,33 @@ fn pod_level(spec: &mut Value) {
 
 fn container(container: &mut Value) {
     let policy = pull_policy(container["image"].as_str().unwrap_or_default());
-    missing(container, "imagePullPolicy", || json!(policy));
-    missing(container, "terminationMessagePath", || {
+    set_default(container, "imagePullPolicy", || json!(policy));
+    set_default(container, "terminationMessagePath", || {
         json!("/dev/termination-log")
     });
-    missing(container, "terminationMessagePolicy", || json!("File"));
+    set_default(container, "terminationMessagePolicy", || json!("File"));
     if let Some(list) = container.get_mut("ports") {
         for port in items(list) {
-            missing(port, "protocol", || json!("TCP"));
+            set_default(port, "protocol", || json!("TCP"));
         }
     }
     if let Some(list) = container.get_mut("env") {
-        for source in items(list).filter_map(|variable| part(variable, "valueFrom")) {
+        for source in items(list).filter_map(|variable| existing_object(variable, "valueFrom")) {
             downward(source);
         }
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        if let Some(probe) = part(container, name) {
-            missing(probe, "timeoutSeconds", || json!(1));
-            missing(probe, "periodSeconds", || json!(10));
-            missing(probe, "successThreshold", || json!(1));
-            missing(probe, "failureThreshold", || json!(3));
+        if let Some(probe) = existing_object(container, name) {
+            set_default(probe, "timeoutSeconds", || json!(1));
+            set_default(probe, "periodSeconds", || json!(10));
+            set_default(probe, "successThreshold", || json!(1));
+            set_default(probe, "failureThreshold", || json!(3));
             handler(probe);
         }
     }
-    if let Some(lifecycle) = part(container, "lifecycle") {
+    if let Some(lifecycle) = existing_object(container, "lifecycle") {
         for hook in ["postStart", "preStop"] {
-            if let Some(hook) = part(lifecycle, hook) {
+            if let Some(hook) = existing_object(lifecycle, hook) {
                 handler(hook);
             }
         }
@@ -140,21 +140,21 @@ fn container(container: &mut Value) {
 }
 
 fn handler(of: &mut Value) {
-    if let Some(get) = part(of, "httpGet") {
-        missing(get, "path", || json!("/"));
-        missing(get, "scheme", || json!("HTTP"));
+    if let Some(get) = existing_object(of, "httpGet") {
+        set_default(get, "path", || json!("/"));
+        set_default(get, "scheme", || json!("HTTP"));
     }
-    if let Some(grpc) = part(of, "grpc") {
-        missing(grpc, "service", || json!(""));
+    if let Some(grpc) = existing_object(of, "grpc") {
+        set_default(grpc, "service", || json!(""));
     }
 }
 
 fn downward(source: &mut Value) {
-    if let Some(field) = part(source, "fieldRef") {
-        missing(field, "apiVersion", || json!("v1"));
+    if let Some(field) = existing_object(source, "fieldRef") {
+        set_default(field, "apiVersion", || json!("v1"));
     }
-    if let Some(field) = part(source, "resourceFieldRef") {
-        missing(field, "divisor", || json!("0"));
+    if let Some(field) = existing_object(source, "resourceFieldRef") {
+        set_default(field, "divisor", || json!("0"));
     }
 }
 
@@ -169,31 +169,33 @@ fn volume(volume: &mut Value) {
         volume["emptyDir"] = json!({});
     }
     for kind in ["secret", "configMap", "downwardAPI", "projected"] {
-        if let Some(source) = part(volume, kind) {
-            missing(source, "defaultMode", || json!(420));
+        if let Some(source) = existing_object(volume, kind) {
+            set_default(source, "defaultMode", || json!(420));
         }
     }
-    if let Some(source) = part(volume, "hostPath") {
-        missing(source, "type", || json!(""));
+    if let Some(source) = existing_object(volume, "hostPath") {
+        set_default(source, "type", || json!(""));
     }
-    if let Some(source) = part(volume, "downwardAPI") {
+    if let Some(source) = existing_object(volume, "downwardAPI") {
         downward_items(source);
     }
-    if let Some(image) = part(volume, "image") {
+    if let Some(image) = existing_object(volume, "image") {
         let policy = pull_policy(image["reference"].as_str().unwrap_or_default());
-        missing(image, "pullPolicy", || json!(policy));
+        set_default(image, "pullPolicy", || json!(policy));
     }
-    if let Some(source) = part(volume, "ephemeral")
-        && let Some(template) = part(source, "volumeClaimTemplate")
+    if let Some(source) = existing_object(volume, "ephemeral")
+        && let Some(template) = existing_object(source, "volumeClaimTemplate")
     {
-        missing(&mut template["spec"], "volumeMode", || json!("Filesystem"));
+        set_default(&mut template["spec"], "volumeMode", || json!("Filesystem"));
     }
-    if let Some(sources) = part(volume, "projected").and_then(|all| all.get_mut("sources")) {
+    if let Some(sources) =
+        existing_object(volume, "projected").and_then(|all| all.get_mut("sources"))
+    {
         for source in items(sources) {
-            if let Some(token) = part(source, "serviceAccountToken") {
-                missing(token, "expirationSeconds", || json!(3600));
+            if let Some(token) = existing_object(source, "serviceAccountToken") {
+                set_default(token, "expirationSeconds", || json!(3600));
             }
-            if let Some(downward) = part(source, "downwardAPI") {
+            if let Some(downward) = existing_object(source, "downwardAPI") {
                 downward_items(downward);
             }
         }

@@ -4,43 +4,43 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::life::{condition, set_condition, texts};
+use super::lifecycle::{condition, set_condition, texts};
 
 /// Names that are in use in a group.
 #[derive(Debug, Default)]
-pub(super) struct Taken<'a> {
+pub(super) struct NamesInUse<'a> {
     resources: BTreeSet<&'a str>,
     kinds: BTreeSet<&'a str>,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> NamesInUse<'a> {
     /// Returns the names that the definitions of a group have.
-    pub(super) fn by(definitions: impl Iterator<Item = &'a Value>, group: &str) -> Self {
-        let mut taken = Self::default();
+    pub(super) fn of(definitions: impl Iterator<Item = &'a Value>, group: &str) -> Self {
+        let mut in_use = Self::default();
         for definition in definitions.filter(|one| one["spec"]["group"] == group) {
             let names = &definition["status"]["acceptedNames"];
             let text = |field: &str| names[field].as_str().filter(|name| !name.is_empty());
-            taken.resources.extend(text("plural"));
-            taken.resources.extend(text("singular"));
-            taken.resources.extend(texts(&names["shortNames"]));
-            taken.kinds.extend(text("kind"));
-            taken.kinds.extend(text("listKind"));
+            in_use.resources.extend(text("plural"));
+            in_use.resources.extend(text("singular"));
+            in_use.resources.extend(texts(&names["shortNames"]));
+            in_use.kinds.extend(text("kind"));
+            in_use.kinds.extend(text("listKind"));
         }
-        taken
+        in_use
     }
 
     fn conflict(&self, is_kind: bool, wanted: &str, has: &str) -> Option<String> {
-        let taken = if is_kind {
+        let in_use = if is_kind {
             &self.kinds
         } else {
             &self.resources
         };
-        (wanted != has && taken.contains(wanted)).then(|| format!("{wanted:?} is already in use"))
+        (wanted != has && in_use.contains(wanted)).then(|| format!("{wanted:?} is already in use"))
     }
 }
 
 /// Accepts the names of a definition that are free, and sets a condition about conflicts.
-pub(super) fn accept(definition: &mut Value, taken: &Taken<'_>, now: &str) {
+pub(super) fn accept(definition: &mut Value, in_use: &NamesInUse<'_>, now: &str) {
     let wanted = definition["spec"]["names"].clone();
     let has = definition["status"]["acceptedNames"].clone();
     let mut names = has.clone();
@@ -57,7 +57,7 @@ pub(super) fn accept(definition: &mut Value, taken: &Taken<'_>, now: &str) {
             let own: Vec<&str> = texts(&has[field]).collect();
             let others = texts(&wanted[field]).filter(|name| !own.contains(name));
             let conflicts: Vec<String> = others
-                .filter_map(|name| taken.conflict(false, name, ""))
+                .filter_map(|name| in_use.conflict(false, name, ""))
                 .collect();
             match conflicts.as_slice() {
                 [] => None,
@@ -65,7 +65,7 @@ pub(super) fn accept(definition: &mut Value, taken: &Taken<'_>, now: &str) {
                 many => Some(format!("[{}]", many.join(", "))),
             }
         } else {
-            taken.conflict(is_kind, &text(&wanted[field]), &text(&has[field]))
+            in_use.conflict(is_kind, &text(&wanted[field]), &text(&has[field]))
         };
         match conflict {
             Some(why) => refused = Some((reason, why)),
@@ -120,7 +120,7 @@ pub(super) fn accept(definition: &mut Value, taken: &Taken<'_>, now: &str) {
 }
 
 /// Returns the accepted names of a new definition.
-pub(super) fn none() -> Value {
+pub(super) fn no_accepted_names() -> Value {
     json!({"kind": "", "plural": ""})
 }
 
@@ -130,13 +130,13 @@ mod tests {
 
     fn definition(plural: &str, kind: &str) -> Value {
         json!({"spec": {"group": "g", "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind,
-            "listKind": format!("{kind}List"), "shortNames": ["x"]}}, "status": {"acceptedNames": none()}})
+            "listKind": format!("{kind}List"), "shortNames": ["x"]}}, "status": {"acceptedNames": no_accepted_names()}})
     }
 
     #[test]
     fn free_names_are_accepted() {
         let mut one = definition("ones", "One");
-        accept(&mut one, &Taken::default(), "now");
+        accept(&mut one, &NamesInUse::default(), "now");
         assert_eq!(one["status"]["acceptedNames"], one["spec"]["names"]);
         assert_eq!(one["status"]["conditions"][1]["reason"], "Installing");
     }
@@ -144,10 +144,10 @@ mod tests {
     #[test]
     fn the_last_conflict_is_told_and_free_names_are_taken() {
         let mut one = definition("ones", "One");
-        accept(&mut one, &Taken::default(), "now");
+        accept(&mut one, &NamesInUse::default(), "now");
         let mut other = definition("others", "One");
         let all = [one];
-        accept(&mut other, &Taken::by(all.iter(), "g"), "now");
+        accept(&mut other, &NamesInUse::of(all.iter(), "g"), "now");
         assert_eq!(
             other["status"]["acceptedNames"],
             json!({"kind": "", "plural": "others"})
@@ -158,7 +158,7 @@ mod tests {
         );
         assert_eq!(other["status"]["conditions"][1]["reason"], "NotAccepted");
         // another group has its own names
-        accept(&mut other, &Taken::by(all.iter(), "h"), "now");
+        accept(&mut other, &NamesInUse::of(all.iter(), "h"), "now");
         assert_eq!(other["status"]["conditions"][0]["status"], "True");
     }
 }

@@ -16,22 +16,22 @@ use crate::schema::Node;
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Brings a written object into the form of its version. The findings say what was removed, or why the object cannot be decoded.
-pub(crate) fn take_in(schema: &Value, object: &mut Value) -> Findings {
+pub(crate) fn normalise(schema: &Value, object: &mut Value) -> Findings {
     let mut found = Findings::default();
-    metadata(object, "", &mut found);
+    decode_metadata(object, "", &mut found);
     if found.undecodable.is_none() {
         prune(Some(schema), object, true, "", &mut found.unknown);
         drop_nulls(schema, object);
-        embedded(schema, object, true, "", &mut found);
+        decode_embedded(schema, object, true, "", &mut found);
     }
     if found.undecodable.is_none() {
-        complete(schema, object);
+        fill_in_defaults(schema, object);
     }
     found
 }
 
 /// Returns an object in its stored form: in the storage version, pruned to the schema of that version.
-pub(crate) fn kept(resource: &Resource, custom: &Custom, mut object: Value) -> Value {
+pub(crate) fn in_storage_version(resource: &Resource, custom: &Custom, mut object: Value) -> Value {
     if custom.storage_version != resource.version {
         object["apiVersion"] = json!(format!("{}/{}", resource.group, custom.storage_version));
         prune(
@@ -47,18 +47,19 @@ pub(crate) fn kept(resource: &Resource, custom: &Custom, mut object: Value) -> V
 }
 
 /// Returns a stored object in the form of the requested version. Its `apiVersion` stays that of the stored object.
-pub(crate) fn shown<'v>(resource: &Resource, object: &'v Value) -> Cow<'v, Value> {
+pub(crate) fn in_requested_version<'v>(resource: &Resource, object: &'v Value) -> Cow<'v, Value> {
     let Some(custom) = &resource.custom else {
         return Cow::Borrowed(object);
     };
     let schema = resource.schema().raw();
-    if is_settled(Some(&custom.storage_schema), object, true)
-        && (custom.storage_version == resource.version || is_settled(Some(schema), object, true))
+    if is_pruned_and_defaulted(Some(&custom.storage_schema), object, true)
+        && (custom.storage_version == resource.version
+            || is_pruned_and_defaulted(Some(schema), object, true))
     {
         return Cow::Borrowed(object);
     }
     let mut object = object.clone();
-    settle(&custom.storage_schema, &mut object);
+    prune_and_default(&custom.storage_schema, &mut object);
     if custom.storage_version != resource.version {
         prune(Some(schema), &mut object, true, "", &mut Vec::new());
         drop_nulls(schema, &mut object);
@@ -68,7 +69,7 @@ pub(crate) fn shown<'v>(resource: &Resource, object: &'v Value) -> Cow<'v, Value
 
 /// Returns whether the field owners can be kept after a write. The schemas of all other versions in which owners wrote must cover the whole
 /// object. Otherwise a real server drops all owners.
-pub(crate) fn are_owners_known(resource: &Resource, before: Option<&Value>, after: &Value) -> bool {
+pub(crate) fn can_keep_owners(resource: &Resource, before: Option<&Value>, after: &Value) -> bool {
     let Some(custom) = &resource.custom else {
         return true;
     };
@@ -92,10 +93,10 @@ pub(crate) fn are_owners_known(resource: &Resource, before: Option<&Value>, afte
 }
 
 /// Prunes an object to a schema and fills in the defaults.
-fn settle(schema: &Value, object: &mut Value) {
+fn prune_and_default(schema: &Value, object: &mut Value) {
     prune(Some(schema), object, true, "", &mut Vec::new());
     drop_nulls(schema, object);
-    complete(schema, object);
+    fill_in_defaults(schema, object);
 }
 
 /// A field that a schema allows.
@@ -104,7 +105,7 @@ enum Field<'s> {
     /// A field with a schema of its own.
     Schema(&'s Value),
     /// A field about which the schema says nothing.
-    Bare,
+    WithoutSchema,
 }
 
 impl<'s> Field<'s> {
@@ -114,7 +115,7 @@ impl<'s> Field<'s> {
             None => match &schema["additionalProperties"] {
                 Value::Null | Value::Bool(false) => None,
                 found @ Value::Object(_) => Some(Self::Schema(found)),
-                _ => Some(Self::Bare),
+                _ => Some(Self::WithoutSchema),
             },
         }
     }
@@ -122,7 +123,7 @@ impl<'s> Field<'s> {
     fn schema(self) -> Option<&'s Value> {
         match self {
             Self::Schema(schema) => Some(schema),
-            Self::Bare => None,
+            Self::WithoutSchema => None,
         }
     }
 }
@@ -208,7 +209,7 @@ fn drop_nulls(schema: &Value, value: &mut Value) {
 }
 
 /// Fills in the defaults of a schema, also within values that were filled in.
-pub(crate) fn complete(schema: &Value, value: &mut Value) {
+pub(crate) fn fill_in_defaults(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
@@ -222,7 +223,7 @@ pub(crate) fn complete(schema: &Value, value: &mut Value) {
                     fields.insert(name.clone(), default.clone());
                 }
             }
-            complete_fields(schema, fields);
+            fill_in_defaults_of_fields(schema, fields);
         }
         Value::Array(list) => {
             let items = &schema["items"];
@@ -230,26 +231,26 @@ pub(crate) fn complete(schema: &Value, value: &mut Value) {
                 if is_wrong_null(Some(items), item) && !items["default"].is_null() {
                     *item = items["default"].clone();
                 }
-                complete(items, item);
+                fill_in_defaults(items, item);
             }
         }
         _ => {}
     }
 }
 
-fn complete_fields(schema: &Value, fields: &mut Map<String, Value>) {
+fn fill_in_defaults_of_fields(schema: &Value, fields: &mut Map<String, Value>) {
     for (name, inner) in fields.iter_mut() {
         if let Some(Field::Schema(schema)) = Field::find(schema, name) {
             if is_wrong_null(Some(schema), inner) && !schema["default"].is_null() {
                 *inner = schema["default"].clone();
             }
-            complete(schema, inner);
+            fill_in_defaults(schema, inner);
         }
     }
 }
 
 /// Returns whether an object is already pruned to a schema and has all defaults.
-fn is_settled(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
+fn is_pruned_and_defaulted(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
     match value {
         Value::Object(fields) => {
             let Some(schema) = schema else {
@@ -257,7 +258,7 @@ fn is_settled(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
             };
             let has_meta = is_object || is_embedded(schema);
             let keeps = keeps_unknown(schema);
-            let is_complete = || {
+            let has_defaults = || {
                 let properties = schema["properties"].as_object().into_iter().flatten();
                 let mut missing = properties.filter(|(name, inner)| {
                     !inner["default"].is_null() && !fields.contains_key(name.as_str())
@@ -271,11 +272,12 @@ fn is_settled(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
                 match Field::find(schema, name) {
                     Some(found) => {
                         let schema = found.schema();
-                        !is_wrong_null(schema, inner) && is_settled(schema, inner, false)
+                        !is_wrong_null(schema, inner)
+                            && is_pruned_and_defaulted(schema, inner, false)
                     }
                     None => keeps,
                 }
-            }) && is_complete()
+            }) && has_defaults()
         }
         Value::Array(list) => {
             let items = schema
@@ -286,7 +288,8 @@ fn is_settled(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
             }
             let has_default = items.is_some_and(|items| !items["default"].is_null());
             list.iter().all(|item| {
-                !(has_default && is_wrong_null(items, item)) && is_settled(items, item, false)
+                !(has_default && is_wrong_null(items, item))
+                    && is_pruned_and_defaulted(items, item, false)
             })
         }
         _ => true,
@@ -294,7 +297,7 @@ fn is_settled(schema: Option<&Value>, value: &Value, is_object: bool) -> bool {
 }
 
 /// Decodes the metadata of an object by the schema of object metadata.
-fn metadata(object: &mut Value, path: &str, found: &mut Findings) {
+fn decode_metadata(object: &mut Value, path: &str, found: &mut Findings) {
     let Some(given) = object.get_mut("metadata") else {
         return;
     };
@@ -307,17 +310,23 @@ fn metadata(object: &mut Value, path: &str, found: &mut Findings) {
         .unknown
         .extend(read.unknown.iter().map(|name| format!("{prefix}.{name}")));
     if let Some(why) = read.undecodable {
-        let told = if path.is_empty() {
+        let message = if path.is_empty() {
             why
         } else {
             format!("{prefix}: Invalid value: {given}: {why}")
         };
-        found.undecodable.get_or_insert(told);
+        found.undecodable.get_or_insert(message);
     }
 }
 
 /// Decodes the metadata of embedded objects.
-fn embedded(schema: &Value, value: &mut Value, is_root: bool, path: &str, found: &mut Findings) {
+fn decode_embedded(
+    schema: &Value,
+    value: &mut Value,
+    is_root: bool,
+    path: &str,
+    found: &mut Findings,
+) {
     if !is_root && is_embedded(schema) && value.is_object() {
         for name in ["apiVersion", "kind"] {
             if let Some(given) = value.get(name).filter(|given| !given.is_string()) {
@@ -326,19 +335,19 @@ fn embedded(schema: &Value, value: &mut Value, is_root: bool, path: &str, found:
                 found.undecodable.get_or_insert(why);
             }
         }
-        metadata(value, path, found);
+        decode_metadata(value, path, found);
     }
     match value {
         Value::Object(fields) => {
             for (name, inner) in fields {
                 if let Some(Field::Schema(schema)) = Field::find(schema, name) {
-                    embedded(schema, inner, false, &decode::join(path, name), found);
+                    decode_embedded(schema, inner, false, &decode::join(path, name), found);
                 }
             }
         }
         Value::Array(list) => {
             for (index, item) in list.iter_mut().enumerate() {
-                embedded(
+                decode_embedded(
                     &schema["items"],
                     item,
                     false,

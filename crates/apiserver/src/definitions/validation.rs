@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-pub(crate) use self::rules::with_optional_past;
+pub(crate) use self::rules::with_optional_old_self;
 use super::go;
 use super::hub::Spec;
-use super::life;
+use super::lifecycle;
 use crate::failure::Cause;
 
 pub(super) mod approval;
@@ -72,7 +72,7 @@ fn status(definition: &Value, causes: &mut Vec<Cause>) {
 /// Checks that the stored versions include the storage version, and that all of them still exist.
 fn stored_versions(stored: &Value, spec: &Spec<'_>, causes: &mut Vec<Cause>) {
     const PATH: &str = "status.storedVersions";
-    let names: Vec<&str> = life::texts(stored).collect();
+    let names: Vec<&str> = lifecycle::texts(stored).collect();
     if names.is_empty() {
         let cause = Cause::invalid(PATH, &Value::Null, "must have at least one stored version");
         causes.push(cause);

@@ -59,7 +59,7 @@ pub(crate) fn answer(
             .ok()
             .and_then(|id| faults.remove(RuleId(id)))
             .map(|status| json!(status))
-            .ok_or_else(Failure::no_resource),
+            .ok_or_else(Failure::resource_not_found),
         ("POST", ["watches"]) => {
             let EndWatches { select, how } = parse(body)?;
             Ok(json!({"ended": faults.end_watches(&select, how)}))
@@ -75,7 +75,7 @@ pub(crate) fn answer(
             faults.compact();
             Ok(json!({}))
         }
-        _ => Err(Failure::no_resource()),
+        _ => Err(Failure::resource_not_found()),
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Selector {
 
 /// A request's attributes that selectors compare.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct RequestAttributes {
     pub(crate) verb: String,
     pub(crate) group: String,
     pub(crate) resource: String,
@@ -84,7 +84,7 @@ impl Selector {
         self
     }
 
-    pub(crate) fn matches(&self, asked: &Asked) -> bool {
+    pub(crate) fn matches(&self, attributes: &RequestAttributes) -> bool {
         let agrees = |wanted: &Option<String>, given: &str| {
             wanted
                 .as_deref()
@@ -93,15 +93,15 @@ impl Selector {
                     None => wanted == given,
                 })
         };
-        (self.verbs.is_empty() || self.verbs.contains(&asked.verb))
-            && agrees(&self.group, &asked.group)
-            && agrees(&self.resource, &asked.resource)
-            && agrees(&self.subresource, &asked.subresource)
-            && agrees(&self.namespace, &asked.namespace)
-            && agrees(&self.name, &asked.name)
-            && agrees(&self.user, &asked.user)
-            && agrees(&self.user_agent, &asked.user_agent)
-            && agrees(&self.path, &asked.path)
+        (self.verbs.is_empty() || self.verbs.contains(&attributes.verb))
+            && agrees(&self.group, &attributes.group)
+            && agrees(&self.resource, &attributes.resource)
+            && agrees(&self.subresource, &attributes.subresource)
+            && agrees(&self.namespace, &attributes.namespace)
+            && agrees(&self.name, &attributes.name)
+            && agrees(&self.user, &attributes.user)
+            && agrees(&self.user_agent, &attributes.user_agent)
+            && agrees(&self.path, &attributes.path)
     }
 }
 
@@ -194,7 +194,7 @@ pub struct Rule {
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "serde asks with references"
+    reason = "serde requires a reference"
 )]
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -297,37 +297,37 @@ impl Entry {
     }
 
     /// Returns whether the fault is possible for a request: only watches end, only reads are stale.
-    fn applies(&self, asked: &Asked) -> bool {
+    fn applies(&self, attributes: &RequestAttributes) -> bool {
         match self.rule.fault {
-            Fault::EndWatch { .. } => asked.verb == "watch",
-            Fault::Stale { .. } => ["get", "list"].contains(&asked.verb.as_str()),
-            Fault::Freeze => ["get", "list", "watch"].contains(&asked.verb.as_str()),
+            Fault::EndWatch { .. } => attributes.verb == "watch",
+            Fault::Stale { .. } => ["get", "list"].contains(&attributes.verb.as_str()),
+            Fault::Freeze => ["get", "list", "watch"].contains(&attributes.verb.as_str()),
             _ => true,
         }
     }
 
     /// Counts a request; returns whether it is struck.
-    pub(crate) fn strikes(&mut self, asked: &Asked) -> bool {
-        if !self.applies(asked) || !self.rule.select.matches(asked) {
+    pub(crate) fn strikes(&mut self, attributes: &RequestAttributes) -> bool {
+        if !self.applies(attributes) || !self.rule.select.matches(attributes) {
             return false;
         }
         self.seen += 1;
         let struck = self.seen > self.rule.skip
             && self.rule.times.is_none_or(|times| self.hits < times)
-            && drawn(self.rule.seed, self.seen) < self.rule.probability;
+            && pseudo_random(self.rule.seed, self.seen) < self.rule.probability;
         self.hits += u64::from(struck);
         struck
     }
 
     /// Returns the newest version that an already open watch may see.
-    pub(crate) fn horizon(&self, asked: &Asked) -> Option<u64> {
-        let freezes = self.rule.fault == Fault::Freeze && self.rule.select.matches(asked);
+    pub(crate) fn version_limit(&self, attributes: &RequestAttributes) -> Option<u64> {
+        let freezes = self.rule.fault == Fault::Freeze && self.rule.select.matches(attributes);
         freezes.then_some(self.version)
     }
 }
 
 /// Returns the `n`th number of a seed, at least 0 and below 1. It is the same on every machine and in every version of this program.
-fn drawn(seed: u64, n: u64) -> f64 {
+fn pseudo_random(seed: u64, n: u64) -> f64 {
     let bits = XxHash64::oneshot(seed, &n.to_le_bytes()) >> 11;
     bits as f64 / (1_u64 << 53) as f64
 }
@@ -336,12 +336,12 @@ fn drawn(seed: u64, n: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn asked(verb: &str, resource: &str, agent: &str) -> Asked {
-        Asked {
+    fn attributes(verb: &str, resource: &str, agent: &str) -> RequestAttributes {
+        RequestAttributes {
             verb: verb.into(),
             resource: resource.into(),
             user_agent: agent.into(),
-            ..Asked::default()
+            ..RequestAttributes::default()
         }
     }
 
@@ -351,17 +351,17 @@ mod tests {
             user_agent: Some("kube-*".into()),
             ..Selector::resource("", "pods").verbs(&["list", "watch"])
         };
-        assert!(selector.matches(&asked("list", "pods", "kube-scheduler/1")));
-        assert!(!selector.matches(&asked("get", "pods", "kube-scheduler/1")));
-        assert!(!selector.matches(&asked("list", "podtemplates", "kube-scheduler/1")));
-        assert!(!selector.matches(&asked("list", "pods", "kubectl")));
-        assert!(Selector::default().matches(&asked("get", "x", "y")));
+        assert!(selector.matches(&attributes("list", "pods", "kube-scheduler/1")));
+        assert!(!selector.matches(&attributes("get", "pods", "kube-scheduler/1")));
+        assert!(!selector.matches(&attributes("list", "podtemplates", "kube-scheduler/1")));
+        assert!(!selector.matches(&attributes("list", "pods", "kubectl")));
+        assert!(Selector::default().matches(&attributes("get", "x", "y")));
     }
 
     fn struck(rule: Rule, requests: usize) -> Vec<usize> {
         let mut entry = Entry::new(RuleId(1), rule, 0);
         (0..requests)
-            .filter(|_| entry.strikes(&asked("get", "pods", "")))
+            .filter(|_| entry.strikes(&attributes("get", "pods", "")))
             .collect()
     }
 

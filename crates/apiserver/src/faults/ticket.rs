@@ -5,31 +5,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use super::rule::{Asked, Entry, WatchEnd};
+use super::rule::{Entry, RequestAttributes, WatchEnd};
 use crate::Shared;
 
 /// An open watch.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     id: u64,
-    asked: Asked,
+    attributes: RequestAttributes,
     /// How many events may still be sent, and how the watch ends then.
     limit: Option<(AtomicU64, WatchEnd)>,
     ended: Mutex<Option<WatchEnd>>,
 }
 
 impl Ticket {
-    /// Opens a ticket; it stays open until its [`Open`] is dropped.
+    /// Opens a ticket; it stays open until its [`OpenWatch`] is dropped.
     pub(crate) fn open(
         shared: &Arc<Shared>,
-        asked: Asked,
+        attributes: RequestAttributes,
         limit: Option<(u64, WatchEnd)>,
     ) -> Arc<Self> {
         let mut tickets = shared.faults.tickets();
         tickets.newest += 1;
         let ticket = Arc::new(Self {
             id: tickets.newest,
-            asked,
+            attributes,
             limit: limit.map(|(events, how)| (AtomicU64::new(events), how)),
             ended: Mutex::default(),
         });
@@ -37,8 +37,8 @@ impl Ticket {
         ticket
     }
 
-    pub(crate) fn asked(&self) -> &Asked {
-        &self.asked
+    pub(crate) fn attributes(&self) -> &RequestAttributes {
+        &self.attributes
     }
 
     /// Ends the watch; returns false when it was ended before.
@@ -57,19 +57,19 @@ impl Ticket {
 
 /// The ticket as its watch holds it.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenWatch {
     shared: Arc<Shared>,
     ticket: Arc<Ticket>,
     generation: watch::Receiver<u64>,
 }
 
-impl Drop for Open {
+impl Drop for OpenWatch {
     fn drop(&mut self) {
         self.shared.faults.tickets().open.remove(&self.ticket.id);
     }
 }
 
-impl Open {
+impl OpenWatch {
     pub(crate) fn new(shared: &Arc<Shared>, ticket: Arc<Ticket>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -100,14 +100,19 @@ impl Open {
     }
 
     /// Returns the newest version that the watch may see at present.
-    pub(crate) fn horizon(&mut self) -> Option<u64> {
+    pub(crate) fn version_limit(&mut self) -> Option<u64> {
         self.generation.borrow_and_update();
         let faults = &self.shared.faults;
         if !faults.any() {
             return None;
         }
-        let horizon = |entry: &Entry| entry.horizon(&self.ticket.asked);
-        faults.rules().entries.iter().filter_map(horizon).min()
+        let version_limit = |entry: &Entry| entry.version_limit(&self.ticket.attributes);
+        faults
+            .rules()
+            .entries
+            .iter()
+            .filter_map(version_limit)
+            .min()
     }
 
     /// Waits until rules or tickets change.

@@ -63,7 +63,7 @@ impl FieldSelector {
         terms.sort_unstable();
         let mut list = Vec::new();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
-            let Some((field, value, equal)) = halves(term) else {
+            let Some((field, value, equal)) = split_requirement(term) else {
                 return Err(Failure::bad_request(format!(
                     "invalid selector: '{text}'; can't understand '{term}'"
                 )));
@@ -71,10 +71,10 @@ impl FieldSelector {
             let value = unescape(value).map_err(Failure::bad_request)?;
             list.push((field, value, equal));
         }
-        let known = list
+        let stored = list
             .into_iter()
-            .map(|(field, value, equal)| Ok((known(field, resource)?, value, equal)));
-        known.collect::<Result<_, _>>().map(Self)
+            .map(|(field, value, equal)| Ok((stored_path(field, resource)?, value, equal)));
+        stored.collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns whether there are no requirements, so that every object matches.
@@ -116,16 +116,16 @@ impl FieldSelector {
 }
 
 /// Returns the name that a selector requires, if any. Authorization uses it for users who may read only named objects.
-pub(crate) fn named(text: &str) -> Option<&str> {
+pub(crate) fn required_name(text: &str) -> Option<&str> {
     split(text)
         .into_iter()
-        .filter_map(halves)
+        .filter_map(split_requirement)
         .find(|(field, _, equal)| *field == NAME && *equal)
         .map(|(_, value, _)| value)
 }
 
 /// Returns the name of the field in objects; the error says that the kind does not support it.
-fn known(field: &str, resource: &Resource) -> Result<String, Failure> {
+fn stored_path(field: &str, resource: &Resource) -> Result<String, Failure> {
     let refused = || {
         Err(Failure::bad_request(format!(
             "field label not supported: {field}"
@@ -185,7 +185,7 @@ fn split(text: &str) -> Vec<&str> {
     .collect()
 }
 
-fn halves(term: &str) -> Option<(&str, &str, bool)> {
+fn split_requirement(term: &str) -> Option<(&str, &str, bool)> {
     let at = term.char_indices().find_map(|(at, _)| {
         let rest = &term[at..];
         ["!=", "==", "="]

@@ -19,9 +19,9 @@ use crate::failure::Failure;
 use crate::faults::{self, Faults};
 
 /// How long the port may stay in use: a child process that is being started holds a copy of the listener until it runs its own program.
-const PORT_FREE: Duration = Duration::from_secs(10);
+const BIND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between two attempts to bind the port.
-const AGAIN: Duration = Duration::from_millis(5);
+const BIND_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Keeps the server down: nothing is open, but its port stays bound. Returns the listener to use after the outage.
 pub(super) async fn outage(
@@ -31,18 +31,18 @@ pub(super) async fn outage(
 ) -> std::io::Result<TcpListener> {
     let address = listener.local_addr()?;
     drop(listener);
-    let socket = bound(address).await?;
+    let socket = bind_without_listening(address).await?;
     connections.shutdown().await;
-    shared.faults.listens(false);
-    shared.faults.taken_up().await;
+    shared.faults.set_listening(false);
+    shared.faults.wait_until_up().await;
     let listener = socket.listen(1024)?;
-    shared.faults.listens(true);
+    shared.faults.set_listening(true);
     Ok(listener)
 }
 
 /// Binds a socket without listening: it refuses connections and keeps other processes from the port.
-async fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
-    let deadline = Instant::now() + PORT_FREE;
+async fn bind_without_listening(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let deadline = Instant::now() + BIND_TIMEOUT;
     loop {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -51,7 +51,7 @@ async fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
         socket.set_reuseaddr(true)?;
         match socket.bind(address) {
             Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(BIND_RETRY_INTERVAL).await;
             }
             outcome => return outcome.map(|()| socket),
         }
@@ -76,13 +76,13 @@ pub(super) async fn testing(
     segments: &[&str],
 ) -> Result<Response<Body>, Failure> {
     let (parts, body) = request.into_parts();
-    let asked = Attributes {
+    let attributes = Attributes {
         verb: &parts.method.as_str().to_lowercase(),
         path: parts.uri.path(),
         ..Attributes::default()
     };
     if !user.groups.iter().any(|group| group == "system:masters") {
-        return Err(Failure::forbidden_path(&asked.refusal(user)));
+        return Err(Failure::forbidden_path(&attributes.refusal(user)));
     }
     let body = Limited::new(body, LARGEST_BODY)
         .collect()

@@ -56,7 +56,7 @@ impl Location {
 }
 
 /// Forwards a request.
-pub(super) async fn pass(
+pub(super) async fn proxy(
     shared: &Shared,
     request: HttpRequest<Incoming>,
     target: &Target<'_>,
@@ -72,11 +72,11 @@ pub(super) async fn pass(
         return Ok(response);
     };
     let proxied = target.subresource == "proxy";
-    if proxied && is_kept_from(&location.host, shared.proxies_to_loopback) {
+    if proxied && is_forbidden_address(&location.host, shared.proxies_to_loopback) {
         return Err(Failure::bad_request("address not allowed"));
     }
     if proxied && location.path.is_empty() {
-        return Ok(to_directory(request.uri()));
+        return Ok(redirect_to_directory(request.uri()));
     }
     let upgrades = request.headers().contains_key(header::UPGRADE);
     let response = if location.secure {
@@ -96,26 +96,26 @@ pub(super) async fn pass(
     if !proxied && refused && response.status() != StatusCode::SWITCHING_PROTOCOLS && !upgrades {
         return Err(refusal(target, response).await);
     }
-    Ok(passed_back(response))
+    Ok(forwarded_response(response))
 }
 
 /// Returns whether clients may not reach an address through the server: loopback addresses, unless allowed, and link-local ones.
-fn is_kept_from(host: &str, loopback_is_fine: bool) -> bool {
+fn is_forbidden_address(host: &str, allows_loopback: bool) -> bool {
     let Ok(address) = host.parse::<IpAddr>() else {
         return false;
     };
-    let is_of_link = match address {
+    let is_link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.octets()[..3] == [224, 0, 0],
         IpAddr::V6(address) => {
             address.is_unicast_link_local()
                 || matches!(address.segments()[0] & 0xff0f, 0xff01 | 0xff02)
         }
     };
-    is_of_link || address.is_loopback() && !loopback_is_fine
+    is_link_local || address.is_loopback() && !allows_loopback
 }
 
 /// Redirects to the path with a slash at its end, because the path of a proxy is a directory.
-fn to_directory(uri: &Uri) -> Response<Body> {
+fn redirect_to_directory(uri: &Uri) -> Response<Body> {
     let query = uri
         .query()
         .map(|query| format!("?{query}"))
@@ -183,7 +183,7 @@ where
         .path
         .parse()
         .map_err(|error| unreachable_service(location, &error))?;
-    clean(request.headers_mut(), &location.authority());
+    rewrite_headers(request.headers_mut(), &location.authority());
     let mut response = sender.send_request(request).await.map_err(broken)?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(client) = client
@@ -193,7 +193,7 @@ where
             let (client, kubelet) = match tokio::try_join!(client, kubelet) {
                 Ok(both) => both,
                 Err(error) => {
-                    tracing::debug!(%error, "Connection not upgraded");
+                    tracing::debug!(%error, "Cannot upgrade a connection");
                     return;
                 }
             };
@@ -211,7 +211,7 @@ where
 }
 
 /// Removes the client's credentials and impersonation headers, and sets the host.
-fn clean(headers: &mut HeaderMap, authority: &str) {
+fn rewrite_headers(headers: &mut HeaderMap, authority: &str) {
     headers.remove(header::AUTHORIZATION);
     let impersonation: Vec<header::HeaderName> = headers
         .keys()
@@ -226,7 +226,7 @@ fn clean(headers: &mut HeaderMap, authority: &str) {
     }
 }
 
-fn passed_back(response: Response<Incoming>) -> Response<Body> {
+fn forwarded_response(response: Response<Incoming>) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         return Response::from_parts(parts, empty());
@@ -289,9 +289,9 @@ fn locate(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Locati
             location.path = rest();
             Ok(Some(location))
         }
-        ("pods", "proxy") => pod_itself(state, target, rest()).map(Some),
+        ("pods", "proxy") => pod_proxy(state, target, rest()).map(Some),
         ("services", _) => service(state, target, &rest()).map(Some),
-        _ => of_pod(state, uri, target),
+        _ => pod_request(state, uri, target),
     }
 }
 
@@ -363,7 +363,7 @@ fn find_pod<'s>(state: &'s State, target: &Target<'_>, name: &str) -> Result<&'s
 }
 
 /// Returns the requested container: the named one, or the only one.
-fn container(pod: &Value, asked: &str) -> Result<String, Failure> {
+fn container(pod: &Value, container: &str) -> Result<String, Failure> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let names = |list: &str| -> Vec<String> {
         let list = pod["spec"][list].as_array().into_iter().flatten();
@@ -376,7 +376,7 @@ fn container(pod: &Value, asked: &str) -> Result<String, Failure> {
         names("initContainers"),
         names("ephemeralContainers"),
     );
-    if asked.is_empty() {
+    if container.is_empty() {
         return match main.as_slice() {
             [one] => Ok(one.clone()),
             [] => Err(Failure::bad_request(format!(
@@ -402,12 +402,12 @@ fn container(pod: &Value, asked: &str) -> Result<String, Failure> {
     }
     if [main, first, later]
         .iter()
-        .any(|list| list.iter().any(|known| known == asked))
+        .any(|list| list.iter().any(|known| known == container))
     {
-        return Ok(asked.to_owned());
+        return Ok(container.to_owned());
     }
     Err(Failure::bad_request(format!(
-        "container {asked} is not valid for pod {name}"
+        "container {container} is not valid for pod {name}"
     )))
 }
 
@@ -437,7 +437,7 @@ fn check_log_options<'q>(name: &str, value: &dyn Fn(&str) -> &'q str) -> Result<
 }
 
 /// Returns where a pod's kubelet answers a request about it; `None` for the log of a pod that is not bound to a node yet.
-fn of_pod(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Location>, Failure> {
+fn pod_request(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Location>, Failure> {
     let pairs: Vec<(String, String)> =
         form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
             .into_owned()
@@ -525,7 +525,7 @@ fn of_pod(state: &State, uri: &Uri, target: &Target<'_>) -> Result<Option<Locati
 }
 
 /// Returns the location of a pod's own port.
-fn pod_itself(state: &State, target: &Target<'_>, path: String) -> Result<Location, Failure> {
+fn pod_proxy(state: &State, target: &Target<'_>, path: String) -> Result<Location, Failure> {
     let (scheme, name, port) = split(target.name);
     let pod = find_pod(state, target, name)?;
     let own = pod["spec"]["containers"]

@@ -8,21 +8,21 @@ use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 
 use super::{Body, BodyError, text_body};
-use crate::definitions::objects::shown;
+use crate::definitions::objects::in_requested_version;
 use crate::registry::Resource;
 use crate::verbs::Page;
 
 /// Approximate size of a chunk, in bytes.
-const PIECE: usize = 128 * 1024;
+const CHUNK_SIZE: usize = 128 * 1024;
 
 /// A list that is being encoded.
-struct Writing {
+struct ListEncoder {
     resource: Arc<Resource>,
     objects: std::vec::IntoIter<Arc<Value>>,
     /// Encoded text that is not sent yet.
     text: Vec<u8>,
     is_first: bool,
-    is_over: bool,
+    is_finished: bool,
 }
 
 /// Returns the body of a list of whole objects.
@@ -33,36 +33,36 @@ pub(super) fn body(resource: Arc<Resource>, page: Page) -> Body {
         Value::from(resource.api_version()),
         page.metadata
     );
-    let mut writing = Writing {
+    let mut encoder = ListEncoder {
         resource,
         objects: page.objects.into_iter(),
         text: head.into_bytes(),
         is_first: true,
-        is_over: false,
+        is_finished: false,
     };
-    let first = writing.piece();
-    if writing.is_over {
+    let first = encoder.chunk();
+    if encoder.is_finished {
         return text_body(first);
     }
-    let pieces = stream::unfold((Some(first), writing), |(ready, mut writing)| async move {
-        let piece = match ready {
-            Some(piece) => piece,
-            None if writing.is_over => return None,
-            None => writing.piece(),
+    let chunks = stream::unfold((Some(first), encoder), |(ready, mut encoder)| async move {
+        let chunk = match ready {
+            Some(chunk) => chunk,
+            None if encoder.is_finished => return None,
+            None => encoder.chunk(),
         };
         // lets other tasks run between two chunks
         tokio::task::yield_now().await;
-        Some((Ok::<_, BodyError>(Frame::data(piece)), (None, writing)))
+        Some((Ok::<_, BodyError>(Frame::data(chunk)), (None, encoder)))
     });
-    StreamBody::new(pieces).boxed_unsync()
+    StreamBody::new(chunks).boxed_unsync()
 }
 
-impl Writing {
-    fn piece(&mut self) -> Bytes {
-        while self.text.len() < PIECE {
+impl ListEncoder {
+    fn chunk(&mut self) -> Bytes {
+        while self.text.len() < CHUNK_SIZE {
             let Some(object) = self.objects.next() else {
                 self.text.extend_from_slice(b"]}\n");
-                self.is_over = true;
+                self.is_finished = true;
                 break;
             };
             if !std::mem::take(&mut self.is_first) {
@@ -77,7 +77,7 @@ impl Writing {
 /// Encodes an object of a list. Built-in lists have the kind only once; lists of custom objects have it in each object, with the requested
 /// version.
 fn write_item(resource: &Resource, object: &Value, text: &mut Vec<u8>) {
-    let object = shown(resource, object);
+    let object = in_requested_version(resource, object);
     let is_custom = resource.custom.is_some();
     text.push(b'{');
     let mut is_first = true;

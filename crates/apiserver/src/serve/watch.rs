@@ -12,26 +12,26 @@ use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Body, BodyError, Cut, respond_with};
+use super::{Body, BodyError, ClosedByFault, respond_with};
 use crate::Shared;
-use crate::definitions::objects::shown;
+use crate::definitions::objects::in_requested_version;
 use crate::events;
 use crate::failure::Failure;
-use crate::faults::{Effects, Open, WatchEnd};
+use crate::faults::{Effects, OpenWatch, WatchEnd};
 use crate::registry::Resource;
-use crate::store::Past;
+use crate::store::HistoricObject;
 use crate::strategy::copy;
 use crate::verbs::{Filter, Request, is_true};
 use crate::views::View;
 
 /// How long a watch stays open when the client sets no limit.
-const WATCH_FOR: Duration = Duration::from_mins(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// Interval between bookmarks.
-const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Largest number of queued events. A watch with a slower client reads the rest from the history later, and expires if that has been
 /// dropped.
-const MOST_READY: usize = 256;
+const MAX_QUEUED: usize = 256;
 
 /// An event to send.
 enum Event {
@@ -52,16 +52,16 @@ struct Watch {
     seen: u64,
     /// Version since which the whole history must be complete when it is first read. Afterwards every change of the resource wakes the
     /// watch, so dropped changes of other resources do not matter.
-    begins: Option<u64>,
-    ready: VecDeque<Event>,
+    history_start: Option<u64>,
+    queue: VecDeque<Event>,
     bookmarks: bool,
     view: View,
     /// Whether an event was converted to the client's view before.
-    told: bool,
-    ends: Instant,
-    over: bool,
+    sent_any: bool,
+    deadline: Instant,
+    finished: bool,
     /// Through it, faults end the watch or hold it back.
-    ticket: Option<Open>,
+    ticket: Option<OpenWatch>,
 }
 
 pub(super) fn watch(
@@ -75,26 +75,26 @@ pub(super) fn watch(
     let parameter = |name: &str| request.query.get(name).map_or("", String::as_str);
     let from = request.version()?;
     let present = shared.store.lock();
-    let past = request.past(&present);
+    let past = request.past_state(&present);
     let state = past.as_ref().unwrap_or(&present);
-    let mut ready = VecDeque::new();
+    let mut queue = VecDeque::new();
     let bookmarks = is_true(parameter("allowWatchBookmarks"));
     let streaming = is_true(parameter("sendInitialEvents"));
     let leaves_out = !parameter("sendInitialEvents").is_empty() && !streaming;
-    let began = present.began(&resource.storage);
-    let mut over = false;
-    let seen = if from > 0 && from < began && !streaming {
+    let defined_at = present.defined_at(&resource.storage);
+    let mut finished = false;
+    let seen = if from > 0 && from < defined_at && !streaming {
         // the definition of the resource is newer than the version
-        ready.push_back(Event::Value(expired(from, began)));
-        over = true;
+        queue.push_back(Event::Value(expired(from, defined_at)));
+        finished = true;
         from
     } else if leaves_out && from == 0 {
         state.version()
     } else if from == 0 || streaming {
         for (_, object) in state.list(&resource.storage, request.namespace) {
             if filter.matches(object) {
-                ready.push_back(Event::Value(
-                    json!({"type": "ADDED", "object": request.present(object)}),
+                queue.push_back(Event::Value(
+                    json!({"type": "ADDED", "object": request.in_requested_version(object)}),
                 ));
             }
         }
@@ -102,7 +102,7 @@ pub(super) fn watch(
             let mut mark = bookmark(&resource, state.version());
             mark["object"]["metadata"]["annotations"] =
                 json!({"k8s.io/initial-events-end": "true"});
-            ready.push_back(Event::Value(mark));
+            queue.push_back(Event::Value(mark));
         }
         state.version()
     } else {
@@ -120,13 +120,13 @@ pub(super) fn watch(
         resource,
         filter,
         seen,
-        begins: Some(seen),
-        ready,
+        history_start: Some(seen),
+        queue,
         bookmarks,
         view,
-        told: false,
-        ends: Instant::now() + seconds.map_or(WATCH_FOR, Duration::from_secs),
-        over,
+        sent_any: false,
+        deadline: Instant::now() + seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
+        finished,
         ticket: request.effects.and_then(Effects::take_ticket),
     };
     drop(present);
@@ -146,7 +146,7 @@ fn frames(watch: Watch) -> impl Stream<Item = Result<Frame<Bytes>, BodyError>> {
         let event = watch.next().await?;
         let frame = event.map(|event| {
             Frame::data(match event {
-                Event::Value(event) => Bytes::from(format!("{}\n", watch.viewed(event))),
+                Event::Value(event) => Bytes::from(format!("{}\n", watch.in_view(event))),
                 Event::Text(text) => text,
             })
         });
@@ -161,35 +161,35 @@ fn expired(seen: u64, compacted: u64) -> Value {
 
 impl Watch {
     /// Returns an event in the view that the client asked for.
-    fn viewed(&mut self, mut event: Value) -> Value {
+    fn in_view(&mut self, mut event: Value) -> Value {
         if self.view != View::Whole {
             let object = event["object"].take();
-            event["object"] = self.view.of_event(&self.resource, object, !self.told);
-            self.told = true;
+            event["object"] = self.view.of_event(&self.resource, object, !self.sent_any);
+            self.sent_any = true;
         }
         event
     }
 
     async fn next(&mut self) -> Option<Result<Event, BodyError>> {
-        let mark = Instant::now() + BOOKMARK_EVERY;
+        let mark = Instant::now() + BOOKMARK_INTERVAL;
         loop {
-            if self.over {
-                return self.ready.pop_front().map(Ok);
+            if self.finished {
+                return self.queue.pop_front().map(Ok);
             }
-            if let Some(how) = self.ticket.as_ref().and_then(Open::end) {
+            if let Some(how) = self.ticket.as_ref().and_then(OpenWatch::end) {
                 return self.end(how).await;
             }
-            if let Some(event) = self.ready.pop_front() {
-                return match self.ticket.as_ref().and_then(Open::count) {
+            if let Some(event) = self.queue.pop_front() {
+                return match self.ticket.as_ref().and_then(OpenWatch::count) {
                     Some(how) => self.end(how).await,
                     None => Some(Ok(event)),
                 };
             }
             self.collect();
-            if self.over || !self.ready.is_empty() {
+            if self.finished || !self.queue.is_empty() {
                 continue;
             }
-            if let Some(how) = self.ticket.as_ref().and_then(Open::exhausted) {
+            if let Some(how) = self.ticket.as_ref().and_then(OpenWatch::exhausted) {
                 return self.end(how).await;
             }
             let faults_changed = async {
@@ -201,11 +201,11 @@ impl Watch {
             tokio::select! {
                 changed = self.newest.changed() => changed.ok()?,
                 () = faults_changed => {}
-                () = tokio::time::sleep_until(self.ends) => return None,
+                () = tokio::time::sleep_until(self.deadline) => return None,
                 () = tokio::time::sleep_until(mark), if self.bookmarks => {
-                    // other requests may have written since the last look
+                    // other requests may have written since the last check
                     self.collect();
-                    if self.over || !self.ready.is_empty() {
+                    if self.finished || !self.queue.is_empty() {
                         continue;
                     }
                     return Some(Ok(Event::Value(bookmark(&self.resource, self.seen))));
@@ -216,14 +216,14 @@ impl Watch {
 
     /// Ends the watch early.
     async fn end(&mut self, how: WatchEnd) -> Option<Result<Event, BodyError>> {
-        self.over = true;
-        self.ready.clear();
+        self.finished = true;
+        self.queue.clear();
         match how {
             WatchEnd::Closed => None,
             WatchEnd::Broken => {
                 // lets the connection send earlier events first
                 tokio::task::yield_now().await;
-                Some(Err(Cut.into()))
+                Some(Err(ClosedByFault.into()))
             }
             WatchEnd::Expired => Some(Ok(Event::Value(expired(self.seen, self.seen + 1)))),
         }
@@ -232,41 +232,42 @@ impl Watch {
     /// Queues the changes since the last call.
     fn collect(&mut self) {
         self.newest.borrow_and_update();
-        let horizon = self.ticket.as_mut().and_then(Open::horizon);
+        let version_limit = self.ticket.as_mut().and_then(OpenWatch::version_limit);
         let shared = Arc::clone(&self.shared);
         let state = shared.store.lock();
-        let begins = self.begins.take();
-        let is_complete = begins.is_none_or(|begins| begins >= state.compacted());
-        let changes = state.after_of(&self.resource.storage, self.seen);
+        let history_start = self.history_start.take();
+        let is_complete =
+            history_start.is_none_or(|history_start| history_start >= state.compacted());
+        let changes = state.changes_after(&self.resource.storage, self.seen);
         let Some(changes) = changes.filter(|_| is_complete) else {
-            self.ready
+            self.queue
                 .push_back(Event::Value(expired(self.seen, state.compacted())));
-            self.over = true;
+            self.finished = true;
             return;
         };
-        let horizon = horizon.unwrap_or(u64::MAX);
-        for change in changes.take_while(|change| change.version <= horizon) {
+        let version_limit = version_limit.unwrap_or(u64::MAX);
+        for change in changes.take_while(|change| change.version <= version_limit) {
             self.seen = self.seen.max(change.version);
             if !self.namespace.is_empty() && change.key.namespace != self.namespace {
                 continue;
             }
             let now = change.object.value();
-            let before = change.before.as_ref().map(Past::value);
-            let was = before
+            let before = change.before.as_ref().map(HistoricObject::value);
+            let matched_before = before
                 .as_ref()
                 .is_some_and(|before| self.filter.matches(before));
-            let is = !change.deleted && self.filter.matches(&now);
-            let kind = match (was, is) {
+            let matches_now = !change.deleted && self.filter.matches(&now);
+            let kind = match (matched_before, matches_now) {
                 (false, true) => "ADDED",
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
                 (false, false) => continue,
             };
             let leaves = kind == "DELETED" && !change.deleted;
-            let as_kept = now["kind"] == self.resource.kind.as_str()
+            let is_as_stored = now["kind"] == self.resource.kind.as_str()
                 && now["apiVersion"] == self.resource.api_version().as_str()
-                && matches!(shown(&self.resource, &now), Cow::Borrowed(_));
-            if self.view == View::Whole && as_kept && !leaves {
+                && matches!(in_requested_version(&self.resource, &now), Cow::Borrowed(_));
+            if self.view == View::Whole && is_as_stored && !leaves {
                 let object = shared.store.text(change);
                 let mut text = Vec::with_capacity(object.len() + 32);
                 text.extend_from_slice(b"{\"type\":\"");
@@ -274,22 +275,23 @@ impl Watch {
                 text.extend_from_slice(b"\",\"object\":");
                 text.extend_from_slice(&object);
                 text.extend_from_slice(b"}\n");
-                self.ready.push_back(Event::Text(text.into()));
+                self.queue.push_back(Event::Text(text.into()));
             } else {
                 // an object that leaves the selection is shown as it was before the change
                 let last = before.as_ref().filter(|_| leaves);
-                let mut object = shown(&self.resource, last.unwrap_or(&now)).into_owned();
+                let mut object =
+                    in_requested_version(&self.resource, last.unwrap_or(&now)).into_owned();
                 copy(&now["metadata"], &mut object["metadata"], "resourceVersion");
                 object["apiVersion"] = json!(self.resource.api_version());
                 object["kind"] = json!(self.resource.kind);
-                events::show(&self.resource, &mut object);
+                events::from_core_form(&self.resource, &mut object);
                 let event = json!({"type": kind, "object": object});
-                self.ready.push_back(Event::Value(event));
+                self.queue.push_back(Event::Value(event));
             }
-            if self.ready.len() >= MOST_READY {
+            if self.queue.len() >= MAX_QUEUED {
                 return;
             }
         }
-        self.seen = self.seen.max(state.version().min(horizon));
+        self.seen = self.seen.max(state.version().min(version_limit));
     }
 }

@@ -6,10 +6,10 @@ use super::{internal, text};
 use crate::failure::Cause;
 use crate::registry::Resource;
 
-const SEALED: &str = "field is immutable when `immutable` is set";
+const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 const IMMUTABLE: &str = "field is immutable";
 /// Which fields of a pod may be changed, in the words of the refusal.
-const OF_PODS: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+const POD_CHANGES: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Checks a change before the object itself is checked.
 pub(super) fn before_contents(
@@ -84,7 +84,7 @@ pub(super) fn after_contents(
                 ));
             }
         }
-        "secrets" | "configmaps" => sealed(before, object, causes),
+        "secrets" | "configmaps" => immutable_data(before, object, causes),
         "nodes" => {
             let had = old["podCIDRs"]
                 .as_array()
@@ -132,7 +132,7 @@ fn immutable(old: &Value, new: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Checks the data of a secret or config map that is marked as immutable, and the type of a secret.
-fn sealed(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
+fn immutable_data(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
     let kind = text(&object["kind"]);
     if kind == "Secret" && before["type"] != object["type"] {
         causes.push(Cause::invalid("type", &object["type"], IMMUTABLE));
@@ -141,11 +141,11 @@ fn sealed(before: &Value, object: &Value, causes: &mut Vec<Cause>) {
         return;
     }
     if object["immutable"] != true {
-        causes.push(Cause::forbidden("immutable", SEALED));
+        causes.push(Cause::forbidden("immutable", IMMUTABLE_DATA));
     }
     for field in ["data", "binaryData"] {
         if before[field] != object[field] {
-            causes.push(Cause::forbidden(field, SEALED));
+            causes.push(Cause::forbidden(field, IMMUTABLE_DATA));
         }
     }
 }
@@ -257,7 +257,7 @@ fn pod(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         let difference = internal::difference(old, &fixed);
         causes.push(Cause::forbidden(
             "spec",
-            &format!("{OF_PODS}\n{difference}"),
+            &format!("{POD_CHANGES}\n{difference}"),
         ));
     }
 }

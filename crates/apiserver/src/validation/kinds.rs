@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::pod::EFFECTS;
 use super::{indexed, names, not_negative, one_of, text};
 use crate::failure::Cause;
-use crate::quantity::Amount;
+use crate::quantity::Quantity;
 use crate::registry::Resource;
 
 /// Highest priority that users may set.
@@ -203,7 +203,7 @@ pub(super) fn event(resource: &Resource, object: &Value, causes: &mut Vec<Cause>
 
 pub(super) fn quota(spec: &Value, causes: &mut Vec<Cause>) {
     for (name, amount) in spec["hard"].as_object().into_iter().flatten() {
-        if Amount::of(amount).is_negative() {
+        if Quantity::of(amount).is_negative() {
             causes.push(Cause::invalid(
                 format!("spec.hard[{name}]"),
                 amount,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::Value;
 
 use super::{indexed, text};
-use crate::quantity::Amount;
+use crate::quantity::Quantity;
 use crate::registry::Resource;
 
 /// Labels of nodes that have new names.
@@ -103,31 +103,31 @@ pub(crate) fn of(resource: &Resource, before: Option<&Value>, object: &Value) ->
         [] => String::new(),
         steps => format!("{}.", steps.join(".")),
     };
-    let mut told = Told(Vec::new());
+    let mut warnings = Warnings(Vec::new());
     let spec = &template["spec"];
-    told.placement(spec, &format!("{prefix}spec"));
+    warnings.placement(spec, &format!("{prefix}spec"));
     for (name, why) in OLD_ANNOTATIONS {
         if !template["metadata"]["annotations"][name].is_null() {
-            told.tell(&format!("{prefix}metadata.annotations[{name}]"), why);
+            warnings.warn(&format!("{prefix}metadata.annotations[{name}]"), why);
         }
     }
     let path = format!("{prefix}spec");
     for (at, volume) in indexed(&spec["volumes"], &format!("{path}.volumes")) {
         for (field, why) in OLD_VOLUMES {
             if !volume[field].is_null() {
-                told.tell(&format!("{at}.{field}"), why);
+                warnings.warn(&format!("{at}.{field}"), why);
             }
         }
     }
-    told.twice(&spec["hostAliases"], &format!("{path}.hostAliases"), "ip");
+    warnings.duplicates(&spec["hostAliases"], &format!("{path}.hostAliases"), "ip");
     let secrets = format!("{path}.imagePullSecrets");
-    told.twice(&spec["imagePullSecrets"], &secrets, "name");
+    warnings.duplicates(&spec["imagePullSecrets"], &secrets, "name");
     for (at, secret) in indexed(&spec["imagePullSecrets"], &secrets) {
         if text(&secret["name"]).is_empty() {
-            told.tell(&format!("{at}.name"), "invalid empty name \"\"");
+            warnings.warn(&format!("{at}.name"), "invalid empty name \"\"");
         }
     }
-    told.fractions(&spec["overhead"], &format!("{path}.overhead"));
+    warnings.fractions(&spec["overhead"], &format!("{path}.overhead"));
     let containers: Vec<(String, &Value)> = ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()
         .flat_map(|list| indexed(&spec[list], &format!("{path}.{list}")).collect::<Vec<_>>())
@@ -135,21 +135,21 @@ pub(crate) fn of(resource: &Resource, before: Option<&Value>, object: &Value) ->
     for (at, container) in &containers {
         for kind in ["limits", "requests"] {
             let amounts = &container["resources"][kind];
-            told.fractions(amounts, &format!("{at}.resources.{kind}"));
+            warnings.fractions(amounts, &format!("{at}.resources.{kind}"));
         }
-        told.hidden(&container["env"], &format!("{at}.env"));
+        warnings.hidden_variables(&container["env"], &format!("{at}.env"));
     }
-    told.ports(&containers);
+    warnings.ports(&containers);
     for kind in ["podAffinity", "podAntiAffinity"] {
-        told.affinity(&spec["affinity"][kind], &format!("{path}.affinity.{kind}"));
+        warnings.affinity(&spec["affinity"][kind], &format!("{path}.affinity.{kind}"));
     }
-    told.0
+    warnings.0
 }
 
-struct Told(Vec<String>);
+struct Warnings(Vec<String>);
 
-impl Told {
-    fn tell(&mut self, path: &str, why: &str) {
+impl Warnings {
+    fn warn(&mut self, path: &str, why: &str) {
         self.0.push(format!("{path}: {why}"));
     }
 
@@ -158,7 +158,7 @@ impl Told {
         let old = |label: &str| OLD_LABELS.iter().find(|(name, _)| *name == label);
         for label in spec["nodeSelector"].as_object().into_iter().flatten() {
             if let Some((name, why)) = old(label.0) {
-                self.tell(&format!("{path}.nodeSelector[{name}]"), why);
+                self.warn(&format!("{path}.nodeSelector[{name}]"), why);
             }
         }
         let affinity = &spec["affinity"]["nodeAffinity"];
@@ -174,28 +174,28 @@ impl Told {
             let at = format!("{at}.matchExpressions");
             for (at, expression) in indexed(&term["matchExpressions"], &at) {
                 if let Some((name, why)) = old(text(&expression["key"])) {
-                    self.tell(&format!("{at}.key"), &format!("{name} is {why}"));
+                    self.warn(&format!("{at}.key"), &format!("{name} is {why}"));
                 }
             }
         }
         let at = format!("{path}.topologySpreadConstraints");
         for (at, constraint) in indexed(&spec["topologySpreadConstraints"], &at) {
             if let Some((name, why)) = old(text(&constraint["topologyKey"])) {
-                self.tell(&format!("{at}.topologyKey"), &format!("{name} is {why}"));
+                self.warn(&format!("{at}.topologyKey"), &format!("{name} is {why}"));
             }
             if constraint["labelSelector"].is_null() {
-                self.tell(&format!("{at}.labelSelector"), NO_SELECTOR);
+                self.warn(&format!("{at}.labelSelector"), NO_SELECTOR);
             }
         }
     }
 
     /// Warns about items with the same value in a field.
-    fn twice(&mut self, list: &Value, path: &str, field: &str) {
+    fn duplicates(&mut self, list: &Value, path: &str, field: &str) {
         let mut seen = HashSet::new();
         for (at, item) in indexed(list, path) {
             let name = text(&item[field]);
             if !seen.insert(name) {
-                self.tell(
+                self.warn(
                     &format!("{at}.{field}"),
                     &format!("duplicate {field} {name:?}"),
                 );
@@ -207,18 +207,18 @@ impl Told {
     fn fractions(&mut self, amounts: &Value, path: &str) {
         for name in BYTES {
             let amount = &amounts[name];
-            if !amount.is_null() && !Amount::of(amount).is_whole() {
+            if !amount.is_null() && !Quantity::of(amount).is_whole() {
                 let why = format!(
                     "fractional byte value {:?} is invalid, must be an integer",
                     text(amount)
                 );
-                self.tell(&format!("{path}[{name}]"), &why);
+                self.warn(&format!("{path}[{name}]"), &why);
             }
         }
     }
 
     /// Warns about variables that hide an earlier one of the same name without referring to it.
-    fn hidden(&mut self, variables: &Value, path: &str) {
+    fn hidden_variables(&mut self, variables: &Value, path: &str) {
         let mut seen = HashSet::new();
         for (at, variable) in indexed(variables, path) {
             let name = text(&variable["name"]);
@@ -226,12 +226,12 @@ impl Told {
                 continue;
             }
             let (value, reference) = (text(&variable["value"]), format!("$({name})"));
-            let stands_on = value.contains(&reference) && value != reference;
-            if !variable["valueFrom"].is_null() || !stands_on {
+            let refers_to_earlier = value.contains(&reference) && value != reference;
+            if !variable["valueFrom"].is_null() || !refers_to_earlier {
                 let why = format!(
                     "hides previous definition of {name:?}, which may be dropped when using apply"
                 );
-                self.tell(&at, &why);
+                self.warn(&at, &why);
             }
         }
     }
@@ -264,7 +264,7 @@ impl Told {
                 } else {
                     continue;
                 };
-                self.tell(at, &format!("{how} port definition with {other_at}"));
+                self.warn(at, &format!("{how} port definition with {other_at}"));
             }
         }
         let mut names: BTreeMap<&str, &str> = BTreeMap::new();
@@ -277,7 +277,7 @@ impl Told {
                 let why = format!(
                     "duplicate port name {name:?} with {first}, services and probes that select ports by name will use {first}"
                 );
-                self.tell(at, &why);
+                self.warn(at, &why);
             } else {
                 names.insert(name, at);
             }
@@ -289,14 +289,14 @@ impl Told {
         let required = "requiredDuringSchedulingIgnoredDuringExecution";
         for (at, term) in indexed(&affinity[required], &format!("{path}.{required}")) {
             if term["labelSelector"].is_null() {
-                self.tell(&format!("{at}.labelSelector"), NO_SELECTOR);
+                self.warn(&format!("{at}.labelSelector"), NO_SELECTOR);
             }
         }
         let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
         for (at, term) in indexed(&affinity[preferred], &format!("{path}.{preferred}")) {
             if term["podAffinityTerm"]["labelSelector"].is_null() {
                 let at = format!("{at}.podAffinityTerm.labelSelector");
-                self.tell(&at, NO_SELECTOR);
+                self.warn(&at, NO_SELECTOR);
             }
         }
     }

@@ -22,7 +22,7 @@ const TOPOLOGY: [&str; 2] = [
 /// Field manager of writes by the server itself.
 const OWN_MANAGER: &str = "kube-apiserver";
 /// Largest number of evicted pods that a budget records.
-const MOST_DISRUPTED: usize = 2000;
+const MAX_DISRUPTED_PODS: usize = 2000;
 
 /// Returns the answer to a successful request.
 fn success() -> Answer {
@@ -48,12 +48,14 @@ impl Request<'_> {
         let node = target["name"].as_str().unwrap_or_default();
         let kind = target["kind"].as_str().unwrap_or_default();
         if !kind.is_empty() && kind != "Node" {
-            return Err(Failure::unnamed(format!(
+            return Err(Failure::internal_without_reason(format!(
                 "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
             )));
         }
         if node.is_empty() {
-            return Err(Failure::unnamed("target.name: Required value"));
+            return Err(Failure::internal_without_reason(
+                "target.name: Required value",
+            ));
         }
         let key = Key::new("pods", self.namespace, name);
         let subject = Subject {
@@ -134,7 +136,7 @@ impl Request<'_> {
     pub(crate) fn evict(&self, state: &mut State) -> Result<Answer, Failure> {
         let mut eviction = self.parse()?;
         self.check_eviction(&mut eviction)?;
-        let mut options = Options::unchecked(&eviction["deleteOptions"]);
+        let mut options = Options::parse_unchecked(&eviction["deleteOptions"]);
         options.dry_run |= self.dry_run();
         let pod = Arc::clone(self.existing(state)?);
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
@@ -165,7 +167,7 @@ impl Request<'_> {
     fn check_eviction(&self, eviction: &mut Value) -> Result<(), Failure> {
         // the older version is accepted, too
         if eviction["apiVersion"] != "policy/v1beta1" || eviction["kind"] != "Eviction" {
-            self.in_form()?.check_kind(eviction)?;
+            self.for_subresource_kind()?.check_kind(eviction)?;
         }
         let namespace = eviction["metadata"]["namespace"].as_str();
         if namespace.is_some_and(|given| !given.is_empty() && given != self.namespace) {
@@ -193,7 +195,7 @@ impl Request<'_> {
             [] => return Ok(()),
             [(key, budget)] => (key.clone(), Arc::clone(budget)),
             _ => {
-                return Err(Failure::unnamed(
+                return Err(Failure::internal_without_reason(
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }
@@ -240,7 +242,7 @@ impl Request<'_> {
         }
         if status["disruptedPods"]
             .as_object()
-            .is_some_and(|pods| pods.len() > MOST_DISRUPTED)
+            .is_some_and(|pods| pods.len() > MAX_DISRUPTED_PODS)
         {
             return forbid(
                 "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
@@ -248,7 +250,7 @@ impl Request<'_> {
         }
         if allowed == 0 {
             let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
-            return refuse(&why_not(name, status, current, desired), None);
+            return refuse(&refusal_message(name, status, current, desired), None);
         }
         if dry_run {
             return Ok(());
@@ -258,7 +260,7 @@ impl Request<'_> {
         budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
         budget["status"]["disruptedPods"][self.name] = json!(now());
         if allowed == 1 {
-            exhausted(&mut budget);
+            set_exhausted_condition(&mut budget);
         }
         if let Some(resource) = registry::built_in().of_kind("policy/v1", "PodDisruptionBudget") {
             let now = now();
@@ -270,7 +272,7 @@ impl Request<'_> {
     }
 }
 
-fn why_not(name: &str, status: &Value, current: i64, desired: i64) -> String {
+fn refusal_message(name: &str, status: &Value, current: i64, desired: i64) -> String {
     let empty = Value::Null;
     let condition = status["conditions"]
         .as_array()
@@ -299,7 +301,7 @@ fn why_not(name: &str, status: &Value, current: i64, desired: i64) -> String {
 }
 
 /// Sets the condition of a budget that allows no further disruption.
-fn exhausted(budget: &mut Value) {
+fn set_exhausted_condition(budget: &mut Value) {
     let condition = json!({
         "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
         "observedGeneration": budget["status"]["observedGeneration"], "lastTransitionTime": now(),

@@ -214,7 +214,7 @@ impl Request<'_> {
     }
 
     /// Checks that an object has the name and namespace of the path.
-    pub(super) fn check_place(&self, object: &Value) -> Result<(), Failure> {
+    pub(super) fn check_name_and_namespace(&self, object: &Value) -> Result<(), Failure> {
         match object["metadata"]["name"].as_str().unwrap_or_default() {
             "" => {
                 return Err(Failure::bad_request(format!(
@@ -261,7 +261,7 @@ impl Request<'_> {
         {
             return Err(Failure::bad_request("metadata.managedFields must be nil"));
         }
-        self.check_place(configuration)
+        self.check_name_and_namespace(configuration)
     }
 }
 
@@ -288,14 +288,14 @@ mod tests {
 
     #[test]
     fn json_errors_are_told_as_go_tells_them() {
-        let told = |body: &[u8]| {
+        let error_text = |body: &[u8]| {
             let error = serde_json::from_slice::<Value>(body).unwrap_err();
             go_json_error(body, &error)
         };
-        assert_eq!(told(b"{"), "unexpected end of JSON input");
-        assert_eq!(told(b" "), "unexpected end of JSON input");
+        assert_eq!(error_text(b"{"), "unexpected end of JSON input");
+        assert_eq!(error_text(b" "), "unexpected end of JSON input");
         assert_eq!(
-            told(b"hello"),
+            error_text(b"hello"),
             "invalid character 'h' looking for beginning of value"
         );
     }

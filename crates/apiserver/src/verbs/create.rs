@@ -7,7 +7,7 @@ use super::{Answer, Request, now};
 use crate::admission;
 use crate::failure::{Failure, Subject};
 use crate::store::{Key, State};
-use crate::validation::{meta, warnings as told};
+use crate::validation::meta;
 use crate::{events, shape, strategy, validation, values};
 
 /// Longest prefix of a generated name: with the characters that are added it is still a label.
@@ -17,21 +17,21 @@ const STORED_WITHOUT_DEFAULTS: &[&str] = &["persistentvolumeclaims"];
 
 /// How an object is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum CreatedBy {
     /// By a POST.
-    Posted,
+    Post,
     /// By a replacement or an apply of an object that did not exist.
-    Changed,
+    Update,
 }
 
 /// How many names are tried when a generated one is taken.
-const TRIES: usize = 8;
+const MAX_NAME_ATTEMPTS: usize = 8;
 
 impl Request<'_> {
     /// Creates an object.
     pub(crate) fn create(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
-        self.create_object(state, object, Made::Posted)
+        self.create_object(state, object, CreatedBy::Post)
     }
 
     /// Creates an object that was parsed already.
@@ -39,7 +39,7 @@ impl Request<'_> {
         &self,
         state: &mut State,
         mut object: Value,
-        made: Made,
+        created_by: CreatedBy,
     ) -> Result<Answer, Failure> {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
@@ -48,8 +48,8 @@ impl Request<'_> {
         }
         let mut warnings = self.admit(&mut object)?;
         self.track(None, &mut object);
-        events::store(self.resource, &mut object);
-        self.place(&mut object)?;
+        events::to_core_form(self.resource, &mut object);
+        self.set_namespace(&mut object)?;
         let generated = self.name(state, &mut object);
         let name = object["metadata"]["name"]
             .as_str()
@@ -77,7 +77,7 @@ impl Request<'_> {
         strategy::prepare_create(self.resource, state, &mut object)?;
         self.tidy(&mut object);
         let mut causes = validation::of_new(self.resource, &object);
-        causes.extend(values::judge(
+        causes.extend(values::validate(
             self.resource,
             self.subresource,
             None,
@@ -87,8 +87,8 @@ impl Request<'_> {
             return Err(self.invalid(&object, &causes));
         }
         let version = given_version(&object)?;
-        if made == Made::Posted && version > 0 {
-            return Err(Failure::unnamed(
+        if created_by == CreatedBy::Post && version > 0 {
+            return Err(Failure::internal_without_reason(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
@@ -111,20 +111,20 @@ impl Request<'_> {
         if self.resource.custom.is_some() {
             warnings.extend(meta::finalizer_warnings(None, &object));
         }
-        warnings.extend(told::of(self.resource, None, &object));
+        warnings.extend(validation::warnings::of(self.resource, None, &object));
         admission::charge(state, &attempt, &object, self.dry_run())?;
         let body = if self.dry_run() {
             object
         } else {
-            let written = Value::clone(&state.put(key.clone(), self.kept(object)));
+            let written = Value::clone(&state.put(key.clone(), self.in_storage_version(object)));
             if STORED_WITHOUT_DEFAULTS.contains(&self.resource.storage.as_str()) {
-                state.mark_incomplete(&key);
+                state.mark_stored_without_defaults(&key);
             }
             written
         };
         Ok(Answer {
             code: 201,
-            body: self.present(&body),
+            body: self.in_requested_version(&body),
             warnings,
         })
     }
@@ -134,7 +134,7 @@ impl Request<'_> {
     }
 
     /// Sets the namespace to that of the path.
-    fn place(&self, object: &mut Value) -> Result<(), Failure> {
+    fn set_namespace(&self, object: &mut Value) -> Result<(), Failure> {
         if self.resource.namespaced {
             match object["metadata"]["namespace"].as_str() {
                 Some(given) if !given.is_empty() && given != self.namespace => {
@@ -167,7 +167,7 @@ impl Request<'_> {
             return false;
         };
         let prefix: String = prefix.chars().take(LONGEST_PREFIX).collect();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_NAME_ATTEMPTS {
             let name = format!("{prefix}{}", suffix());
             let taken = state.get(&self.resource.storage, self.namespace, &name);
             metadata["name"] = json!(name);
@@ -207,10 +207,10 @@ impl Request<'_> {
 
     /// Brings a built-in object into its stored form.
     pub(super) fn tidy(&self, object: &mut Value) {
-        if events::is_newer_form(self.resource) && object["apiVersion"] == "v1" {
+        if events::is_in_events_group(self.resource) && object["apiVersion"] == "v1" {
             events::tidy(object);
         } else if self.resource.custom.is_none() {
-            shape::settle(self.resource.schema(), object);
+            shape::tidy_stored(self.resource.schema(), object);
         }
     }
 }

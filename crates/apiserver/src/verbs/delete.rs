@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::body::{go_json_error, go_type, not_registered};
 use super::{Answer, Request, has_finalizers, instant, now};
 use crate::admission;
-use crate::definitions::life;
+use crate::definitions::lifecycle;
 use crate::failure::{self, Cause, Failure, Subject};
 use crate::registry::DEFINITIONS;
 use crate::store::{Key, State};
@@ -17,7 +17,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
 /// Kinds for which the answer to a deletion is the deleted object.
-const RETURNED: &[&str] = &[
+const RETURNS_OBJECT: &[&str] = &[
     "csidrivers.storage.k8s.io",
     "csinodes.storage.k8s.io",
     "deviceclasses.resource.k8s.io",
@@ -38,7 +38,7 @@ const RETURNED: &[&str] = &[
 ];
 
 /// Kinds whose dependents are orphaned by default.
-const ORPHANING: &[&str] = &["replicationcontrollers", "jobs.batch"];
+const ORPHANED_BY_DEFAULT: &[&str] = &["replicationcontrollers", "jobs.batch"];
 
 /// The options of a deletion.
 #[derive(Clone, Debug, Default)]
@@ -59,14 +59,14 @@ pub(super) struct Options {
 
 impl Options {
     /// Parses and checks `DeleteOptions`.
-    pub(super) fn read(given: &Value) -> Result<Self, Failure> {
-        let options = Self::unchecked(given);
+    pub(super) fn parse(given: &Value) -> Result<Self, Failure> {
+        let options = Self::parse_unchecked(given);
         options.check(given)?;
         Ok(options)
     }
 
     /// Parses `DeleteOptions` without checking them.
-    pub(super) fn unchecked(given: &Value) -> Self {
+    pub(super) fn parse_unchecked(given: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Self {
             grace: given["gracePeriodSeconds"].as_i64(),
@@ -126,7 +126,7 @@ impl Request<'_> {
     }
 
     /// Returns whether a deletion sets the propagation to dependents.
-    pub(crate) fn says_propagation(&self) -> bool {
+    pub(crate) fn has_propagation_policy(&self) -> bool {
         self.delete_options()
             .is_ok_and(|options| !options.propagation.is_empty() || options.orphan.is_some())
     }
@@ -153,7 +153,7 @@ impl Request<'_> {
         } else {
             self.delete_body()?
         };
-        let mut options = Options::read(&given)?;
+        let mut options = Options::parse(&given)?;
         options.dry_run |= self.dry_run();
         Ok(options)
     }
@@ -236,44 +236,44 @@ impl Request<'_> {
         admission::check_delete(&self.attempt(Some(&before)), &before)?;
         if self.resource.storage == DEFINITIONS && before["metadata"]["deletionTimestamp"].is_null()
         {
-            let mut object = life::begin_end(&before, &now());
+            let mut object = lifecycle::start_deletion(&before, &now());
             if !options.dry_run {
                 object = Value::clone(&state.put(self.key(), object));
             }
-            return Ok(self.marked(&object, options));
+            return Ok(self.pending_answer(&object, options));
         }
         let mut object = Value::clone(&before);
         let marked = before["metadata"]["deletionTimestamp"].is_string();
         let is_namespace = self.resource.storage == "namespaces";
-        let mut graceful = None;
+        let mut grace_seconds = None;
         if self.resource.storage == "pods" {
             match grace(&mut object, options) {
-                Grace::Pending => return Ok(self.marked(&before, options)),
+                Grace::Pending => return Ok(self.pending_answer(&before, options)),
                 Grace::Ended => {}
-                Grace::Seconds(seconds) => graceful = Some(seconds),
+                Grace::Seconds(seconds) => grace_seconds = Some(seconds),
             }
         }
         let changed = self.set_collector_finalizers(&mut object, options);
         let held = has_finalizers(&object);
         if is_namespace && marked && held && !changed {
-            return Ok(self.marked(&before, options));
+            return Ok(self.pending_answer(&before, options));
         }
-        if graceful.is_some() || held || changed {
-            if graceful.is_none() && held {
-                mark(&mut object, is_namespace);
+        if grace_seconds.is_some() || held || changed {
+            if grace_seconds.is_none() && held {
+                mark_for_deletion(&mut object, is_namespace);
             }
             if is_namespace {
                 object["status"]["phase"] = json!("Terminating");
             }
-            let stays = held || graceful.is_some_and(|seconds| seconds > 0);
+            let stays = held || grace_seconds.is_some_and(|seconds| seconds > 0);
             if options.dry_run {
-                return Ok(self.marked(&object, options));
+                return Ok(self.pending_answer(&object, options));
             }
             if object != *before {
                 object = Value::clone(&state.put(self.key(), object));
             }
             if stays {
-                return Ok(self.marked(&object, options));
+                return Ok(self.pending_answer(&object, options));
             }
         }
         if !options.dry_run
@@ -281,8 +281,8 @@ impl Request<'_> {
         {
             object = Value::clone(&last);
         }
-        if RETURNED.contains(&self.resource.storage.as_str()) {
-            return Ok(Answer::ok(self.present(&object)));
+        if RETURNS_OBJECT.contains(&self.resource.storage.as_str()) {
+            return Ok(Answer::ok(self.in_requested_version(&object)));
         }
         Ok(Answer::ok(failure::deleted(
             &self.subject(),
@@ -291,8 +291,8 @@ impl Request<'_> {
     }
 
     /// Returns the answer to a deletion that is not finished.
-    fn marked(&self, object: &Value, options: &Options) -> Answer {
-        let mut answer = Answer::ok(self.present(object));
+    fn pending_answer(&self, object: &Value, options: &Options) -> Answer {
+        let mut answer = Answer::ok(self.in_requested_version(object));
         if options.orphan == Some(false) {
             answer.code = 202;
         }
@@ -348,7 +348,7 @@ impl Request<'_> {
     }
 
     fn orphans_by_default(&self) -> bool {
-        ORPHANING.contains(&self.resource.storage.as_str())
+        ORPHANED_BY_DEFAULT.contains(&self.resource.storage.as_str())
     }
 
     /// Deletes all selected objects.
@@ -434,7 +434,7 @@ fn count(metadata: &mut Value) {
 }
 
 /// Marks an object without a grace period as being deleted.
-pub(crate) fn mark(object: &mut Value, is_namespace: bool) {
+pub(crate) fn mark_for_deletion(object: &mut Value, is_namespace: bool) {
     let metadata = &mut object["metadata"];
     let first = metadata["deletionTimestamp"].is_null();
     if first && metadata["deletionGracePeriodSeconds"].is_null() {

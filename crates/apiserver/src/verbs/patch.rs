@@ -4,7 +4,7 @@ use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
 use super::body::{go_json_error, go_type, go_yaml_error};
-use super::create::Made;
+use super::create::CreatedBy;
 use super::read::is_true;
 use super::{Answer, Request, now};
 use crate::apply::Tracker;
@@ -48,7 +48,7 @@ impl Request<'_> {
         if self.applies() {
             return self.apply(state);
         }
-        let before = self.present(self.existing(state)?);
+        let before = self.in_requested_version(self.existing(state)?);
         let object = self.changed(&before)?;
         self.write(state, object)
     }
@@ -65,7 +65,7 @@ impl Request<'_> {
     fn changed(&self, before: &Value) -> Result<Value, Failure> {
         let object = self.patched(before.clone())?;
         self.check_decodable(&object)?;
-        self.check_place(&object)?;
+        self.check_name_and_namespace(&object)?;
         self.check_untouched(before, &object)?;
         Ok(object)
     }
@@ -102,7 +102,7 @@ impl Request<'_> {
                         if error.is_bad_request() {
                             Failure::bad_request(error.to_string())
                         } else {
-                            Failure::unnamed(error.to_string())
+                            Failure::internal_without_reason(error.to_string())
                         }
                     })?;
             }
@@ -180,7 +180,7 @@ impl Request<'_> {
     fn apply(&self, state: &mut State) -> Result<Answer, Failure> {
         self.applier()?;
         let before = match self.existing(state) {
-            Ok(before) => Some(self.present(before)),
+            Ok(before) => Some(self.in_requested_version(before)),
             Err(missing) if !self.subresource.is_empty() => return Err(missing),
             Err(_) => None,
         };
@@ -194,7 +194,7 @@ impl Request<'_> {
             );
             return Err(Failure::conflict(&self.subject(), &why));
         }
-        self.create_object(state, object, Made::Changed)
+        self.create_object(state, object, CreatedBy::Update)
     }
 
     /// Returns the field manager of an apply, which is required.

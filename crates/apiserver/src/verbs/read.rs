@@ -170,7 +170,9 @@ impl Request<'_> {
     pub(crate) fn version(&self) -> Result<u64, Failure> {
         match self.parameter("resourceVersion") {
             "" => Ok(0),
-            text => text.parse().map_err(|_| Failure::unnamed(unparsable(text))),
+            text => text
+                .parse()
+                .map_err(|_| Failure::internal_without_reason(unparsable(text))),
         }
     }
 
@@ -180,7 +182,7 @@ impl Request<'_> {
         if wanted > state.version() {
             return Err(Failure::future_version(wanted, state.version()));
         }
-        Ok(Answer::ok(self.present(self.existing(state)?)))
+        Ok(Answer::ok(self.in_requested_version(self.existing(state)?)))
     }
 
     /// Reads a page of a list.
@@ -189,7 +191,7 @@ impl Request<'_> {
         let mut items: Vec<Value> = page
             .objects
             .iter()
-            .map(|object| self.present(object))
+            .map(|object| self.in_requested_version(object))
             .collect();
         if self.resource.custom.is_none() {
             // built-in lists have the kind only once
@@ -260,14 +262,14 @@ impl Request<'_> {
     fn snapshot(&self, state: &State, in_pages: bool) -> Result<Snapshot, Failure> {
         let newest = state.version();
         let at = |version: u64, start: String| Snapshot {
-            past: (version < newest).then(|| state.rewound(&self.resource.storage, version)),
+            past: (version < newest).then(|| state.at_version(&self.resource.storage, version)),
             version,
             start,
         };
         let text = self.parameter("resourceVersion");
-        let go_on = self.parameter("continue");
-        if is_set(go_on) {
-            let position = parse_token(go_on)
+        let continue_token = self.parameter("continue");
+        if is_set(continue_token) {
+            let position = parse_token(continue_token)
                 .map_err(|why| Failure::bad_request(format!("invalid continue token: {why}")))?;
             if is_set(text) && text != "0" {
                 return Err(Failure::bad_request(

@@ -95,9 +95,9 @@ impl Request<'_> {
 
     /// Sets the desired number.
     pub(crate) fn replace_scale(&self, state: &mut State) -> Result<Answer, Failure> {
-        let form = self.in_form()?;
-        let scale = form.parse()?;
-        form.check_place(&scale)?;
+        let subresource_request = self.for_subresource_kind()?;
+        let scale = subresource_request.parse()?;
+        subresource_request.check_name_and_namespace(&scale)?;
         let before = self.owned_scale_of(self.existing(state)?);
         self.write_scale(state, &before, scale)
     }
@@ -105,7 +105,7 @@ impl Request<'_> {
     /// Patches or applies the desired number.
     pub(crate) fn patch_scale(&self, state: &mut State) -> Result<Answer, Failure> {
         let before = self.owned_scale_of(self.existing(state)?);
-        let scale = self.in_form()?.patched_object(&before)?;
+        let scale = self.for_subresource_kind()?.patched_object(&before)?;
         self.write_scale(state, &before, scale)
     }
 
@@ -115,9 +115,9 @@ impl Request<'_> {
         before: &Value,
         mut scale: Value,
     ) -> Result<Answer, Failure> {
-        let form = self.in_form()?;
-        let warnings = form.admit(&mut scale)?;
-        form.track(Some(before), &mut scale);
+        let subresource_request = self.for_subresource_kind()?;
+        let warnings = subresource_request.admit(&mut scale)?;
+        subresource_request.track(Some(before), &mut scale);
         let wanted = &scale["spec"]["replicas"];
         let number = wanted.as_i64().unwrap_or_default();
         // the number of a custom object is checked together with the object
@@ -127,10 +127,10 @@ impl Request<'_> {
                 wanted,
                 "must be greater than or equal to 0",
             );
-            return Err(form.invalid(&scale, &[cause]));
+            return Err(subresource_request.invalid(&scale, &[cause]));
         }
-        let existing = self.known(state)?;
-        let mut object = self.present(&existing);
+        let existing = self.object_before_write(state)?;
+        let mut object = self.in_requested_version(&existing);
         for field in ["resourceVersion", "uid"] {
             copy(&scale["metadata"], &mut object["metadata"], field);
         }

@@ -3,31 +3,33 @@
 use serde_json::{Value, json};
 
 use super::{Answer, Request, instant, now};
-use crate::accounts::{Accounts, Claims, Named, Private, seconds};
+use crate::accounts::{Accounts, Claims, ObjectReference, Private, unix_time};
 use crate::admission;
-use crate::defaults::{items, missing};
+use crate::defaults::{items, set_default};
 use crate::failure::{Cause, Failure, Subject};
 use crate::store::State;
 use crate::strategy::copy;
 
 const GROUP: &str = "authentication.k8s.io";
 /// Default lifetime of a token, in seconds.
-const LIFE: i64 = 3600;
+const DEFAULT_LIFETIME: i64 = 3600;
 /// Shortest lifetime of a token, in seconds.
-const SHORTEST: i64 = 600;
+const MIN_LIFETIME: i64 = 600;
 /// Lifetime that pods request, in seconds. Such a token lasts longer, so that clients that do not renew it still work.
-const WARN_ONLY: i64 = 3607;
+const POD_LIFETIME: i64 = 3607;
 /// Extended lifetime of such a token, in seconds: a year.
-const EXTENDED: i64 = 365 * 24 * 3600;
+const EXTENDED_LIFETIME: i64 = 365 * 24 * 3600;
 
 impl Request<'_> {
     /// Issues a token for an account.
     pub(crate) fn token(&self, state: &State, accounts: &Accounts) -> Result<Answer, Failure> {
-        let form = self.in_form()?;
-        let mut request = form.parse()?;
-        let warnings = form.admit(&mut request)?;
-        missing(&mut request["spec"], "expirationSeconds", || json!(LIFE));
-        form.track(None, &mut request);
+        let subresource_request = self.for_subresource_kind()?;
+        let mut request = subresource_request.parse()?;
+        let warnings = subresource_request.admit(&mut request)?;
+        set_default(&mut request["spec"], "expirationSeconds", || {
+            json!(DEFAULT_LIFETIME)
+        });
+        subresource_request.track(None, &mut request);
         for entry in items(&mut request["metadata"]["managedFields"]) {
             // the field is always present, even when empty
             if let Some(bound) = entry["fieldsV1"]["f:spec"].get_mut("f:boundObjectRef")
@@ -40,10 +42,12 @@ impl Request<'_> {
         let account = self.existing(state)?;
         admission::admit(state, &self.attempt(None), &mut request)?;
         let spec = &request["spec"];
-        let lasts = spec["expirationSeconds"].as_i64().unwrap_or(LIFE);
-        let problem = if lasts < SHORTEST {
+        let lifetime = spec["expirationSeconds"]
+            .as_i64()
+            .unwrap_or(DEFAULT_LIFETIME);
+        let problem = if lifetime < MIN_LIFETIME {
             "may not specify a duration less than 10 minutes"
-        } else if lasts > i64::from(u32::MAX) {
+        } else if lifetime > i64::from(u32::MAX) {
             "may not specify a duration larger than 2^32 seconds"
         } else {
             ""
@@ -54,7 +58,7 @@ impl Request<'_> {
                 resource: "TokenRequest",
                 name: "",
             };
-            let cause = Cause::invalid("spec.expirationSeconds", &json!(lasts), problem);
+            let cause = Cause::invalid("spec.expirationSeconds", &json!(lifetime), problem);
             return Err(Failure::invalid(&subject, &[cause]));
         }
         let audiences: Vec<String> = spec["audiences"]
@@ -73,7 +77,7 @@ impl Request<'_> {
         let bound = spec["boundObjectRef"].clone();
         let mut private = Private {
             namespace: self.namespace.to_owned(),
-            serviceaccount: Named {
+            serviceaccount: ObjectReference {
                 name: self.name.to_owned(),
                 uid: text(&account["metadata"]["uid"]),
             },
@@ -85,11 +89,11 @@ impl Request<'_> {
         if bound.is_object() {
             self.bind_token(state, &bound, &mut private)?;
         }
-        let at = seconds();
-        let mut ends = at + lasts;
-        if lasts == WARN_ONLY && private.pod.is_some() && audiences == [accounts.issuer()] {
+        let at = unix_time();
+        let mut ends = at + lifetime;
+        if lifetime == POD_LIFETIME && private.pod.is_some() && audiences == [accounts.issuer()] {
             private.warnafter = Some(ends);
-            ends = at + EXTENDED;
+            ends = at + EXTENDED_LIFETIME;
         }
         let claims = Claims {
             aud: audiences.clone(),
@@ -102,15 +106,15 @@ impl Request<'_> {
             private,
         };
         let token = accounts.sign(&claims).map_err(Failure::internal)?;
-        let told = jiff::Timestamp::from_second(at + lasts).unwrap_or(jiff::Timestamp::MAX);
+        let expires = jiff::Timestamp::from_second(at + lifetime).unwrap_or(jiff::Timestamp::MAX);
         let mut body = json!({
             "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
             "metadata": {"name": self.name, "namespace": self.namespace,
                 "uid": account["metadata"]["uid"], "creationTimestamp": now()},
-            "spec": {"audiences": audiences, "expirationSeconds": lasts, "boundObjectRef": bound},
+            "spec": {"audiences": audiences, "expirationSeconds": lifetime, "boundObjectRef": bound},
         });
         copy(&request["metadata"], &mut body["metadata"], "managedFields");
-        body["status"] = json!({"token": token, "expirationTimestamp": instant(told)});
+        body["status"] = json!({"token": token, "expirationTimestamp": instant(expires)});
         Ok(Answer {
             code: 201,
             body,
@@ -183,7 +187,7 @@ impl Request<'_> {
                 ),
             ));
         }
-        let named = Named {
+        let named = ObjectReference {
             name: name.to_owned(),
             uid: uid.to_owned(),
         };
@@ -198,7 +202,7 @@ impl Request<'_> {
                 private.pod = Some(named);
                 let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
                 if let Some(found) = state.get("nodes", "", node) {
-                    private.node = Some(Named {
+                    private.node = Some(ObjectReference {
                         name: node.to_owned(),
                         uid: found["metadata"]["uid"]
                             .as_str()

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::create::Made;
+use super::create::CreatedBy;
 use super::{Answer, Request, has_finalizers};
 use crate::apply::keep_times;
 use crate::failure::{Cause, Failure};
 use crate::registry::DEFINITIONS;
 use crate::store::State;
 use crate::strategy::{self, copy};
-use crate::validation::{meta, warnings as told};
+use crate::validation::meta;
 use crate::{admission, events, validation, values};
 
 /// Kinds that a replacement creates when the object does not exist.
-const MADE_BY_UPDATE: &[&str] = &[
+const CREATED_BY_UPDATE: &[&str] = &[
     "clusterrolebindings.rbac.authorization.k8s.io",
     "clusterroles.rbac.authorization.k8s.io",
     "endpoints",
@@ -29,7 +29,7 @@ const MADE_BY_UPDATE: &[&str] = &[
 ];
 
 /// Built-in kinds for which a replacement must name the version that it replaces.
-const CONDITIONAL: &[&str] = &[
+const VERSION_REQUIRED: &[&str] = &[
     DEFINITIONS,
     "csidrivers.storage.k8s.io",
     "csinodes.storage.k8s.io",
@@ -45,7 +45,7 @@ const CONDITIONAL: &[&str] = &[
 ];
 
 /// Fields of the metadata that only the server writes.
-const OWN: [&str; 7] = [
+const SERVER_METADATA: [&str; 7] = [
     "uid",
     "creationTimestamp",
     "deletionTimestamp",
@@ -59,17 +59,17 @@ impl Request<'_> {
     /// Replaces an object.
     pub(crate) fn replace(&self, state: &mut State) -> Result<Answer, Failure> {
         let object = self.parse()?;
-        self.check_place(&object)?;
+        self.check_name_and_namespace(&object)?;
         let unversioned = given_version(&object).is_ok_and(|version| version == 0);
         if self.existing(state).is_err() {
             if self.subresource.is_empty()
-                && MADE_BY_UPDATE.contains(&self.resource.storage.as_str())
+                && CREATED_BY_UPDATE.contains(&self.resource.storage.as_str())
             {
-                return self.create_object(state, object, Made::Changed);
+                return self.create_object(state, object, CreatedBy::Update);
             }
         } else if unversioned
             && (self.resource.custom.is_some()
-                || CONDITIONAL.contains(&self.resource.storage.as_str()))
+                || VERSION_REQUIRED.contains(&self.resource.storage.as_str()))
         {
             return Err(self.invalid(
                 &object,
@@ -86,17 +86,17 @@ impl Request<'_> {
 
     /// Writes the new state of an object.
     pub(super) fn write(&self, state: &mut State, mut object: Value) -> Result<Answer, Failure> {
-        let before = self.known(state)?;
-        let forgets = object["metadata"]["managedFields"]
+        let before = self.object_before_write(state)?;
+        let clears_owners = object["metadata"]["managedFields"]
             .as_array()
             .is_some_and(Vec::is_empty);
         let warnings = self.admit(&mut object)?;
-        if forgets {
+        if clears_owners {
             // an empty list asks to clear the owners, a missing one does not
             object["metadata"]["managedFields"] = json!([]);
         }
-        if events::is_newer_form(self.resource) {
-            self.track(Some(&self.present(&before)), &mut object);
+        if events::is_in_events_group(self.resource) {
+            self.track(Some(&self.in_requested_version(&before)), &mut object);
         } else {
             self.track(Some(&before), &mut object);
         }
@@ -111,10 +111,10 @@ impl Request<'_> {
         mut object: Value,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Failure> {
-        events::store(self.resource, &mut object);
-        self.check_place(&object)?;
+        events::to_core_form(self.resource, &mut object);
+        self.check_name_and_namespace(&object)?;
         self.check_version(before, &object)?;
-        for field in OWN {
+        for field in SERVER_METADATA {
             copy(&before["metadata"], &mut object["metadata"], field);
         }
         object["apiVersion"] = before["apiVersion"].clone();
@@ -123,7 +123,7 @@ impl Request<'_> {
         strategy::prepare_update(self.resource, state, self.subresource, before, &mut object)?;
         self.tidy(&mut object);
         let mut causes = validation::of_change(self.resource, self.subresource, before, &object);
-        causes.extend(values::judge(
+        causes.extend(values::validate(
             self.resource,
             self.subresource,
             Some(before),
@@ -136,16 +136,20 @@ impl Request<'_> {
             warnings.extend(meta::finalizer_warnings(Some(before), &object));
         }
         if self.subresource.is_empty() {
-            warnings.extend(told::of(self.resource, Some(before), &object));
+            warnings.extend(validation::warnings::of(
+                self.resource,
+                Some(before),
+                &object,
+            ));
         }
         keep_times(before, &mut object);
         let stored = self.existing(state)?;
-        let object = self.kept(object);
-        let is_same = object == **stored && !state.is_incomplete(&self.key());
+        let object = self.in_storage_version(object);
+        let is_same = object == **stored && !state.is_stored_without_defaults(&self.key());
         if is_same || self.dry_run() {
             return Ok(Answer {
                 code: 200,
-                body: self.present(&object),
+                body: self.in_requested_version(&object),
                 warnings,
             });
         }
@@ -165,14 +169,14 @@ impl Request<'_> {
             );
             return Ok(Answer {
                 code: 200,
-                body: self.present(&object),
+                body: self.in_requested_version(&object),
                 warnings,
             });
         }
         let written = state.put(self.key(), object);
         Ok(Answer {
             code: 200,
-            body: self.present(&written),
+            body: self.in_requested_version(&written),
             warnings,
         })
     }
@@ -209,7 +213,7 @@ pub(super) fn given_version(object: &Value) -> Result<u64, Failure> {
     match object["metadata"]["resourceVersion"].as_str() {
         None | Some("") => Ok(0),
         Some(text) => text.parse().map_err(|_| {
-            Failure::unnamed(format!(
+            Failure::internal_without_reason(format!(
                 "strconv.ParseUint: parsing {text:?}: invalid syntax"
             ))
         }),

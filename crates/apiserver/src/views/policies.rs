@@ -344,14 +344,14 @@ fn endpoints(object: &Value) -> String {
 }
 
 fn event(event: &Value) -> Vec<Value> {
-    let known = |moment: &Value, other: &Value| {
-        if moment.is_string() {
-            age(moment)
+    let first_age = |time: &Value, other: &Value| {
+        if time.is_string() {
+            age(time)
         } else {
             age(other)
         }
     };
-    let first = known(&event["firstTimestamp"], &event["eventTime"]);
+    let first = first_age(&event["firstTimestamp"], &event["eventTime"]);
     let series = &event["series"];
     let (last, count) = if series.is_object() {
         (age(&series["lastObservedTime"]), number(&series["count"]))
@@ -537,8 +537,8 @@ fn certificate(request: &Value, created: &str) -> Vec<Value> {
     if !text(&request["status"]["certificate"]).is_empty() {
         state.push_str(",Issued");
     }
-    let asked = spec["expirationSeconds"].as_i64();
-    let asked = asked.map_or_else(
+    let expiration = spec["expirationSeconds"].as_i64();
+    let expiration = expiration.map_or_else(
         || "<none>".to_owned(),
         |seconds| super::words::duration(seconds as f64),
     );
@@ -547,7 +547,7 @@ fn certificate(request: &Value, created: &str) -> Vec<Value> {
         json!(created),
         json!(or(&spec["signerName"], "<none>")),
         json!(text(&spec["username"])),
-        json!(asked),
+        json!(expiration),
         json!(state),
     ]
 }

@@ -3,19 +3,19 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Returns the time since a moment, for users.
-pub(super) fn since(moment: Timestamp) -> String {
-    duration(Timestamp::now().duration_since(moment).as_secs_f64())
+/// Returns how long ago a time was, for users.
+pub(super) fn since(time: Timestamp) -> String {
+    duration(Timestamp::now().duration_since(time).as_secs_f64())
 }
 
-/// Returns the time since the moment in a field; `<unknown>` without one.
-pub(super) fn age(moment: &Value) -> String {
-    parsed(moment).map_or_else(|| "<unknown>".to_owned(), since)
+/// Returns how long ago the time in a field was; `<unknown>` without one.
+pub(super) fn age(time: &Value) -> String {
+    parsed(time).map_or_else(|| "<unknown>".to_owned(), since)
 }
 
-/// Parses the moment in a field.
-pub(super) fn parsed(moment: &Value) -> Option<Timestamp> {
-    moment.as_str()?.parse().ok()
+/// Parses the time in a field.
+pub(super) fn parsed(time: &Value) -> Option<Timestamp> {
+    time.as_str()?.parse().ok()
 }
 
 /// Returns a number of seconds as a duration for users.
@@ -138,7 +138,7 @@ pub(super) fn cut(list: &[String]) -> String {
 }
 
 /// Returns a boolean as cells show it.
-pub(super) fn truth(value: &Value) -> String {
+pub(super) fn boolean(value: &Value) -> String {
     match value.as_bool() {
         Some(true) => "True".into(),
         Some(false) => "False".into(),
@@ -165,8 +165,11 @@ mod tests {
     #[case(73.0 * 3600.0, "3d1h")]
     #[case(100.0 * 86400.0, "100d")]
     #[case(800.0 * 86400.0, "2y70d")]
-    fn durations_are_told_coarser_the_longer_they_are(#[case] seconds: f64, #[case] told: &str) {
-        assert_eq!(duration(seconds), told);
+    fn durations_are_told_coarser_the_longer_they_are(
+        #[case] seconds: f64,
+        #[case] expected: &str,
+    ) {
+        assert_eq!(duration(seconds), expected);
     }
 
     #[test]

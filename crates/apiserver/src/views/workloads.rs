@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::words::{
-    age, containers, duration, items, labels, none_if_empty, number, or, parsed, selector, since,
-    text, truth,
+    age, boolean, containers, duration, items, labels, none_if_empty, number, or, parsed, selector,
+    since, text,
 };
 use crate::registry::Resource;
 
@@ -135,7 +135,7 @@ pub(super) fn cells(storage: &str, object: &Value, created: &str) -> Option<Vec<
                 json!(name),
                 json!(text(&spec["schedule"])),
                 json!(or(&spec["timeZone"], "<none>")),
-                json!(truth(&spec["suspend"])),
+                json!(boolean(&spec["suspend"])),
                 json!(items(&status["active"]).len()),
                 json!(last),
                 json!(created),
@@ -312,7 +312,7 @@ fn pod(pod: &Value, created: &str) -> Vec<Value> {
             reason = "Terminating".into();
         }
     }
-    let told = match restarts.last {
+    let restart_count = match restarts.last {
         Some(last) if restarts.count != 0 => format!("{} ({} ago)", restarts.count, since(last)),
         _ => restarts.count.to_string(),
     };
@@ -330,7 +330,7 @@ fn pod(pod: &Value, created: &str) -> Vec<Value> {
         pod["metadata"]["name"].clone(),
         json!(format!("{ready}/{total}")),
         json!(reason),
-        json!(told),
+        json!(restart_count),
         json!(created),
         json!(or(&status["podIPs"][0]["ip"], "<none>")),
         json!(or(&spec["nodeName"], "<none>")),

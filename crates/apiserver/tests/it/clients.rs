@@ -178,8 +178,8 @@ async fn a_watch_tells_changes_in_order_and_expires_after_compaction() {
         .await
         .unwrap()
         .boxed();
-    let told = tokio::time::timeout(Duration::from_mins(1), expired.next()).await;
-    match told.unwrap().unwrap().unwrap() {
+    let event = tokio::time::timeout(Duration::from_mins(1), expired.next()).await;
+    match event.unwrap().unwrap().unwrap() {
         WatchEvent::Error(status) => assert_eq!(status.code, 410),
         other => panic!("not refused: {other:?}"),
     }

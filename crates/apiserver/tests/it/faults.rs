@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::clients::{client, code, config_map};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn config_maps() -> Selector {
     Selector::resource("", "configmaps")
@@ -57,7 +57,7 @@ fn names(api: &Api<ConfigMap>) -> impl futures::Stream<Item = String> + Unpin + 
 
 async fn next(names: &mut (impl futures::Stream<Item = String> + Unpin), wanted: &str) {
     let found = async { while names.next().await.unwrap() != wanted {} };
-    tokio::time::timeout(PATIENCE, found).await.unwrap();
+    tokio::time::timeout(TIMEOUT, found).await.unwrap();
 }
 
 /// Waits until a watcher has finished its list and watches.
@@ -158,11 +158,11 @@ async fn a_hanging_request_ends_with_504_after_its_time_or_with_its_rule() {
     let endless = Rule::new(config_maps(), Fault::Hang { milliseconds: None });
     let id = faults.add(endless);
     let waiting = tokio::spawn(async move { api.get("one").await });
-    let struck = tokio::time::timeout(PATIENCE, faults.struck(id, 1)).await;
+    let struck = tokio::time::timeout(TIMEOUT, faults.wait_for_hits(id, 1)).await;
     struck.unwrap();
     assert!(!waiting.is_finished());
     faults.remove(id);
-    let ended = tokio::time::timeout(PATIENCE, waiting).await;
+    let ended = tokio::time::timeout(TIMEOUT, waiting).await;
     assert_eq!(code(&ended.unwrap().unwrap().unwrap_err()), 504);
 }
 
@@ -218,11 +218,11 @@ async fn a_watcher_misses_nothing_when_its_watch_ends(#[case] how: WatchEnd) {
         while faults.hits(gate) == 0 {
             tokio::select! {
                 name = names.next() => assert_ne!(name.unwrap(), "between"),
-                () = faults.struck(gate, 1) => {}
+                () = faults.wait_for_hits(gate, 1) => {}
             }
         }
     };
-    tokio::time::timeout(PATIENCE, seen).await.unwrap();
+    tokio::time::timeout(TIMEOUT, seen).await.unwrap();
     create(&api, "between").await;
     faults.remove(gate);
     next(&mut names, "between").await;
@@ -244,10 +244,10 @@ async fn watches_end_after_the_events_that_the_rule_lets_through() {
     for name in ["a", "b", "c"] {
         create(&api, name).await;
     }
-    let told: Vec<_> = tokio::time::timeout(PATIENCE, events.collect())
+    let events: Vec<_> = tokio::time::timeout(TIMEOUT, events.collect())
         .await
         .unwrap();
-    assert_eq!(told.iter().filter(|event| event.is_ok()).count(), 2);
+    assert_eq!(events.iter().filter(|event| event.is_ok()).count(), 2);
     assert_eq!(server.faults().hits(id), 1);
 }
 
@@ -299,7 +299,7 @@ async fn stale_lists_come_from_some_changes_back_and_frozen_reads_from_one_momen
         tokio::time::timeout(Duration::from_millis(50), next(&mut names, "unseen"))
             .await
             .is_err(),
-        "an open watch told what happened after the freeze"
+        "an open watch sent an event from after the freeze"
     );
     assert!(faults.remove(id).unwrap().frozen_at > 0);
     next(&mut names, "unseen").await;
@@ -374,5 +374,5 @@ async fn closed_watches_are_forgotten() {
             create(&api, &format!("c{}", uuid::Uuid::new_v4().simple())).await;
         }
     };
-    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    tokio::time::timeout(TIMEOUT, gone).await.unwrap();
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use testbed::local::assets::{self, Places};
 
 /// Longest time that a command may take.
-const WITHIN: Duration = Duration::from_mins(1);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A server, and the kubectl program that connects to it.
 struct Kubectl {
@@ -22,7 +22,7 @@ struct Kubectl {
 
 /// The result of a command.
 #[derive(Debug)]
-struct Said {
+struct CommandOutput {
     code: i32,
     out: String,
     error: String,
@@ -47,7 +47,7 @@ impl Kubectl {
     }
 
     /// Runs a command. Its words are separated by spaces; single quotes keep words together.
-    async fn run(&self, command: &str, input: &str) -> Said {
+    async fn run(&self, command: &str, input: &str) -> CommandOutput {
         let mut process = Command::new(&self.program);
         process
             .args(words(command))
@@ -68,10 +68,10 @@ impl Kubectl {
             let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
             child.wait_with_output().unwrap()
         });
-        let ended = tokio::time::timeout(WITHIN, done).await;
-        assert!(ended.is_ok(), "does not end: {command}");
+        let ended = tokio::time::timeout(COMMAND_TIMEOUT, done).await;
+        assert!(ended.is_ok(), "no end in time: {command}");
         let output = ended.unwrap().unwrap();
-        Said {
+        CommandOutput {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8(output.stdout).unwrap(),
             error: String::from_utf8(output.stderr).unwrap(),
@@ -80,16 +80,16 @@ impl Kubectl {
 
     /// Runs a command that succeeds, and returns its output.
     async fn ok(&self, command: &str, input: &str) -> String {
-        let said = self.run(command, input).await;
-        assert_eq!(said.code, 0, "{command}\n{}{}", said.out, said.error);
-        said.out
+        let output = self.run(command, input).await;
+        assert_eq!(output.code, 0, "{command}\n{}{}", output.out, output.error);
+        output.out
     }
 
     /// Runs a command that fails, and returns its error output.
     async fn fails(&self, command: &str, input: &str) -> String {
-        let said = self.run(command, input).await;
-        assert_ne!(said.code, 0, "{command}\n{}", said.out);
-        said.error
+        let output = self.run(command, input).await;
+        assert_ne!(output.code, 0, "{command}\n{}", output.out);
+        output.error
     }
 
     /// Returns an object as JSON.
@@ -337,7 +337,7 @@ async fn lists_and_describes() {
             .await
             .contains("nodeName: n1")
     );
-    for (what, told) in [
+    for (what, prefix) in [
         ("pod p1", "Image: pause"),
         ("node n1", "Roles: worker"),
         ("node n1", "default p1 0"),
@@ -345,7 +345,7 @@ async fn lists_and_describes() {
     ] {
         let described = lines(&kubectl.ok(&format!("describe {what}"), "").await);
         assert!(
-            described.iter().any(|line| line.starts_with(told)),
+            described.iter().any(|line| line.starts_with(prefix)),
             "{what}: {described:#?}"
         );
     }

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "what a test stands on has to be there: it panics where it is not"
+    reason = "tests panic when their preconditions are not met"
 )]
 
 mod clients;

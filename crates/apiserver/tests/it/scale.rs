@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 async fn start(history: usize) -> (Running, Client) {
     let options = Options {
@@ -43,17 +43,17 @@ async fn a_watch_that_is_read_too_slowly_expires() {
         tokio::task::yield_now().await;
     }
     let mut last = Value::Null;
-    let mut told = 0;
+    let mut lines_read = 0;
     let read = async {
         while let Some(line) = lines.try_next().await.unwrap() {
             last = serde_json::from_str(&line).unwrap();
-            told += 1;
+            lines_read += 1;
         }
     };
-    tokio::time::timeout(PATIENCE, read).await.unwrap();
+    tokio::time::timeout(TIMEOUT, read).await.unwrap();
     assert_eq!(last["type"], "ERROR");
     assert_eq!(last["object"]["code"], 410);
-    assert!(told < 500, "everything was kept for it: {told}");
+    assert!(lines_read < 500, "the whole history was kept: {lines_read}");
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::*;
 
-fn taken(schema: &Value, mut object: Value) -> (Value, Vec<String>) {
-    let found = take_in(schema, &mut object);
+fn normalised(schema: &Value, mut object: Value) -> (Value, Vec<String>) {
+    let found = normalise(schema, &mut object);
     assert_eq!(found.undecodable, None);
     (object, found.unknown)
 }
@@ -32,7 +32,7 @@ fn objects_are_cut_and_completed(
     #[case] given: Value,
     #[case] expected: Value,
 ) {
-    let (object, _) = taken(&schema(&properties), json!({"kind": "K", "spec": given}));
+    let (object, _) = normalised(&schema(&properties), json!({"kind": "K", "spec": given}));
     assert_eq!(object["spec"], expected);
 }
 
@@ -42,7 +42,7 @@ fn what_is_removed_is_told_metadata_first() {
         &json!({"list": {"type": "array", "items": {"type": "object"}},
         "template": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}),
     );
-    let (object, unknown) = taken(
+    let (object, unknown) = normalised(
         &schema,
         json!({"metadata": {"name": "a", "nothing": 1}, "more": 1, "spec": {"list": [{"b": 1}],
             "template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "other": 1}, "spec": {}}}}),
@@ -62,7 +62,7 @@ fn what_is_removed_is_told_metadata_first() {
 #[test]
 fn metadata_of_a_wrong_type_cannot_be_read() {
     let mut object = json!({"metadata": {"labels": {"a": 1}}});
-    let found = take_in(&schema(&json!({})), &mut object);
+    let found = normalise(&schema(&json!({})), &mut object);
     assert_eq!(
         found.undecodable.as_deref(),
         Some("json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string")
@@ -70,20 +70,20 @@ fn metadata_of_a_wrong_type_cannot_be_read() {
 }
 
 /// Pseudo-random numbers that are the same in each run.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
+        (self.0 >> 33) % limit
     }
 
     /// Returns a schema with everything that pruning and defaulting look at.
     fn schema(&mut self, depth: u64) -> Value {
-        let mut schema = match self.roll(if depth == 0 { 2 } else { 6 }) {
+        let mut schema = match self.below(if depth == 0 { 2 } else { 6 }) {
             0 => json!({"type": "integer"}),
             1 => json!({"type": "string"}),
             2 => json!({"type": "array", "items": self.schema(depth - 1)}),
@@ -91,11 +91,11 @@ impl Dice {
             _ => {
                 let mut properties = json!({});
                 for name in ["a", "b", "c"] {
-                    if self.roll(3) > 0 {
+                    if self.below(3) > 0 {
                         properties[name] = self.schema(depth - 1);
                     }
                 }
-                let keeps = self.roll(3) == 0;
+                let keeps = self.below(3) == 0;
                 let mut schema = json!({"type": "object", "properties": properties});
                 if keeps {
                     schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
@@ -103,10 +103,10 @@ impl Dice {
                 schema
             }
         };
-        if self.roll(4) == 0 {
+        if self.below(4) == 0 {
             schema["nullable"] = json!(true);
         }
-        if self.roll(3) == 0 {
+        if self.below(3) == 0 {
             let mut default = self.value(&schema, 1);
             // a definition with any other default is refused
             prune(Some(&schema), &mut default, false, "", &mut Vec::new());
@@ -120,23 +120,23 @@ impl Dice {
 
     /// Returns a value that more or less fits the schema.
     fn value(&mut self, schema: &Value, wild: u64) -> Value {
-        if wild > 0 && self.roll(8) == 0 {
+        if wild > 0 && self.below(8) == 0 {
             return Value::Null;
         }
         match schema["type"].as_str().unwrap_or_default() {
-            "integer" => json!(self.roll(9)),
+            "integer" => json!(self.below(9)),
             "string" => json!("text"),
-            "array" => (0..self.roll(3))
+            "array" => (0..self.below(3))
                 .map(|_| self.value(&schema["items"], wild))
                 .collect(),
             _ => {
                 let mut object = json!({});
                 for name in ["a", "b", "c", "d"] {
-                    if self.roll(2) == 0 {
+                    if self.below(2) == 0 {
                         let inner = schema["properties"].get(name);
                         let inner = inner.or_else(|| schema.get("additionalProperties"));
                         let (other, text) = (json!({"type": "object"}), json!({"type": "string"}));
-                        let depth_left = inner.is_some() || self.roll(3) > 0;
+                        let depth_left = inner.is_some() || self.below(3) > 0;
                         object[name] = if depth_left {
                             self.value(inner.unwrap_or(&text), wild)
                         } else {
@@ -153,20 +153,20 @@ impl Dice {
 #[test]
 fn what_was_settled_once_is_settled() {
     for seed in 0..2000 {
-        let mut dice = Dice(seed);
-        let schema = json!({"type": "object", "properties": {"spec": dice.schema(4)}});
-        let written = json!({"kind": "K", "spec": dice.value(&schema["properties"]["spec"], 1)});
+        let mut random = Random(seed);
+        let schema = json!({"type": "object", "properties": {"spec": random.schema(4)}});
+        let written = json!({"kind": "K", "spec": random.value(&schema["properties"]["spec"], 1)});
         let mut once = written.clone();
-        settle(&schema, &mut once);
+        prune_and_default(&schema, &mut once);
         let mut twice = once.clone();
-        settle(&schema, &mut twice);
+        prune_and_default(&schema, &mut twice);
         assert_eq!(once, twice, "seed {seed}: {schema} {written}");
         assert!(
-            is_settled(Some(&schema), &once, true),
+            is_pruned_and_defaulted(Some(&schema), &once, true),
             "seed {seed}: {schema} {once}"
         );
         assert_eq!(
-            is_settled(Some(&schema), &written, true),
+            is_pruned_and_defaulted(Some(&schema), &written, true),
             written == once,
             "seed {seed}: {schema} {written}"
         );
@@ -176,10 +176,10 @@ fn what_was_settled_once_is_settled() {
 #[test]
 fn defaults_never_bring_what_is_cut_off() {
     for seed in 0..2000 {
-        let mut dice = Dice(seed);
-        let schema = json!({"type": "object", "properties": {"spec": dice.schema(4)}});
-        let mut object = json!({"spec": dice.value(&schema["properties"]["spec"], 1)});
-        settle(&schema, &mut object);
+        let mut random = Random(seed);
+        let schema = json!({"type": "object", "properties": {"spec": random.schema(4)}});
+        let mut object = json!({"spec": random.value(&schema["properties"]["spec"], 1)});
+        prune_and_default(&schema, &mut object);
         let mut unknown = Vec::new();
         prune(Some(&schema), &mut object, true, "", &mut unknown);
         assert!(unknown.is_empty(), "seed {seed}: {schema} {unknown:?}");

@@ -34,17 +34,18 @@ pub(crate) fn is_protected(group: &str) -> bool {
 
 /// Returns what a definition says about its approval.
 pub(crate) fn of(definition: &Value) -> Approval {
-    let said = text(&definition["metadata"]["annotations"][ANNOTATION]);
+    let annotation = text(&definition["metadata"]["annotations"][ANNOTATION]);
     let is_address = || {
-        said.parse::<http::Uri>()
+        annotation
+            .parse::<http::Uri>()
             .is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some())
     };
-    if said.is_empty() {
+    if annotation.is_empty() {
         Approval::Missing
-    } else if said.starts_with("unapproved") {
-        Approval::Bypassed(said.to_owned())
+    } else if annotation.starts_with("unapproved") {
+        Approval::Bypassed(annotation.to_owned())
     } else if is_address() {
-        Approval::Approved(said.to_owned())
+        Approval::Approved(annotation.to_owned())
     } else {
         Approval::Invalid
     }
@@ -68,7 +69,7 @@ impl Approval {
             Self::Missing => {
                 format!("protected groups must have approval annotation {ANNOTATION:?}, {MORE}")
             }
-            Self::Bypassed(said) => format!("not approved: {said:?}"),
+            Self::Bypassed(annotation) => format!("not approved: {annotation:?}"),
             Self::Approved(place) => format!("approved in {place}"),
             Self::Invalid => format!(
                 "protected groups must have approval annotation {ANNOTATION:?} with either a URL or a reason starting with \"unapproved\", {MORE}"
@@ -91,8 +92,8 @@ pub(super) fn check(before: Option<&Value>, definition: &Value, causes: &mut Vec
     match approval {
         Approval::Missing => causes.push(Cause::required(path, &approval.why())),
         Approval::Invalid => {
-            let said = text(&definition["metadata"]["annotations"][ANNOTATION]);
-            causes.push(Cause::invalid(path, &json!(said), &approval.why()));
+            let annotation = text(&definition["metadata"]["annotations"][ANNOTATION]);
+            causes.push(Cause::invalid(path, &json!(annotation), &approval.why()));
         }
         Approval::Bypassed(_) | Approval::Approved(_) => {}
     }
@@ -110,16 +111,16 @@ mod tests {
 
     #[test]
     fn an_approval_is_an_address_or_a_refusal() {
-        let said = |text: &str| of(&json!({"metadata": {"annotations": {ANNOTATION: text}}}));
+        let annotation = |text: &str| of(&json!({"metadata": {"annotations": {ANNOTATION: text}}}));
         assert_eq!(
-            said("unapproved, a trial"),
+            annotation("unapproved, a trial"),
             Approval::Bypassed("unapproved, a trial".into())
         );
         assert_eq!(
-            said("https://example.com/1"),
+            annotation("https://example.com/1"),
             Approval::Approved("https://example.com/1".into())
         );
-        assert_eq!(said("yes"), Approval::Invalid);
+        assert_eq!(annotation("yes"), Approval::Invalid);
         assert_eq!(of(&json!({})), Approval::Missing);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{numbered, text};
-use crate::definitions::life::texts;
+use crate::definitions::lifecycle::texts;
 use crate::failure::Cause;
 use crate::validation::names;
 
@@ -18,7 +18,7 @@ pub(super) fn check(conversion: &Value, causes: &mut Vec<Cause>) {
         return;
     }
     let strategy = text(&conversion["strategy"]);
-    super::spec::word(
+    super::spec::check_supported(
         strategy,
         &["None", "Webhook"],
         "spec.conversion.strategy",
@@ -107,9 +107,9 @@ fn check_url(url: &str, causes: &mut Vec<Cause>) {
 
 fn check_service(service: &Value, causes: &mut Vec<Cause>) {
     // a real server reports a missing name as a missing namespace, and the reverse
-    for (field, told) in [("name", "namespace"), ("namespace", "name")] {
+    for (field, missing) in [("name", "namespace"), ("namespace", "name")] {
         if text(&service[field]).is_empty() {
-            causes.push(Cause::required(format!("{CLIENT}.service.{told}"), ""));
+            causes.push(Cause::required(format!("{CLIENT}.service.{missing}"), ""));
         }
     }
     if let Some(port) = service["port"].as_i64()

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::schemas;
-use crate::definitions::objects::{complete, prune};
+use crate::definitions::objects::{fill_in_defaults, prune};
 use crate::failure::Cause;
 use crate::rules::Rules;
 use crate::schema::Node;
@@ -44,14 +44,14 @@ fn one(schema: &Value, default: &Value, path: &str, causes: &mut Vec<Cause>) {
         return;
     }
     let mut completed = default.clone();
-    complete(schema, &mut completed);
+    fill_in_defaults(schema, &mut completed);
     let mut found = values::of_schema(Node::new(schema), &completed);
     if found.is_empty() {
-        found = Rules::compile(schema).judge(None, &completed);
+        found = Rules::compile(schema).validate(None, &completed);
     }
     for mut cause in found {
         cause.field = match cause.field.as_str() {
-            "" | values::NOWHERE => path.to_owned(),
+            "" | values::NO_PATH => path.to_owned(),
             inner => format!("{path}.{inner}"),
         };
         causes.push(cause);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use self::budget::{Budget, Occurrences};
 use self::check::Checker;
 use self::cost::Declared;
-pub(crate) use self::source::with_optional_past;
+pub(crate) use self::source::with_optional_old_self;
 use self::types::Type;
 use super::{numbered, path, text};
 use crate::definitions::go;
@@ -31,20 +31,20 @@ fn has_breaks(text: &str) -> bool {
 }
 
 /// Checks the fields of a schema's rules.
-pub(super) fn check_form(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+pub(super) fn check_fields(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (index, rule) in numbered(&schema["x-kubernetes-validations"]) {
         let path = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
         let given = |field: &str| text(&rule[field]);
         let (expression, message) = (given("rule").trim(), given("message").trim());
-        let said = &rule["message"];
+        let given_message = &rule["message"];
         if expression.is_empty() {
             causes.push(Cause::required(path("rule"), "rule is not specified"));
         } else if !given("message").is_empty() && message.is_empty() {
             let why = "must be non-empty if specified";
-            causes.push(Cause::invalid(path("message"), said, why));
+            causes.push(Cause::invalid(path("message"), given_message, why));
         } else if has_breaks(message) {
             let why = "must not contain line breaks";
-            causes.push(Cause::invalid(path("message"), said, why));
+            causes.push(Cause::invalid(path("message"), given_message, why));
         } else if has_breaks(expression) && message.is_empty() {
             let why = "message must be specified if rule contains line breaks";
             causes.push(Cause::required(path("message"), why));
@@ -82,7 +82,7 @@ fn field_path(schema: &Value, given: &str, path: &str, causes: &mut Vec<Cause>) 
 
 /// The position of rules in a schema.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct RulesContext<'a> {
     /// Whether they check the whole object.
     pub(super) is_root: bool,
     /// Path of the outermost schema below which old and new values cannot be correlated, so that `oldSelf` is not available.
@@ -95,7 +95,7 @@ pub(super) struct Place<'a> {
 pub(super) fn check(
     schema: &Value,
     path: &str,
-    place: Place<'_>,
+    context: RulesContext<'_>,
     budget: &mut Budget,
     causes: &mut Vec<Cause>,
 ) {
@@ -103,7 +103,7 @@ pub(super) fn check(
     if numbered(rules).next().is_none() {
         return;
     }
-    let is_object = place.is_root || schema["x-kubernetes-embedded-resource"] == true;
+    let is_object = context.is_root || schema["x-kubernetes-embedded-resource"] == true;
     let of_self = Type::of(schema, is_object).unwrap_or(Type::Unknown);
     let about = Declared::of(schema, is_object);
     for (index, rule) in numbered(rules) {
@@ -114,9 +114,12 @@ pub(super) fn check(
         };
         let optional = rule["optionalOldSelf"] == true;
         // an expression whose cost cannot be estimated counts as free
-        let most = |text: &str| {
+        let max_cost = |text: &str| {
             let about = about.as_ref()?;
-            Some((cost::most(text, about, optional)?, about.most_in_object()))
+            Some((
+                cost::max_cost(text, about, optional)?,
+                about.max_occurrences(),
+            ))
         };
         let checked = match Checker::compile(text(&rule["rule"]), &of_self, optional) {
             Ok(checked) => checked,
@@ -129,8 +132,8 @@ pub(super) fn check(
             causes.push(refusal("rule", "cel expression must evaluate to a bool"));
             continue;
         }
-        if let Some((each, fitting)) = most(text(&rule["rule"])) {
-            let cost = place.occurrences.cost(each, fitting);
+        if let Some((each, max_occurrences)) = max_cost(text(&rule["rule"])) {
+            let cost = context.occurrences.cost(each, max_occurrences);
             budget.charge(cost, "rule", &path("rule"), causes);
         }
         let message = text(&rule["messageExpression"]);
@@ -145,14 +148,14 @@ pub(super) fn check(
                     causes.push(refusal("messageExpression", why));
                 }
                 Ok(_) => {
-                    let cost = most(message).map_or(0, |(each, _)| each);
+                    let cost = max_cost(message).map_or(0, |(each, _)| each);
                     let path = path("messageExpression");
                     budget.charge(cost, "messageExpression", &path, causes);
                 }
             }
         }
-        if checked.looks_back {
-            if let Some(part) = place.uncorrelated {
+        if checked.uses_old_self {
+            if let Some(part) = context.uncorrelated {
                 let why = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {part}"
                 );

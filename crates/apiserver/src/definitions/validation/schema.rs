@@ -58,7 +58,7 @@ pub(super) fn check(
         let why = "nullable cannot be true at the root";
         causes.push(Cause::forbidden(format!("{path}.nullable"), why));
     }
-    let mut is_sound = structural::has_form(schema);
+    let mut is_sound = structural::has_structural_form(schema);
     if is_sound {
         let mut found = structural::check(schema, &path);
         if found.is_empty() {
@@ -68,13 +68,13 @@ pub(super) fn check(
         causes.extend(found);
     }
     let mut found = Found::default();
-    found.budget.is_generous = was_there;
-    let place = Place {
+    found.budget.skips_rule_limit = was_there;
+    let context = Context {
         is_root: true,
         checks_rules: is_sound,
-        ..Place::default()
+        ..Context::default()
     };
-    words(schema, &path, &place, &mut found);
+    check_keywords(schema, &path, &context, &mut found);
     causes.extend(found.schema);
     causes.extend(found.rules);
     found.budget.check(&path, causes);
@@ -110,7 +110,7 @@ struct Found {
 
 /// The position of a schema, as far as it matters.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct Context {
     is_root: bool,
     /// Why a default is not allowed here.
     no_default: Option<String>,
@@ -122,7 +122,7 @@ struct Place {
     occurrences: Occurrences,
 }
 
-impl Place {
+impl Context {
     /// Returns the position of the schemas inside a schema.
     fn within(&self, schema: &Value) -> Self {
         Self {
@@ -147,9 +147,9 @@ impl Place {
 }
 
 /// Checks the keywords of a schema and of all schemas in it.
-fn words(schema: &Value, path: &str, place: &Place, found: &mut Found) {
+fn check_keywords(schema: &Value, path: &str, context: &Context, found: &mut Found) {
     let before = found.schema.len();
-    supported(schema, path, place, &mut found.schema);
+    supported(schema, path, context, &mut found.schema);
     if schema["uniqueItems"] == true {
         let why =
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
@@ -157,47 +157,49 @@ fn words(schema: &Value, path: &str, place: &Place, found: &mut Found) {
             .schema
             .push(Cause::forbidden(format!("{path}.uniqueItems"), why));
     }
-    fields(schema, path, place, found);
-    let bare = place.without_rules();
+    fields(schema, path, context, found);
+    let bare = context.without_rules();
     if schema["not"].is_object() {
-        words(&schema["not"], &format!("{path}.not"), &bare, found);
+        check_keywords(&schema["not"], &format!("{path}.not"), &bare, found);
     }
     for list in ["allOf", "oneOf", "anyOf"] {
         for (index, inner) in numbered(&schema[list]) {
-            words(inner, &format!("{path}.{list}[{index}]"), &bare, found);
+            check_keywords(inner, &format!("{path}.{list}[{index}]"), &bare, found);
         }
     }
     for (name, inner) in schemas(&schema["definitions"]) {
-        words(inner, &format!("{path}.definitions[{name}]"), &bare, found);
+        check_keywords(inner, &format!("{path}.definitions[{name}]"), &bare, found);
     }
-    let mut of_items = place.within(schema);
+    let mut of_items = context.within(schema);
     if schema["x-kubernetes-list-type"] != "map" {
         of_items = of_items.uncorrelated(path);
     }
     match &schema["items"] {
-        items @ Value::Object(_) => words(items, &format!("{path}.items"), &of_items, found),
+        items @ Value::Object(_) => {
+            check_keywords(items, &format!("{path}.items"), &of_items, found)
+        }
         items => {
             for (index, inner) in numbered(items) {
-                words(inner, &format!("{path}.items[{index}]"), &of_items, found);
+                check_keywords(inner, &format!("{path}.items[{index}]"), &of_items, found);
             }
         }
     }
     for (name, inner) in schemas(&schema["dependencies"]).filter(|(_, inner)| inner.is_object()) {
-        words(inner, &format!("{path}.dependencies[{name}]"), &bare, found);
+        check_keywords(inner, &format!("{path}.dependencies[{name}]"), &bare, found);
     }
     merging(schema, path, &mut found.schema);
-    rules::check_form(schema, path, &mut found.schema);
-    if place.checks_rules && found.schema.len() == before {
-        let place = rules::Place {
-            is_root: place.is_root,
-            uncorrelated: place.uncorrelated.as_deref(),
-            occurrences: place.occurrences,
+    rules::check_fields(schema, path, &mut found.schema);
+    if context.checks_rules && found.schema.len() == before {
+        let context = rules::RulesContext {
+            is_root: context.is_root,
+            uncorrelated: context.uncorrelated.as_deref(),
+            occurrences: context.occurrences,
         };
-        rules::check(schema, path, place, &mut found.budget, &mut found.rules);
+        rules::check(schema, path, context, &mut found.budget, &mut found.rules);
     }
 }
 
-fn fields(schema: &Value, path: &str, place: &Place, found: &mut Found) {
+fn fields(schema: &Value, path: &str, context: &Context, found: &mut Found) {
     let additional = &schema["additionalProperties"];
     let has_fields = schemas(&schema["properties"]).next().is_some();
     if has_fields && (additional.is_object() || *additional == false) {
@@ -208,35 +210,35 @@ fn fields(schema: &Value, path: &str, place: &Place, found: &mut Found) {
         ));
     }
     if additional.is_object() {
-        let mut inner = place.within(schema);
-        if place.is_meta {
+        let mut inner = context.within(schema);
+        if context.is_meta {
             inner.no_default =
                 Some("inside additionalProperties applying to object metadata".into());
         }
-        words(
+        check_keywords(
             additional,
             &format!("{path}.additionalProperties"),
             &inner,
             found,
         );
     }
-    let is_object = place.is_root || schema["x-kubernetes-embedded-resource"] == true;
+    let is_object = context.is_root || schema["x-kubernetes-embedded-resource"] == true;
     for (name, field) in schemas(&schema["properties"]) {
-        let mut inner = place.within(schema);
+        let mut inner = context.within(schema);
         if schema["x-kubernetes-map-type"] == "atomic" {
             inner = inner.uncorrelated(path);
         }
         if is_object && META.contains(&name.as_str()) {
             inner.is_meta = true;
-            if place.is_root {
+            if context.is_root {
                 inner.no_default = Some(format!("in top-level {name}"));
             }
         }
-        words(field, &format!("{path}.properties[{name}]"), &inner, found);
+        check_keywords(field, &format!("{path}.properties[{name}]"), &inner, found);
     }
 }
 
-fn supported(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
+fn supported(schema: &Value, path: &str, context: &Context, causes: &mut Vec<Cause>) {
     let kind = text(&schema["type"]);
     if !kind.is_empty() && !TYPES.contains(&kind) {
         let known = TYPES.map(str::to_owned);
@@ -249,7 +251,7 @@ fn supported(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>)
     let mut forbid = |word: &str, why: &str| {
         causes.push(Cause::forbidden(format!("{path}.{word}"), why));
     };
-    if let Some(why) = &place.no_default
+    if let Some(why) = &context.no_default
         && !schema["default"].is_null()
     {
         forbid("default", &format!("must not be set {why}"));
@@ -275,7 +277,7 @@ fn supported(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>)
     if schema["items"].is_array() {
         forbid("items", "items must be a schema object and not an array");
     }
-    if place.is_meta && schema["x-kubernetes-embedded-resource"] == true {
+    if context.is_meta && schema["x-kubernetes-embedded-resource"] == true {
         forbid(
             "x-kubernetes-embedded-resource",
             "must not be used inside of resource meta",

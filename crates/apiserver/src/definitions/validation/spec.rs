@@ -6,7 +6,7 @@ use super::schema;
 use super::{conversion, numbered, path, text};
 use crate::definitions::go;
 use crate::definitions::hub::{Parts, Spec, Version};
-use crate::definitions::life::{self, texts};
+use crate::definitions::lifecycle::{self, texts};
 use crate::failure::Cause;
 use crate::validation::names as forms;
 
@@ -24,14 +24,14 @@ const COLUMN_FORMATS: [&str; 8] = [
     "password",
 ];
 /// Largest number of selectable fields.
-const MOST_SELECTABLE: usize = 8;
+const MAX_SELECTABLE_FIELDS: usize = 8;
 /// Longest warning of a deprecated version, in bytes.
 const LONGEST_WARNING: usize = 256;
 
 /// Checks the whole specification; `before` is the one that is replaced.
 pub(super) fn check(spec: &Spec<'_>, before: Option<&Value>, causes: &mut Vec<Cause>) {
     group(text(&spec.raw["group"]), causes);
-    word(
+    check_supported(
         text(&spec.raw["scope"]),
         &["Cluster", "Namespaced"],
         "spec.scope",
@@ -93,7 +93,7 @@ pub(super) fn check(spec: &Spec<'_>, before: Option<&Value>, causes: &mut Vec<Ca
 /// Refuses changes of fields that can never be changed, or no longer after the definition is established.
 pub(super) fn check_change(before: &Value, definition: &Value, causes: &mut Vec<Cause>) {
     let mut fixed: Vec<&[&str]> = Vec::new();
-    if life::is_true(before, "Established") {
+    if lifecycle::is_true(before, "Established") {
         fixed.extend([&["scope"][..], &["names", "kind"]]);
     }
     fixed.extend([&["group"][..], &["names", "plural"]]);
@@ -126,7 +126,7 @@ fn group(group: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Refuses a text that is not one of the known words.
-pub(super) fn word(given: &str, known: &[&str], path: &str, causes: &mut Vec<Cause>) {
+pub(super) fn check_supported(given: &str, known: &[&str], path: &str, causes: &mut Vec<Cause>) {
     if given.is_empty() {
         causes.push(Cause::required(path, ""));
     } else if !known.contains(&given) {
@@ -374,7 +374,7 @@ fn selectable(parts: &Parts<'_>, path: &str, causes: &mut Vec<Cause>) {
             seen.push(name);
         }
     }
-    if seen.len() > MOST_SELECTABLE {
-        causes.push(Cause::too_many(path, seen.len(), MOST_SELECTABLE));
+    if seen.len() > MAX_SELECTABLE_FIELDS {
+        causes.push(Cause::too_many(path, seen.len(), MAX_SELECTABLE_FIELDS));
     }
 }

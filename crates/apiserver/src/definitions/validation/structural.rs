@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{numbered, schemas, text};
-use crate::definitions::life::texts;
+use crate::definitions::lifecycle::texts;
 use crate::failure::Cause;
 
 /// The position of a schema.
@@ -26,7 +26,7 @@ const UNSUPPORTED: [&str; 6] = [
 ];
 
 /// Returns whether a schema has the form of a structural one at all. A schema without it is refused for the keywords that it uses.
-pub(super) fn has_form(schema: &Value) -> bool {
+pub(super) fn has_structural_form(schema: &Value) -> bool {
     let holds = |word: &str| !schema[word].is_null();
     if UNSUPPORTED.iter().any(|word| holds(word))
         || schema["items"].is_array()
@@ -38,12 +38,12 @@ pub(super) fn has_form(schema: &Value) -> bool {
     let one = ["items", "not", "additionalProperties"].into_iter();
     lists
         .flat_map(|list| numbered(&schema[list]))
-        .all(|(_, inner)| has_form(inner))
+        .all(|(_, inner)| has_structural_form(inner))
         && one
             .map(|word| &schema[word])
             .filter(|inner| inner.is_object())
-            .all(has_form)
-        && schemas(&schema["properties"]).all(|(_, inner)| has_form(inner))
+            .all(has_structural_form)
+        && schemas(&schema["properties"]).all(|(_, inner)| has_structural_form(inner))
 }
 
 /// Returns what keeps a schema from being structural, sorted by text.
@@ -273,7 +273,7 @@ fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
         // Go parses a look-behind as a capture name that does not end
         ["(?=", "(?!"]
             .into_iter()
-            .find(|look| pattern.contains(look))
+            .find(|group| pattern.contains(group))
             .map_or_else(
                 || {
                     format!(
@@ -281,7 +281,7 @@ fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
                         pattern.find("(?<").map_or(pattern, |at| &pattern[at..])
                     )
                 },
-                |look| format!("invalid or unsupported Perl syntax: `{look}`"),
+                |group| format!("invalid or unsupported Perl syntax: `{group}`"),
             )
     } else if text.contains("incomplete escape sequence") {
         "trailing backslash at end of expression: ``".to_owned()
@@ -291,7 +291,7 @@ fn go_regex_error(pattern: &str, error: &regex::Error) -> String {
 }
 
 /// Returns why a keyword may not be in a restriction; `None` when its value counts as absent.
-fn forbidden_word(schema: &Value, word: &str) -> Option<&'static str> {
+fn forbidden_keyword(schema: &Value, word: &str) -> Option<&'static str> {
     const EMPTY: &str = "must be empty to be structural";
     const UNDEFINED: &str = "must be undefined to be structural";
     const FALSE: &str = "must be false to be structural";
@@ -345,7 +345,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &str, causes: &mut Vec<Cause>
         "x-kubernetes-map-type",
         "x-kubernetes-validations",
     ] {
-        if let Some(why) = forbidden_word(schema, word) {
+        if let Some(why) = forbidden_keyword(schema, word) {
             causes.push(Cause::forbidden(format!("{path}.{word}"), why));
         }
     }

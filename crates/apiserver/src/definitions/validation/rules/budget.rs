@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::failure::Cause;
 
 /// Highest estimated cost of a rule.
-const OF_A_RULE: u64 = 10_000_000;
+const MAX_RULE_COST: u64 = 10_000_000;
 /// Highest estimated cost of all rules of a schema together.
-const OF_A_SCHEMA: u64 = 100_000_000;
+const MAX_SCHEMA_COST: u64 = 100_000_000;
 /// Number of the most expensive rules that a refusal names.
-const NAMED: usize = 4;
+const MAX_NAMED_RULES: usize = 4;
 
 /// The estimated costs of the rules of a schema.
 #[derive(Debug, Default)]
@@ -20,28 +20,28 @@ pub(in super::super) struct Budget {
     /// The most expensive rules, in descending order of cost.
     expensive: Vec<(u64, String)>,
     /// Whether a single rule may cost more, because the rules existed before.
-    pub(in super::super) is_generous: bool,
+    pub(in super::super) skips_rule_limit: bool,
 }
 
 impl Budget {
     /// Adds the cost of an expression, and refuses the expression if it alone costs too much. `what` is what costs, `path` where it is.
     pub(super) fn charge(&mut self, cost: u64, what: &str, path: &str, causes: &mut Vec<Cause>) {
-        if cost > OF_A_RULE && !self.is_generous {
-            let why = exceeded(&format!("estimated {what} cost"), cost, OF_A_RULE);
+        if cost > MAX_RULE_COST && !self.skips_rule_limit {
+            let why = exceeded(&format!("estimated {what} cost"), cost, MAX_RULE_COST);
             causes.push(Cause::forbidden(path, &why));
         }
         self.total = self.total.saturating_add(cost);
-        if cost >= OF_A_SCHEMA / 100 {
+        if cost >= MAX_SCHEMA_COST / 100 {
             self.expensive.push((cost, path.to_owned()));
             self.expensive
                 .sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-            self.expensive.truncate(NAMED);
+            self.expensive.truncate(MAX_NAMED_RULES);
         }
     }
 
     /// Refuses the schema if its rules together cost too much.
     pub(in super::super) fn check(self, path: &str, causes: &mut Vec<Cause>) {
-        if self.total <= OF_A_SCHEMA {
+        if self.total <= MAX_SCHEMA_COST {
             return;
         }
         let why = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
@@ -51,7 +51,7 @@ impl Budget {
                 .map(|(_, path)| Cause::forbidden(path, why)),
         );
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        let why = exceeded(what, self.total, OF_A_SCHEMA);
+        let why = exceeded(what, self.total, MAX_SCHEMA_COST);
         causes.push(Cause::forbidden(path, &why));
     }
 }
@@ -103,11 +103,11 @@ impl Occurrences {
         }
     }
 
-    /// Returns the total cost of all occurrences; `fitting` is how many fit into an object.
-    pub(super) fn cost(self, each: u64, fitting: u64) -> u64 {
+    /// Returns the total cost of all occurrences; `max_occurrences` is how many fit into an object.
+    pub(super) fn cost(self, each: u64, max_occurrences: u64) -> u64 {
         match self {
-            Self::AtMost(most) => each.saturating_mul(most),
-            Self::Unlimited => each.saturating_mul(fitting),
+            Self::AtMost(count) => each.saturating_mul(count),
+            Self::Unlimited => each.saturating_mul(max_occurrences),
         }
     }
 }

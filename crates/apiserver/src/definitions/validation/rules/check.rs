@@ -14,11 +14,11 @@ use super::types::Type;
 
 /// A rule that compiles.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(super) struct CompiledRule {
     /// The type of its result.
     pub(super) result: Type,
     /// Whether it refers to the old value.
-    pub(super) looks_back: bool,
+    pub(super) uses_old_self: bool,
 }
 
 /// Checks the types of an expression.
@@ -29,7 +29,7 @@ pub(super) struct Checker<'a> {
     errors: Vec<(Position, String)>,
     /// Position of the expression checked last: its operator, dot or bracket.
     here: Position,
-    looks_back: bool,
+    uses_old_self: bool,
 }
 
 impl<'a> Checker<'a> {
@@ -38,7 +38,7 @@ impl<'a> Checker<'a> {
         text: &'a str,
         of_self: &Type,
         optional: bool,
-    ) -> Result<Checked, String> {
+    ) -> Result<CompiledRule, String> {
         let parsed = Parser::new().enable_optional_syntax(true).parse(text);
         let expression = parsed.map_err(|errors| {
             let shown = errors.errors.iter().map(|error| {
@@ -60,13 +60,13 @@ impl<'a> Checker<'a> {
             variables: vec![("self".into(), of_self.clone()), ("oldSelf".into(), before)],
             errors: Vec::new(),
             here: Position { line: 1, column: 0 },
-            looks_back: false,
+            uses_old_self: false,
         };
         let result = checker.walk(&expression);
         if checker.errors.is_empty() {
-            return Ok(Checked {
+            return Ok(CompiledRule {
                 result,
-                looks_back: checker.looks_back,
+                uses_old_self: checker.uses_old_self,
             });
         }
         checker.errors.sort();
@@ -102,12 +102,12 @@ impl<'a> Checker<'a> {
                 let types: Vec<Type> = list
                     .elements
                     .iter()
-                    .scan(None, |first, item| Some(self.alike(first, item)))
+                    .scan(None, |first, item| Some(self.element(first, item)))
                     .collect();
                 let is_plain = list.optional_indices.is_empty();
                 self.here = at;
                 Type::List(Box::new(if is_plain {
-                    joined(&types)
+                    common_type(&types)
                 } else {
                     Type::Unknown
                 }))
@@ -118,16 +118,16 @@ impl<'a> Checker<'a> {
                 let mut first = (None, None);
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        keys.push(self.alike(&mut first.0, &entry.key));
+                        keys.push(self.element(&mut first.0, &entry.key));
                         values.push(if entry.optional {
                             Type::Unknown
                         } else {
-                            self.alike(&mut first.1, &entry.value)
+                            self.element(&mut first.1, &entry.value)
                         });
                     }
                 }
                 self.here = at;
-                Type::Map(Box::new(joined(&keys)), Box::new(joined(&values)))
+                Type::Map(Box::new(common_type(&keys)), Box::new(common_type(&values)))
             }
             Expr::Unspecified | Expr::Struct(_) => Type::Unknown,
             Expr::Select(select) => self.select(select),
@@ -137,7 +137,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks an element of a list or a map: all elements must have the type of the first.
-    fn alike(&mut self, first: &mut Option<Type>, part: &Expression) -> Type {
+    fn element(&mut self, first: &mut Option<Type>, part: &Expression) -> Type {
         let found = self.walk(part);
         let wanted = first.get_or_insert_with(|| found.clone());
         if !found.may_be(wanted) && found.has_name() && wanted.has_name() {
@@ -150,7 +150,7 @@ impl<'a> Checker<'a> {
     fn ident(&mut self, name: &str) -> Type {
         let at = self.source.find(&[name]);
         self.here = at;
-        self.looks_back |= name == "oldSelf";
+        self.uses_old_self |= name == "oldSelf";
         let known = self.variables.iter().rev().find(|(known, _)| known == name);
         if let Some((_, found)) = known {
             return found.clone();
@@ -314,8 +314,8 @@ impl<'a> Checker<'a> {
         if let Ok(found) = functions::operator(name, &types) {
             return found;
         }
-        let fallen = self.no_overload(at, name, None, &types);
-        if name == "!_" { Type::Bool } else { fallen }
+        let fallback = self.no_overload(at, name, None, &types);
+        if name == "!_" { Type::Bool } else { fallback }
     }
 
     /// Reports an operand of a logical expression that is not a boolean.
@@ -410,12 +410,12 @@ impl<'a> Checker<'a> {
                 _ => self.walk(item),
             })
             .collect();
-        Type::List(Box::new(joined(&types)))
+        Type::List(Box::new(common_type(&types)))
     }
 }
 
 /// Returns the common type of all; unknown when they differ.
-fn joined(types: &[Type]) -> Type {
+fn common_type(types: &[Type]) -> Type {
     match types {
         [first, rest @ ..] if rest.iter().all(|other| other == first) => first.clone(),
         _ => Type::Unknown,
@@ -453,7 +453,7 @@ mod tests {
 
     use super::*;
 
-    fn compile(rule: &str) -> Result<Checked, String> {
+    fn compile(rule: &str) -> Result<CompiledRule, String> {
         let schema = json!({"type": "object", "properties": {
             "a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "boolean"}, "ratio": {"type": "number"},
             "when": {"type": "string", "format": "date-time"},
@@ -485,7 +485,7 @@ mod tests {
     fn what_fits_is_let_pass(#[case] rule: &str) {
         let checked = compile(rule).unwrap();
         assert!(checked.result.may_be(&Type::Bool), "{checked:?}");
-        assert_eq!(checked.looks_back, rule.contains("oldSelf"));
+        assert_eq!(checked.uses_old_self, rule.contains("oldSelf"));
     }
 
     #[rstest]

@@ -9,13 +9,13 @@ use kube_cel::cel::parser::Parser;
 
 use self::walk::Walk;
 
+mod bounds;
 mod calls;
 mod declared;
 mod kind;
 mod macros;
-mod range;
+mod path;
 mod signatures;
-mod steps;
 mod typed;
 mod walk;
 
@@ -23,11 +23,15 @@ pub(super) use self::declared::Declared;
 pub(super) use self::macros::variables as macro_variables;
 
 /// Returns the highest cost of evaluating an expression about a value; `None` for an expression that is wrong or not understood.
-pub(super) fn most(text: &str, about: &Arc<Declared>, has_optional_past: bool) -> Option<u64> {
+pub(super) fn max_cost(
+    text: &str,
+    about: &Arc<Declared>,
+    has_optional_old_self: bool,
+) -> Option<u64> {
     let parser = Parser::new().enable_optional_syntax(true);
     let expression = parser.parse(text).ok()?;
-    let typed = typed::of(&expression, about, has_optional_past)?;
-    Some(Walk::new(about).cost(&typed).most)
+    let typed = typed::of(&expression, about, has_optional_old_self)?;
+    Some(Walk::new(about).cost(&typed).max)
 }
 
 #[cfg(test)]

@@ -156,11 +156,11 @@ const KNOWN: [&str; 118] = [
 ];
 
 /// Functions that later versions added.
-const LATER: [&str; 4] = ["value", "validate", "transformList", "transformMap"];
+const ADDED_LATER: [&str; 4] = ["value", "validate", "transformList", "transformMap"];
 
 /// Returns whether a function exists; namespaces are not taken into account.
 pub(super) fn is_known(name: &str) -> bool {
-    KNOWN.contains(&name) || LATER.contains(&name)
+    KNOWN.contains(&name) || ADDED_LATER.contains(&name)
 }
 
 /// No overload fits the call.

@@ -77,7 +77,7 @@ impl<'a> Source<'a> {
 }
 
 /// Rewrites a rule whose old value may be missing: Kubernetes' rules see it as an optional value, the interpreter as null.
-pub(crate) fn with_optional_past(rule: &str) -> String {
+pub(crate) fn with_optional_old_self(rule: &str) -> String {
     const OPTIONAL: &str = "(oldSelf == null ? optional.none() : optional.of(oldSelf))";
     let mut lines: Vec<Vec<char>> = rule
         .split('\n')
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_past_that_may_be_missing_is_optional() {
         assert_eq!(
-            with_optional_past("'oldSelf' == self.oldSelf || oldSelf.hasValue()"),
+            with_optional_old_self("'oldSelf' == self.oldSelf || oldSelf.hasValue()"),
             "'oldSelf' == self.oldSelf || (oldSelf == null ? optional.none() : optional.of(oldSelf)).hasValue()"
         );
     }

@@ -5,29 +5,29 @@
 
 use std::sync::Arc;
 
+use super::bounds::Bounds;
 use super::kind::Kind;
-use super::range::Range;
 use super::typed::{Form, Node};
-use super::walk::{LIST, Operand, Walk};
+use super::walk::{LIST_COST, Operand, Walk};
 
 /// Cost of reading a character.
-const LETTER: f64 = 0.1;
+const COST_PER_CHARACTER: f64 = 0.1;
 /// Cost of matching a character of a pattern.
-const PATTERN_LETTER: f64 = 0.25;
+const COST_PER_PATTERN_CHARACTER: f64 = 0.25;
 /// Assumed number of characters in the pattern of a format.
-const FORMAT_PATTERN: f64 = 128.0;
+const FORMAT_PATTERN_LENGTH: f64 = 128.0;
 /// Length of the longest name of a format, in characters.
-const FORMAT: u64 = 64;
+const MAX_FORMAT_NAME_LENGTH: u64 = 64;
 /// Cost of an authorization check.
-const AUTHORIZATION: u64 = 350_000;
+const AUTHORIZATION_COST: u64 = 350_000;
 /// Cost of a requirement of a selector: its structure and its list of values.
-const REQUIREMENT: f64 = 50.0;
+const REQUIREMENT_COST: f64 = 50.0;
 /// Cost of most calls.
-const ONE: Range = Range::exactly(1);
+const ONE: Bounds = Bounds::exactly(1);
 
 /// A call, with one of the overloads that fit.
 #[derive(Debug)]
-pub(super) struct Called<'a> {
+pub(super) struct ResolvedCall<'a> {
     /// The call.
     pub(super) node: &'a Node,
     /// Name of the function.
@@ -39,24 +39,24 @@ pub(super) struct Called<'a> {
     /// The arguments.
     pub(super) arguments: &'a [Operand<'a>],
     /// The costs of evaluating the arguments.
-    pub(super) costs: &'a [Range],
+    pub(super) costs: &'a [Bounds],
 }
 
 /// The estimate for a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimate {
     /// Cost.
-    pub(super) cost: Range,
+    pub(super) cost: Bounds,
     /// Size of the result, if it is known.
-    pub(super) size: Option<Range>,
+    pub(super) size: Option<Bounds>,
 }
 
 impl Estimate {
-    fn of(cost: Range) -> Self {
+    fn of(cost: Bounds) -> Self {
         Self { cost, size: None }
     }
 
-    fn sized(cost: Range, size: Range) -> Self {
+    fn sized(cost: Bounds, size: Bounds) -> Self {
         Self {
             cost,
             size: Some(size),
@@ -65,9 +65,9 @@ impl Estimate {
 }
 
 /// Returns the cost of a call with its arguments.
-pub(super) fn estimate(walk: &mut Walk<'_>, called: &Called<'_>) -> Estimate {
+pub(super) fn estimate(walk: &mut Walk<'_>, called: &ResolvedCall<'_>) -> Estimate {
     let costs = called.costs.iter();
-    let given = costs.fold(Range::default(), |sum, cost| sum.plus(*cost));
+    let given = costs.fold(Bounds::default(), |sum, cost| sum.plus(*cost));
     if let Some(own) = of_collections(walk, called).or_else(|| of_kubernetes(walk, called)) {
         return Estimate {
             cost: own.cost.plus(given),
@@ -78,18 +78,18 @@ pub(super) fn estimate(walk: &mut Walk<'_>, called: &Called<'_>) -> Estimate {
 }
 
 /// Returns the size of an operand as the libraries ask for it.
-fn size(walk: &Walk<'_>, operand: &Operand<'_>) -> Range {
-    let size = operand.size.or_else(|| walk.declared(&operand.way));
-    size.unwrap_or(Range::UNKNOWN)
+fn size(walk: &Walk<'_>, operand: &Operand<'_>) -> Bounds {
+    let size = operand.size.or_else(|| walk.declared(&operand.path));
+    size.unwrap_or(Bounds::UNKNOWN)
 }
 
 /// Returns the cost of reading texts this many times.
-fn reading(size: Range, times: f64) -> Range {
-    size.scaled(times * LETTER)
+fn reading_cost(size: Bounds, times: f64) -> Bounds {
+    size.scaled(times * COST_PER_CHARACTER)
 }
 
 /// Returns the value of an integer literal, or else the given number.
-fn written(operand: &Operand<'_>, otherwise: u64) -> u64 {
+fn integer_or(operand: &Operand<'_>, otherwise: u64) -> u64 {
     match operand.node.form {
         Form::Constant(_, Some(number)) => u64::try_from(number).unwrap_or_default(),
         _ => otherwise,
@@ -97,22 +97,25 @@ fn written(operand: &Operand<'_>, otherwise: u64) -> u64 {
 }
 
 /// Estimates functions that make lists, and functions on sets.
-fn of_collections(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
-    let making =
-        |factor: f64, size: Range| Estimate::sized(size.scaled(factor).plus(ONE).plus(LIST), size);
-    let squared = |size: Range| size.times(size);
+fn of_collections(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
+    let making = |factor: f64, size: Bounds| {
+        Estimate::sized(size.scaled(factor).plus(ONE).plus(LIST_COST), size)
+    };
+    let squared = |size: Bounds| size.times(size);
     let target = called.target.map(|target| size(walk, target));
     Some(match (called.overload, target, called.arguments) {
         ("list_slice", Some(size), [start, end]) => {
-            let (start, end) = (written(start, 0), written(end, size.most));
-            making(1.0, Range::exactly(end.wrapping_sub(start)))
+            let (start, end) = (integer_or(start, 0), integer_or(end, size.max));
+            making(1.0, Bounds::exactly(end.wrapping_sub(start)))
         }
         ("list_flatten" | "list_reverse", Some(size), []) => making(1.0, size),
-        ("list_flatten_int", Some(size), [depth]) => making(written(depth, u64::MAX) as f64, size),
-        ("lists_range", None, [end]) => making(1.0, Range::exactly(written(end, u64::MAX))),
+        ("list_flatten_int", Some(size), [depth]) => {
+            making(integer_or(depth, u64::MAX) as f64, size)
+        }
+        ("lists_range", None, [end]) => making(1.0, Bounds::exactly(integer_or(end, u64::MAX))),
         ("list_distinct", Some(size), []) => making(2.0, squared(size)),
         ("list_string_sort" | "list_bytes_sort", Some(size), []) => {
-            making(2.0 + LETTER, squared(size))
+            making(2.0 + COST_PER_CHARACTER, squared(size))
         }
         (sort, Some(size), []) if sort.ends_with("_sort") => making(2.0, squared(size)),
         (sets, None, [one, two]) if sets.starts_with("list_sets_") => {
@@ -129,12 +132,12 @@ fn of_collections(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
 }
 
 /// Estimates the functions of Kubernetes' libraries.
-fn of_kubernetes(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
+fn of_kubernetes(walk: &Walk<'_>, called: &ResolvedCall<'_>) -> Option<Estimate> {
     let target = called.target.map(|target| size(walk, target));
     let first = called.arguments.first().map(|one| size(walk, one));
     let second = called.arguments.get(1).map(|one| size(walk, one));
     Some(match (called.name, target, first) {
-        ("check", ..) => Estimate::of(Range::exactly(AUTHORIZATION)),
+        ("check", ..) => Estimate::of(Bounds::exactly(AUTHORIZATION_COST)),
         (
             "serviceAccount"
             | "path"
@@ -177,63 +180,65 @@ fn of_kubernetes(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
             ..,
         ) => Estimate::of(ONE),
         ("fieldSelector" | "labelSelector", _, Some(size)) => {
-            let requirements = size.scaled(0.5).scaled(REQUIREMENT);
-            Estimate::of(LIST.plus(reading(size, 1.0)).plus(requirements))
+            let requirements = size.scaled(0.5).scaled(REQUIREMENT_COST);
+            Estimate::of(LIST_COST.plus(reading_cost(size, 1.0)).plus(requirements))
         }
         ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", Some(size), _) => {
-            Estimate::of(comparing(walk, called.target?, size))
+            Estimate::of(comparison_cost(walk, called.target?, size))
         }
-        ("url" | "jsonpatch.escapeKey", _, Some(size)) => Estimate::sized(reading(size, 1.0), size),
+        ("url" | "jsonpatch.escapeKey", _, Some(size)) => {
+            Estimate::sized(reading_cost(size, 1.0), size)
+        }
         ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(size), _) => {
-            Estimate::sized(reading(size, 1.0), size)
+            Estimate::sized(reading_cost(size, 1.0), size)
         }
         ("replace", Some(size), Some(old)) => {
-            Estimate::sized(reading(size, 2.0), replaced(size, old, second?))
+            Estimate::sized(reading_cost(size, 2.0), replaced_size(size, old, second?))
         }
         ("split", Some(size), _) => {
-            let most = called.arguments.get(1).map(|limit| &limit.node.form);
-            let most = match most {
+            let max = called.arguments.get(1).map(|limit| &limit.node.form);
+            let max = match max {
                 Some(Form::Constant(_, Some(number))) => *number as u64,
-                _ => size.most,
+                _ => size.max,
             };
-            Estimate::sized(reading(size, 2.0), Range::new(0, most))
+            Estimate::sized(reading_cost(size, 2.0), Bounds::new(0, max))
         }
         ("join", Some(count), separator) => {
-            let mut size = Range::default();
+            let mut size = Bounds::default();
             if let Some(item) = item_size(walk, called.target?) {
                 size = count.times(item.1);
             }
             if let Some(separator) = separator {
-                let between =
-                    Range::new(count.least.saturating_sub(1), count.most.saturating_sub(1));
+                let between = Bounds::new(count.min.saturating_sub(1), count.max.saturating_sub(1));
                 size = size.plus(separator.times(between));
             }
-            Estimate::sized(reading(size, 1.0), size)
+            Estimate::sized(reading_cost(size, 1.0), size)
         }
         ("find" | "findAll", Some(size), Some(pattern)) => {
-            let cost = matching(size, pattern);
-            Estimate::sized(cost, Range::new(0, size.most))
+            let cost = matching_cost(size, pattern);
+            Estimate::sized(cost, Bounds::new(0, size.max))
         }
         ("ip", ..) if called.overload == "cidr_ip" => Estimate::of(ONE),
         (
             "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver",
             _,
             Some(size),
-        ) => Estimate::of(reading(size, 1.0)),
-        ("ip.isCanonical", _, Some(size)) => Estimate::of(reading(size, 2.0)),
+        ) => Estimate::of(reading_cost(size, 1.0)),
+        ("ip.isCanonical", _, Some(size)) => Estimate::of(reading_cost(size, 2.0)),
         ("containsIP" | "containsCIDR", _, Some(size)) => {
-            let address = Range::new(4, 16);
-            let mut cost = address.plus(address).scaled(LETTER);
+            let address = Bounds::new(4, 16);
+            let mut cost = address.plus(address).scaled(COST_PER_CHARACTER);
             if called.name == "containsCIDR" {
-                cost = cost.plus(address.scaled(LETTER)).plus(ONE);
+                cost = cost.plus(address.scaled(COST_PER_CHARACTER)).plus(ONE);
             }
             if ["cidr_contains_ip_string", "cidr_contains_cidr_string"].contains(&called.overload) {
-                cost = cost.plus(reading(size, 1.0));
+                cost = cost.plus(reading_cost(size, 1.0));
             }
             Estimate::of(cost)
         }
         ("validate", _, Some(size)) => {
-            let cost = reading(size, 1.0).scaled(FORMAT_PATTERN * PATTERN_LETTER);
+            let cost =
+                reading_cost(size, 1.0).scaled(FORMAT_PATTERN_LENGTH * COST_PER_PATTERN_CHARACTER);
             Estimate::of(cost)
         }
         ("_==_", ..) => return of_equality(called),
@@ -242,7 +247,7 @@ fn of_kubernetes(walk: &Walk<'_>, called: &Called<'_>) -> Option<Estimate> {
 }
 
 /// Estimates equality of Kubernetes' own types: most are compared in one step, but named formats and URLs are read.
-fn of_equality(called: &Called<'_>) -> Option<Estimate> {
+fn of_equality(called: &ResolvedCall<'_>) -> Option<Estimate> {
     let [one, two] = called.arguments else {
         return None;
     };
@@ -253,97 +258,103 @@ fn of_equality(called: &Called<'_>) -> Option<Estimate> {
     Some(match kind.name() {
         "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" => Estimate::of(ONE),
         name if name.starts_with("kubernetes.authorization.") => Estimate::of(ONE),
-        "kubernetes.NamedFormat" => Estimate::of(Range::new(1, FORMAT).scaled(LETTER)),
+        "kubernetes.NamedFormat" => {
+            Estimate::of(Bounds::new(1, MAX_FORMAT_NAME_LENGTH).scaled(COST_PER_CHARACTER))
+        }
         "kubernetes.URL" => {
-            let most = two.size.map_or(1, |size| size.most);
-            Estimate::of(Range::new(1, most).scaled(LETTER))
+            let max = two.size.map_or(1, |size| size.max);
+            Estimate::of(Bounds::new(1, max).scaled(COST_PER_CHARACTER))
         }
         _ => return None,
     })
 }
 
 /// Returns the type of the items of a list, and their size.
-fn item_size(walk: &Walk<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Range)> {
+fn item_size(walk: &Walk<'_>, list: &Operand<'_>) -> Option<(Arc<Kind>, Bounds)> {
     let kind = Arc::clone(list.node.kind.parts().first()?);
-    let size = if list.way.is_empty() {
+    let size = if list.path.is_empty() {
         None
     } else {
-        walk.declared(&list.way.to("@items"))
+        walk.declared(&list.path.join("@items"))
     };
-    Some((kind, size.unwrap_or(Range::UNKNOWN)))
+    Some((kind, size.unwrap_or(Bounds::UNKNOWN)))
 }
 
 /// Returns the cost of comparing each item of a list, or each character of a text.
-fn comparing(walk: &Walk<'_>, list: &Operand<'_>, size: Range) -> Range {
+fn comparison_cost(walk: &Walk<'_>, list: &Operand<'_>, size: Bounds) -> Bounds {
     let Some((kind, of_item)) = item_size(walk, list) else {
-        return reading(size, 1.0);
+        return reading_cost(size, 1.0);
     };
     let mut each = ONE;
     if ["string", "bytes"].contains(&kind.name()) {
-        each = each.plus(reading(of_item, 1.0));
+        each = each.plus(reading_cost(of_item, 1.0));
     }
     size.times(each)
 }
 
 /// Returns the cost of matching a text with a pattern; even an empty text costs something.
-fn matching(text: Range, pattern: Range) -> Range {
-    reading(text.plus(ONE), 1.0).times(pattern.scaled(PATTERN_LETTER))
+fn matching_cost(text: Bounds, pattern: Bounds) -> Bounds {
+    reading_cost(text.plus(ONE), 1.0).times(pattern.scaled(COST_PER_PATTERN_CHARACTER))
 }
 
 /// Returns the size of a text in which all occurrences of another one are replaced.
-fn replaced(text: Range, old: Range, new: Range) -> Range {
+fn replaced_size(text: Bounds, old: Bounds, new: Bounds) -> Bounds {
     let share = |text: u64, old: u64| (text as f64 / old as f64).ceil() as u64;
-    let (mut times, mut kept) = (Range::default(), Range::default());
-    if old.least == 0 {
+    let (mut times, mut kept) = (Bounds::default(), Bounds::default());
+    if old.min == 0 {
         // an empty text is replaced between all characters
-        times.most = text.most.saturating_add(1);
-        kept.most = text.most;
-    } else if new.most <= old.least {
-        kept.most = text.most;
+        times.max = text.max.saturating_add(1);
+        kept.max = text.max;
+    } else if new.max <= old.min {
+        kept.max = text.max;
     } else {
-        times.most = share(text.most, old.least);
+        times.max = share(text.max, old.min);
     }
-    if old.most == 0 {
-        times.least = text.least.saturating_add(1);
-        kept.least = text.least;
-    } else if old.most <= new.least {
-        kept.least = text.least;
+    if old.max == 0 {
+        times.min = text.min.saturating_add(1);
+        kept.min = text.min;
+    } else if old.max <= new.min {
+        kept.min = text.min;
     } else {
-        times.least = share(text.least, old.most);
+        times.min = share(text.min, old.max);
     }
     times.times(new).plus(kept)
 }
 
 /// Estimates cel-go's own functions; `given` is the cost of the arguments.
-fn of_language(walk: &mut Walk<'_>, called: &Called<'_>, given: Range) -> Estimate {
-    let with = |cost: Range| Estimate::of(cost.plus(given));
+fn of_language(walk: &mut Walk<'_>, called: &ResolvedCall<'_>, given: Bounds) -> Estimate {
+    let with = |cost: Bounds| Estimate::of(cost.plus(given));
     match (called.overload, called.target, called.arguments) {
-        ("string_format", Some(target), _) => with(reading(target.size(), 1.0)),
+        ("string_format", Some(target), _) => with(reading_cost(target.size(), 1.0)),
         ("string_to_bytes", _, [text]) => {
             let size = text.size();
-            let bytes = Range::new(size.least, size.most.wrapping_mul(4));
-            Estimate::sized(reading(size, 1.0).plus(given), bytes)
+            let bytes = Bounds::new(size.min, size.max.wrapping_mul(4));
+            Estimate::sized(reading_cost(size, 1.0).plus(given), bytes)
         }
         ("bytes_to_string", _, [bytes]) => {
             let size = bytes.size();
-            let text = Range::new(size.least / 4, size.most);
-            Estimate::sized(reading(size, 1.0).plus(given), text)
+            let text = Bounds::new(size.min / 4, size.max);
+            Estimate::sized(reading_cost(size, 1.0).plus(given), text)
         }
         ("strings_quote", _, [text]) => {
             let size = text.size();
-            let most = size.most.wrapping_mul(2).wrapping_add(2);
-            let quoted = Range::new(size.least.wrapping_add(2), most);
-            Estimate::sized(reading(size, 1.0).plus(given), quoted)
+            let max = size.max.wrapping_mul(2).wrapping_add(2);
+            let quoted = Bounds::new(size.min.wrapping_add(2), max);
+            Estimate::sized(reading_cost(size, 1.0).plus(given), quoted)
         }
-        ("starts_with_string" | "ends_with_string", _, [part]) => with(reading(part.size(), 1.0)),
+        ("starts_with_string" | "ends_with_string", _, [part]) => {
+            with(reading_cost(part.size(), 1.0))
+        }
         ("in_list", _, [_, list]) => with(list.size().scaled(1.0)),
-        ("matches_string", Some(text), [pattern]) => with(matching(text.size(), pattern.size())),
+        ("matches_string", Some(text), [pattern]) => {
+            with(matching_cost(text.size(), pattern.size()))
+        }
         ("contains_string", Some(text), [part]) => {
-            with(reading(text.size(), 1.0).times(reading(part.size(), 1.0)))
+            with(reading_cost(text.size(), 1.0).times(reading_cost(part.size(), 1.0)))
         }
         ("logical_or" | "logical_and", _, _) => {
-            let least = called.costs.first().map_or(0, |cost| cost.least);
-            Estimate::of(Range::new(least, given.most))
+            let min = called.costs.first().map_or(0, |cost| cost.min);
+            Estimate::of(Bounds::new(min, given.max))
         }
         ("conditional", _, [_, one, two]) => {
             let entries = walk.entry(one.node).zip(walk.entry(two.node));
@@ -365,13 +376,13 @@ fn of_language(walk: &mut Walk<'_>, called: &Called<'_>, given: Range) -> Estima
             let cost = if called.overload == "add_list" {
                 ONE
             } else {
-                reading(size, 1.0)
+                reading_cost(size, 1.0)
             };
             Estimate::sized(cost.plus(given), size)
         }
         (name, _, [one, two]) if compares_at_length(name) => {
-            let most = one.size().most.min(two.size().most);
-            with(reading(Range::new(u64::from(most > 0), most), 1.0))
+            let max = one.size().max.min(two.size().max);
+            with(reading_cost(Bounds::new(u64::from(max > 0), max), 1.0))
         }
         _ => with(ONE),
     }
@@ -393,10 +404,16 @@ mod tests {
 
     #[test]
     fn replacing_may_make_a_text_longer_or_shorter() {
-        let text = Range::new(0, 10);
-        let one = Range::exactly(1);
-        assert_eq!(replaced(text, one, one), Range::new(0, 10));
-        assert_eq!(replaced(text, one, Range::exactly(3)), Range::new(0, 30));
-        assert_eq!(replaced(text, Range::exactly(0), one), Range::new(1, 21));
+        let text = Bounds::new(0, 10);
+        let one = Bounds::exactly(1);
+        assert_eq!(replaced_size(text, one, one), Bounds::new(0, 10));
+        assert_eq!(
+            replaced_size(text, one, Bounds::exactly(3)),
+            Bounds::new(0, 30)
+        );
+        assert_eq!(
+            replaced_size(text, Bounds::exactly(0), one),
+            Bounds::new(1, 21)
+        );
     }
 }

@@ -13,18 +13,18 @@ use super::kind::{DURATION, Kind, TIMESTAMP};
 /// The largest request, in bytes.
 const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
 /// Longest text of a time or a duration, with its quotes.
-const LONGEST_TIME: u64 = 32;
+const TIME_LENGTH: u64 = 32;
 /// Length of a date, with its quotes.
-const DATE: u64 = 12;
+const DATE_LENGTH: u64 = 12;
 
 /// What the schema says about the values of one of its parts.
 #[derive(Debug)]
 pub(in super::super) struct Declared {
     form: Form,
     /// Largest number of bytes, items or fields.
-    pub(super) most: u64,
+    pub(super) max_size: u64,
     /// Length of the shortest value as JSON, in bytes.
-    shortest: u64,
+    min_length: u64,
 }
 
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl Declared {
     /// objects have are added.
     pub(in super::super) fn of(schema: &Value, is_object: bool) -> Option<Arc<Self>> {
         let declared = if schema["x-kubernetes-int-or-string"] == true {
-            let most = longest(schema).unwrap_or(LARGEST_REQUEST - 2);
-            Self::scalar("dyn", most, 1)
+            let max_size = max_bytes(schema).unwrap_or(LARGEST_REQUEST - 2);
+            Self::scalar("dyn", max_size, 1)
         } else {
             match schema["type"].as_str().unwrap_or_default() {
                 "array" => list(schema)?,
@@ -57,11 +57,11 @@ impl Declared {
         Some(Arc::new(declared))
     }
 
-    fn scalar(kind: &str, most: u64, shortest: u64) -> Self {
+    fn scalar(kind: &str, max_size: u64, min_length: u64) -> Self {
         Self {
             form: Form::Scalar(Kind::named(kind)),
-            most,
-            shortest,
+            max_size,
+            min_length,
         }
     }
 
@@ -86,22 +86,22 @@ impl Declared {
     }
 
     /// Returns the largest size of the value at the end of a path; `None` where the path leaves the schema.
-    pub(super) fn most_at(&self, way: &[String]) -> Option<u64> {
-        let Some((step, rest)) = way.split_first() else {
-            return Some(self.most);
+    pub(super) fn max_size_at(&self, path: &[String]) -> Option<u64> {
+        let Some((step, rest)) = path.split_first() else {
+            return Some(self.max_size);
         };
         match (step.as_str(), &self.form) {
-            ("@items" | "@values", Form::List(inner) | Form::Map(inner)) => inner.most_at(rest),
+            ("@items" | "@values", Form::List(inner) | Form::Map(inner)) => inner.max_size_at(rest),
             // keys have no schema and no size
             ("@keys", Form::Map(_)) => rest.is_empty().then_some(0),
-            (name, Form::Object(fields)) => fields.get(name)?.most_at(rest),
+            (name, Form::Object(fields)) => fields.get(name)?.max_size_at(rest),
             _ => None,
         }
     }
 
     /// Returns how often a value can occur in an object.
-    pub(in super::super) fn most_in_object(&self) -> u64 {
-        LARGEST_REQUEST / (self.shortest + 1)
+    pub(in super::super) fn max_occurrences(&self) -> u64 {
+        LARGEST_REQUEST / (self.min_length + 1)
     }
 }
 
@@ -116,28 +116,28 @@ fn limit(schema: &Value, word: &str) -> Option<u64> {
 }
 
 /// Returns the largest number of bytes of a text whose number of characters is limited.
-fn longest(schema: &Value) -> Option<u64> {
+fn max_bytes(schema: &Value) -> Option<u64> {
     Some(limit(schema, "maxLength")?.saturating_mul(4))
 }
 
 fn list(schema: &Value) -> Option<Declared> {
     let items = inner(&schema["items"])?;
-    let most = limit(schema, "maxItems");
+    let max_size = limit(schema, "maxItems");
     Some(Declared {
-        most: most.unwrap_or((LARGEST_REQUEST - 2) / (items.shortest + 1)),
+        max_size: max_size.unwrap_or((LARGEST_REQUEST - 2) / (items.min_length + 1)),
         form: Form::List(items),
-        shortest: 2,
+        min_length: 2,
     })
 }
 
 fn map(schema: &Value) -> Option<Declared> {
     let values = inner(&schema["additionalProperties"])?;
-    let most = limit(schema, "maxProperties");
+    let max_size = limit(schema, "maxProperties");
     Some(Declared {
         // a key of two characters in quotes, a colon and a comma
-        most: most.unwrap_or((LARGEST_REQUEST - 2) / (values.shortest + 6)),
+        max_size: max_size.unwrap_or((LARGEST_REQUEST - 2) / (values.min_length + 6)),
         form: Form::Map(values),
-        shortest: 2,
+        min_length: 2,
     })
 }
 
@@ -146,33 +146,33 @@ fn object(schema: &Value, is_object: bool) -> Declared {
     let required = schema["required"].as_array().into_iter().flatten();
     let required: Vec<&str> = required.filter_map(Value::as_str).collect();
     let mut fields = BTreeMap::new();
-    let mut shortest = 2;
+    let mut min_length = 2;
     for (name, property) in &properties {
         let Some(declared) = inner(property) else {
             continue;
         };
         // a field with a default need not be sent
         if required.contains(&name.as_str()) && property["default"].is_null() {
-            shortest += name.len() as u64 + declared.shortest + 4;
+            min_length += name.len() as u64 + declared.min_length + 4;
         }
         fields.insert(escaped(name), declared);
     }
     Declared {
         form: Form::Object(fields),
-        most: 0,
-        shortest,
+        max_size: 0,
+        min_length,
     }
 }
 
 fn text(schema: &Value) -> Declared {
     match schema["format"].as_str().unwrap_or_default() {
         "byte" => {
-            let most = limit(schema, "maxLength");
-            Declared::scalar("bytes", most.unwrap_or(LARGEST_REQUEST - 2), 2)
+            let max_size = limit(schema, "maxLength");
+            Declared::scalar("bytes", max_size.unwrap_or(LARGEST_REQUEST - 2), 2)
         }
-        "duration" => Declared::scalar(DURATION, LONGEST_TIME, 3),
-        "date" => Declared::scalar(TIMESTAMP, DATE, DATE),
-        "date-time" => Declared::scalar(TIMESTAMP, LONGEST_TIME, 21),
+        "duration" => Declared::scalar(DURATION, TIME_LENGTH, 3),
+        "date" => Declared::scalar(TIMESTAMP, DATE_LENGTH, DATE_LENGTH),
+        "date-time" => Declared::scalar(TIMESTAMP, TIME_LENGTH, 21),
         _ => {
             let words = schema["enum"].as_array().filter(|words| !words.is_empty());
             let longest_word = words.map(|words| {
@@ -182,8 +182,8 @@ fn text(schema: &Value) -> Declared {
                     .max()
                     .unwrap_or_default()
             });
-            let most = longest(schema).or(longest_word);
-            Declared::scalar("string", most.unwrap_or(LARGEST_REQUEST - 2), 2)
+            let max_size = max_bytes(schema).or(longest_word);
+            Declared::scalar("string", max_size.unwrap_or(LARGEST_REQUEST - 2), 2)
         }
     }
 }
@@ -194,9 +194,9 @@ mod tests {
 
     use super::*;
 
-    fn most(schema: &Value, way: &[&str]) -> Option<u64> {
-        let way: Vec<String> = way.iter().map(|&step| step.to_owned()).collect();
-        Declared::of(schema, false)?.most_at(&way)
+    fn max_size(schema: &Value, path: &[&str]) -> Option<u64> {
+        let path: Vec<String> = path.iter().map(|&step| step.to_owned()).collect();
+        Declared::of(schema, false)?.max_size_at(&path)
     }
 
     #[test]
@@ -204,20 +204,20 @@ mod tests {
         let schema = json!({"type": "array", "items": {"type": "object", "required": ["ab"], "properties": {
             "ab": {"type": "string"}, "c": {"type": "string", "maxLength": 3}}}});
         // `{"ab":""}` and a comma
-        assert_eq!(most(&schema, &[]), Some((LARGEST_REQUEST - 2) / 11));
+        assert_eq!(max_size(&schema, &[]), Some((LARGEST_REQUEST - 2) / 11));
         let longest = LARGEST_REQUEST - 2;
-        assert_eq!(most(&schema, &["@items", "ab"]), Some(longest));
-        assert_eq!(most(&schema, &["@items", "c"]), Some(12));
-        assert_eq!(most(&schema, &["@items", "d"]), None);
+        assert_eq!(max_size(&schema, &["@items", "ab"]), Some(longest));
+        assert_eq!(max_size(&schema, &["@items", "c"]), Some(12));
+        assert_eq!(max_size(&schema, &["@items", "d"]), None);
     }
 
     #[test]
     fn limits_of_the_schema_are_taken() {
         let map = json!({"type": "object", "maxProperties": 7, "additionalProperties": {"type": "string", "enum": ["a", "abc"]}});
-        assert_eq!(most(&map, &[]), Some(7));
-        assert_eq!(most(&map, &["@values"]), Some(3));
-        assert_eq!(most(&map, &["@keys"]), Some(0));
+        assert_eq!(max_size(&map, &[]), Some(7));
+        assert_eq!(max_size(&map, &["@values"]), Some(3));
+        assert_eq!(max_size(&map, &["@keys"]), Some(0));
         let negative = json!({"type": "array", "maxItems": -1, "items": {"type": "integer"}});
-        assert_eq!(most(&negative, &[]), Some(0));
+        assert_eq!(max_size(&negative, &[]), Some(0));
     }
 }

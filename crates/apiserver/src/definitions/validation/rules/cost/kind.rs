@@ -30,7 +30,7 @@ pub(super) enum Kind {
     /// A type parameter in a signature.
     Parameter(Arc<str>),
     /// A type variable that inference is to resolve.
-    Open(usize),
+    Variable(usize),
 }
 
 impl Kind {
@@ -109,7 +109,7 @@ impl Kind {
             (Self::Named(one), Self::Named(two)) | (Self::Parameter(one), Self::Parameter(two)) => {
                 one == two
             }
-            (Self::Open(one), Self::Open(two)) => one == two,
+            (Self::Variable(one), Self::Variable(two)) => one == two,
             (Self::Object(one), Self::Object(two)) => Arc::ptr_eq(one, two),
             (Self::List(_), Self::List(_))
             | (Self::Map(..), Self::Map(..))
@@ -134,8 +134,8 @@ impl Kind {
     /// Returns whether it is at least as general as another type that it agrees with.
     fn is_at_least_as_general(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Dyn | Self::Open(_) | Self::Parameter(_), _) => true,
-            (_, Self::Dyn | Self::Open(_) | Self::Parameter(_)) => false,
+            (Self::Dyn | Self::Variable(_) | Self::Parameter(_), _) => true,
+            (_, Self::Dyn | Self::Variable(_) | Self::Parameter(_)) => false,
             (Self::List(_), Self::List(_))
             | (Self::Map(..), Self::Map(..))
             | (Self::Optional(_), Self::Optional(_)) => {
@@ -147,7 +147,7 @@ impl Kind {
         }
     }
 
-    /// Returns the more general of two types that agree.
+    /// Returns the more general of two types that unify.
     pub(super) fn most_general(&self, other: &Self) -> Self {
         let wider = if self.is_at_least_as_general(other) {
             self
@@ -160,72 +160,75 @@ impl Kind {
 
 /// What type variables were resolved to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Findings {
-    known: HashMap<usize, Kind>,
+pub(super) struct Substitution {
+    bindings: HashMap<usize, Kind>,
     count: usize,
 }
 
-impl Findings {
+impl Substitution {
     /// Makes a new type variable.
-    pub(super) fn open(&mut self) -> Kind {
+    pub(super) fn new_variable(&mut self) -> Kind {
         self.count += 1;
-        Kind::Open(self.count)
+        Kind::Variable(self.count)
     }
 
     /// Returns a type whose parameters are replaced by type variables.
     pub(super) fn instantiate(
         &mut self,
         kind: &Kind,
-        opened: &mut HashMap<Arc<str>, Kind>,
+        variables: &mut HashMap<Arc<str>, Kind>,
     ) -> Kind {
         match kind {
             Kind::Parameter(name) => {
-                let known = opened.get(name).cloned();
+                let known = variables.get(name).cloned();
                 known.unwrap_or_else(|| {
-                    let open = self.open();
-                    opened.insert(Arc::clone(name), open.clone());
-                    open
+                    let variable = self.new_variable();
+                    variables.insert(Arc::clone(name), variable.clone());
+                    variable
                 })
             }
-            other => other.with_parts(&mut |inner| self.instantiate(inner, opened)),
+            other => other.with_parts(&mut |inner| self.instantiate(inner, variables)),
         }
     }
 
     /// Returns a type with resolved variables. At the end, unresolved variables become `dyn`.
-    pub(super) fn settled(&self, kind: &Kind, at_the_end: bool) -> Kind {
+    pub(super) fn resolved(&self, kind: &Kind, at_the_end: bool) -> Kind {
         match kind {
-            Kind::Open(number) => match self.known.get(number) {
-                Some(found) => self.settled(found, at_the_end),
+            Kind::Variable(number) => match self.bindings.get(number) {
+                Some(found) => self.resolved(found, at_the_end),
                 None if at_the_end => Kind::Dyn,
                 None => kind.clone(),
             },
-            other => other.with_parts(&mut |inner| self.settled(inner, at_the_end)),
+            other => other.with_parts(&mut |inner| self.resolved(inner, at_the_end)),
         }
     }
 
     /// Returns whether values of the first types may be used as those of the second. What is learned about variables is kept only if so.
-    pub(super) fn agree(&mut self, one: &[Kind], two: &[Kind]) -> bool {
-        let before = self.known.clone();
-        let agreed =
-            one.len() == two.len() && one.iter().zip(two).all(|(one, two)| self.fits(one, two));
-        if !agreed {
-            self.known = before;
+    pub(super) fn unify(&mut self, one: &[Kind], two: &[Kind]) -> bool {
+        let before = self.bindings.clone();
+        let unified = one.len() == two.len()
+            && one
+                .iter()
+                .zip(two)
+                .all(|(one, two)| self.unify_one(one, two));
+        if !unified {
+            self.bindings = before;
         }
-        agreed
+        unified
     }
 
-    fn fits(&mut self, one: &Kind, two: &Kind) -> bool {
-        if let Kind::Open(number) = two {
-            let was_known = self.known.contains_key(number);
-            if self.substitutes(one, *number) {
+    fn unify_one(&mut self, one: &Kind, two: &Kind) -> bool {
+        if let Kind::Variable(number) = two {
+            let was_bound = self.bindings.contains_key(number);
+            if self.unify_variable(one, *number) {
                 return true;
             }
-            if was_known {
+            if was_bound {
                 return false;
             }
         }
         match (one, two) {
-            (Kind::Open(number), _) => self.substitutes(two, *number),
+            (Kind::Variable(number), _) => self.unify_variable(two, *number),
             (Kind::Dyn, _) | (_, Kind::Dyn) => true,
             (Kind::Named(name), other) | (other, Kind::Named(name)) if &**name == "null_type" => {
                 other.is_nullable()
@@ -234,44 +237,46 @@ impl Findings {
             | (Kind::Map(..), Kind::Map(..))
             | (Kind::Optional(_), Kind::Optional(_)) => {
                 let (one, two) = (one.parts(), two.parts());
-                one.iter().zip(two).all(|(one, two)| self.fits(one, two))
+                one.iter()
+                    .zip(two)
+                    .all(|(one, two)| self.unify_one(one, two))
             }
             (one, two) => one.is(two),
         }
     }
 
     /// Returns whether a type variable may stand for a type. If so, the variable is set to it.
-    fn substitutes(&mut self, kind: &Kind, number: usize) -> bool {
-        let open = Kind::Open(number);
-        if kind.is(&open) {
+    fn unify_variable(&mut self, kind: &Kind, number: usize) -> bool {
+        let variable = Kind::Variable(number);
+        if kind.is(&variable) {
             return true;
         }
-        if let Some(known) = self.known.get(&number).cloned() {
+        if let Some(known) = self.bindings.get(&number).cloned() {
             if kind.is(&known) {
                 return true;
             }
-            if !self.fits(kind, &known) {
+            if !self.unify_one(kind, &known) {
                 return false;
             }
             let wider = kind.most_general(&known);
             if !self.mentions(&wider, number) {
-                self.known.insert(number, wider);
+                self.bindings.insert(number, wider);
             }
             return true;
         }
         let is_free = !self.mentions(kind, number);
         if is_free {
-            self.known.insert(number, kind.clone());
+            self.bindings.insert(number, kind.clone());
         }
         is_free
     }
 
     fn mentions(&self, kind: &Kind, number: usize) -> bool {
         match kind {
-            Kind::Open(other) => {
+            Kind::Variable(other) => {
                 *other == number
                     || self
-                        .known
+                        .bindings
                         .get(other)
                         .is_some_and(|known| self.mentions(known, number))
             }
@@ -322,20 +327,20 @@ mod tests {
 
     #[test]
     fn open_types_are_found_by_what_is_given() {
-        let mut findings = Findings::default();
-        let mut opened = HashMap::new();
+        let mut substitution = Substitution::default();
+        let mut variables = HashMap::new();
         let wanted = Kind::parse("list(<T>)").unwrap();
-        let wanted = findings.instantiate(&wanted, &mut opened);
+        let wanted = substitution.instantiate(&wanted, &mut variables);
         let texts = Kind::parse("list(string)").unwrap();
         let amounts = Kind::parse("list(int)").unwrap();
-        let open = Kind::List(Arc::new(findings.open()));
-        assert!(findings.agree(
-            &[texts.clone(), open.clone()],
+        let variable = Kind::List(Arc::new(substitution.new_variable()));
+        assert!(substitution.unify(
+            &[texts.clone(), variable.clone()],
             &[wanted.clone(), wanted.clone()]
         ));
-        assert!(findings.settled(&open, true).is(&texts));
-        assert!(!findings.agree(&[amounts], &[wanted]));
-        let any = findings.open();
-        assert!(matches!(findings.settled(&any, true), Kind::Dyn));
+        assert!(substitution.resolved(&variable, true).is(&texts));
+        assert!(!substitution.unify(&[amounts], &[wanted]));
+        let any = substitution.new_variable();
+        assert!(matches!(substitution.resolved(&any, true), Kind::Dyn));
     }
 }

@@ -8,29 +8,29 @@ use kube_cel::cel::common::ast::{
 use kube_cel::cel::parser::Expression;
 
 /// Name of the accumulator, as the parser writes it.
-const COLLECTED: &str = "@result";
+const ACCUMULATOR: &str = "@result";
 
 /// Expands a call of a macro; `None` for any other call.
-pub(super) fn expanded(call: &CallExpr) -> Option<Expression> {
+pub(super) fn expand(call: &CallExpr) -> Option<Expression> {
     let target = call.target.as_deref()?;
     match (call.func_name.as_str(), call.args.as_slice()) {
-        ("optMap", [name, body]) => Some(of_optional(target, name_of(name)?, body, true)),
-        ("optFlatMap", [name, body]) => Some(of_optional(target, name_of(name)?, body, false)),
+        ("optMap", [name, body]) => Some(expand_optional(target, name_of(name)?, body, true)),
+        ("optFlatMap", [name, body]) => Some(expand_optional(target, name_of(name)?, body, false)),
         (name, [first, second, rest @ ..]) => {
-            let written = of_two(name, rest)?;
+            let parts = two_variable_loop(name, rest)?;
             Some(node(Expr::Comprehension(Box::new(ComprehensionExpr {
                 iter_range: target.clone(),
                 iter_var: name_of(first)?.to_owned(),
                 iter_var2: Some(name_of(second)?.to_owned()),
-                accu_var: COLLECTED.to_owned(),
-                accu_init: written.start,
-                loop_cond: written.condition,
+                accu_var: ACCUMULATOR.to_owned(),
+                accu_init: parts.start,
+                loop_cond: parts.condition,
                 loop_step: if matches!(name, "transformMap") {
-                    of_key(written.step, first)
+                    with_key(parts.step, first)
                 } else {
-                    written.step
+                    parts.step
                 },
-                result: written.result,
+                result: parts.result,
             }))))
         }
         _ => None,
@@ -39,14 +39,14 @@ pub(super) fn expanded(call: &CallExpr) -> Option<Expression> {
 
 /// Returns how many variable names a macro call begins with; `None` for any other call.
 pub(in super::super) fn variables(call: &CallExpr) -> Option<usize> {
-    expanded(call)?;
+    expand(call)?;
     Some(match call.func_name.as_str() {
         "optMap" | "optFlatMap" => 1,
         _ => 2,
     })
 }
 
-struct Written {
+struct LoopParts {
     start: Expression,
     condition: Expression,
     step: Expression,
@@ -54,48 +54,58 @@ struct Written {
 }
 
 /// Returns the parts of a loop with two variables, from the arguments after the variables.
-fn of_two(name: &str, rest: &[Expression]) -> Option<Written> {
+fn two_variable_loop(name: &str, rest: &[Expression]) -> Option<LoopParts> {
     let always = || boolean(true);
     let unless_false = |what| call("@not_strictly_false", vec![what]);
     let (start, condition, step, result) = match (name, rest) {
         ("all", [body]) => (
             boolean(true),
-            unless_false(collected()),
-            call("_&&_", vec![collected(), body.clone()]),
-            collected(),
+            unless_false(accumulator()),
+            call("_&&_", vec![accumulator(), body.clone()]),
+            accumulator(),
         ),
         ("exists", [body]) => (
             boolean(false),
-            unless_false(call("!_", vec![collected()])),
-            call("_||_", vec![collected(), body.clone()]),
-            collected(),
+            unless_false(call("!_", vec![accumulator()])),
+            call("_||_", vec![accumulator(), body.clone()]),
+            accumulator(),
         ),
         ("exists_one" | "existsOne", [body]) => {
-            let more = call("_+_", vec![collected(), integer(1)]);
+            let more = call("_+_", vec![accumulator(), integer(1)]);
             (
                 integer(0),
                 always(),
-                call("_?_:_", vec![body.clone(), more, collected()]),
-                call("_==_", vec![collected(), integer(1)]),
+                call("_?_:_", vec![body.clone(), more, accumulator()]),
+                call("_==_", vec![accumulator(), integer(1)]),
             )
         }
         ("transformList", _) => {
             let added = |body: &Expression| {
                 let one = node(Expr::List(ListExpr::new(vec![body.clone()])));
-                call("_+_", vec![collected(), one])
+                call("_+_", vec![accumulator(), one])
             };
             let nothing = node(Expr::List(ListExpr::new(Vec::new())));
-            (nothing, always(), perhaps(rest, added)?, collected())
+            (
+                nothing,
+                always(),
+                conditional_step(rest, added)?,
+                accumulator(),
+            )
         }
         ("transformMap" | "transformMapEntry", _) => {
             let inserted =
-                |body: &Expression| call("cel.@mapInsert", vec![collected(), body.clone()]);
+                |body: &Expression| call("cel.@mapInsert", vec![accumulator(), body.clone()]);
             let nothing = node(Expr::Map(MapExpr::default()));
-            (nothing, always(), perhaps(rest, inserted)?, collected())
+            (
+                nothing,
+                always(),
+                conditional_step(rest, inserted)?,
+                accumulator(),
+            )
         }
         _ => return None,
     };
-    Some(Written {
+    Some(LoopParts {
         start,
         condition,
         step,
@@ -104,12 +114,15 @@ fn of_two(name: &str, rest: &[Expression]) -> Option<Written> {
 }
 
 /// Makes a loop step, which runs only if the condition holds, if there is one.
-fn perhaps(rest: &[Expression], step: impl Fn(&Expression) -> Expression) -> Option<Expression> {
+fn conditional_step(
+    rest: &[Expression],
+    step: impl Fn(&Expression) -> Expression,
+) -> Option<Expression> {
     match rest {
         [body] => Some(step(body)),
         [condition, body] => {
             let taken = step(body);
-            let all = vec![condition.clone(), taken, collected()];
+            let all = vec![condition.clone(), taken, accumulator()];
             Some(call("_?_:_", all))
         }
         _ => None,
@@ -117,11 +130,11 @@ fn perhaps(rest: &[Expression], step: impl Fn(&Expression) -> Expression) -> Opt
 }
 
 /// Inserts the key between the map and the value of an insertion.
-fn of_key(mut step: Expression, key: &Expression) -> Expression {
+fn with_key(mut step: Expression, key: &Expression) -> Expression {
     if let Expr::Call(written) = &mut step.expr {
         if written.func_name == "_?_:_" {
             let taken = std::mem::take(&mut written.args[1]);
-            written.args[1] = of_key(taken, key);
+            written.args[1] = with_key(taken, key);
         } else {
             written.args.insert(1, key.clone());
         }
@@ -130,7 +143,7 @@ fn of_key(mut step: Expression, key: &Expression) -> Expression {
 }
 
 /// Expands a macro that evaluates its body only if the optional value is present.
-fn of_optional(target: &Expression, name: &str, body: &Expression, wraps: bool) -> Expression {
+fn expand_optional(target: &Expression, name: &str, body: &Expression, wraps: bool) -> Expression {
     let bound = node(Expr::Comprehension(Box::new(ComprehensionExpr {
         iter_range: node(Expr::List(ListExpr::new(Vec::new()))),
         iter_var: "#unused".to_owned(),
@@ -154,8 +167,8 @@ fn node(expr: Expr) -> Expression {
     Expression { id: 0, expr }
 }
 
-fn collected() -> Expression {
-    node(Expr::Ident(COLLECTED.to_owned()))
+fn accumulator() -> Expression {
+    node(Expr::Ident(ACCUMULATOR.to_owned()))
 }
 
 fn boolean(value: bool) -> Expression {

@@ -23,7 +23,7 @@ fn rules_cost_what_kubernetes_says() {
             Some(rule) => (rule, true),
             None => (rule, false),
         };
-        let found = most(rule, &about, is_optional);
+        let found = max_cost(rule, &about, is_optional);
         if found != cost.parse().ok() {
             wrong.push(format!("{rule}\n  {found:?}, not {cost}"));
         }
@@ -35,6 +35,6 @@ fn rules_cost_what_kubernetes_says() {
 fn what_is_no_rule_costs_nothing() {
     let about = about();
     for rule in ["self.", "self.nothing == 1", "self.i.shout()", "self.s + 1"] {
-        assert_eq!(most(rule, &about, false), None, "{rule}");
+        assert_eq!(max_cost(rule, &about, false), None, "{rule}");
     }
 }

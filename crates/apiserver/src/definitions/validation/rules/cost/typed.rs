@@ -8,7 +8,7 @@ use kube_cel::cel::parser::Expression;
 
 use super::super::functions::TYPES;
 use super::declared::Declared;
-use super::kind::{Findings, Kind};
+use super::kind::{Kind, Substitution};
 use super::macros;
 use super::signatures::{self, Overload};
 
@@ -65,7 +65,7 @@ pub(super) struct Loop {
     /// Variable of the item or value, beside an index or key.
     pub(super) second: Option<String>,
     /// Name of the accumulator.
-    pub(super) collected: String,
+    pub(super) accumulator: String,
     /// Initial value of the accumulator.
     pub(super) start: Node,
     /// Condition under which the loop continues.
@@ -80,27 +80,27 @@ pub(super) struct Loop {
 pub(super) fn of(
     expression: &Expression,
     about: &Arc<Declared>,
-    has_optional_past: bool,
+    has_optional_old_self: bool,
 ) -> Option<Node> {
     let kind = about.kind();
-    let past = if has_optional_past {
+    let old_self = if has_optional_old_self {
         Kind::Optional(Arc::new(kind.clone()))
     } else {
         kind.clone()
     };
     let mut typing = Typing {
-        variables: vec![("self".into(), kind), ("oldSelf".into(), past)],
-        findings: Findings::default(),
+        variables: vec![("self".into(), kind), ("oldSelf".into(), old_self)],
+        substitution: Substitution::default(),
         count: 0,
     };
     let mut node = typing.node(expression)?;
-    settle(&mut node, &typing.findings);
+    resolve_types(&mut node, &typing.substitution);
     Some(node)
 }
 
 struct Typing {
     variables: Vec<(String, Kind)>,
-    findings: Findings,
+    substitution: Substitution,
     count: usize,
 }
 
@@ -111,7 +111,7 @@ impl Typing {
             Expr::Literal(value) => constant(value),
             Expr::Ident(name) => (self.variable(name)?, Form::Variable(name.clone())),
             Expr::Select(select) => self.select(select)?,
-            Expr::Call(call) => match macros::expanded(call) {
+            Expr::Call(call) => match macros::expand(call) {
                 Some(expanded) => return self.node(&expanded),
                 None => self.call(call)?,
             },
@@ -121,10 +121,10 @@ impl Typing {
                 for (index, item) in list.elements.iter().enumerate() {
                     let item = self.node(item)?;
                     let is_optional = list.optional_indices.contains(&index);
-                    of_items = Some(self.joined(of_items, &item.kind, is_optional));
+                    of_items = Some(self.common_type(of_items, &item.kind, is_optional));
                     items.push(item);
                 }
-                let of_items = of_items.unwrap_or_else(|| self.findings.open());
+                let of_items = of_items.unwrap_or_else(|| self.substitution.new_variable());
                 (Kind::List(Arc::new(of_items)), Form::List(items))
             }
             Expr::Map(map) => {
@@ -135,13 +135,13 @@ impl Typing {
                         return None;
                     };
                     let key = self.node(&entry.key)?;
-                    keys = Some(self.joined(keys, &key.kind, false));
+                    keys = Some(self.common_type(keys, &key.kind, false));
                     let value = self.node(&entry.value)?;
-                    values = Some(self.joined(values, &value.kind, entry.optional));
+                    values = Some(self.common_type(values, &value.kind, entry.optional));
                     entries.push((key, value));
                 }
-                let keys = keys.unwrap_or_else(|| self.findings.open());
-                let values = values.unwrap_or_else(|| self.findings.open());
+                let keys = keys.unwrap_or_else(|| self.substitution.new_variable());
+                let values = values.unwrap_or_else(|| self.substitution.new_variable());
                 (
                     Kind::Map(Arc::new(keys), Arc::new(values)),
                     Form::Map(entries),
@@ -169,8 +169,8 @@ impl Typing {
         }
     }
 
-    /// Returns the common type of the elements so far and one more; `dyn` where they do not agree.
-    fn joined(&mut self, before: Option<Kind>, one: &Kind, is_optional: bool) -> Kind {
+    /// Returns the common type of the elements so far and one more; `dyn` where they do not unify.
+    fn common_type(&mut self, before: Option<Kind>, one: &Kind, is_optional: bool) -> Kind {
         let one = match one {
             Kind::Optional(inner) if is_optional => (**inner).clone(),
             other => other.clone(),
@@ -179,8 +179,8 @@ impl Typing {
             return one;
         };
         let (first, second) = ([before.clone()], [one.clone()]);
-        let agreed = self.findings.agree(&first, &second);
-        if agreed {
+        let unified = self.substitution.unify(&first, &second);
+        if unified {
             before.most_general(&one)
         } else {
             Kind::Dyn
@@ -204,7 +204,7 @@ impl Typing {
 
     /// Returns the type of a field; a field of an optional value is optional.
     fn field(&mut self, kind: &Kind, name: &str, may_be_missing: bool) -> Option<Kind> {
-        let kind = self.findings.settled(kind, false);
+        let kind = self.substitution.resolved(kind, false);
         let (kind, was_optional) = match &kind {
             Kind::Optional(inner) => ((**inner).clone(), true),
             other => (other.clone(), false),
@@ -213,9 +213,9 @@ impl Typing {
             Kind::Map(_, values) => (**values).clone(),
             Kind::Object(declared) => declared.field(name)?.kind(),
             Kind::Dyn => Kind::Dyn,
-            Kind::Open(_) => {
-                self.findings
-                    .agree(&[Kind::Dyn], std::slice::from_ref(&kind));
+            Kind::Variable(_) => {
+                self.substitution
+                    .unify(&[Kind::Dyn], std::slice::from_ref(&kind));
                 Kind::Dyn
             }
             _ => return None,
@@ -266,7 +266,7 @@ impl Typing {
         Some((kind, form))
     }
 
-    /// Returns the result type of a function and its overloads that fit; the type is `dyn` where they do not agree.
+    /// Returns the result type of a function and its overloads that fit; the type is `dyn` where they do not unify.
     fn resolve(
         &mut self,
         known: &'static [Overload],
@@ -276,15 +276,15 @@ impl Typing {
         let mut result: Option<Kind> = None;
         let mut fitting = Vec::new();
         for overload in known.iter().filter(|one| one.is_member == is_member) {
-            let mut opened = HashMap::new();
-            let mut open = |kind: &Kind| self.findings.instantiate(kind, &mut opened);
-            let wanted: Vec<Kind> = overload.parameters.iter().map(&mut open).collect();
-            let gives = open(&overload.result);
-            if !self.findings.agree(given, &wanted) {
+            let mut variables = HashMap::new();
+            let mut instantiate = |kind: &Kind| self.substitution.instantiate(kind, &mut variables);
+            let wanted: Vec<Kind> = overload.parameters.iter().map(&mut instantiate).collect();
+            let gives = instantiate(&overload.result);
+            if !self.substitution.unify(given, &wanted) {
                 continue;
             }
             fitting.push(overload);
-            let gives = self.findings.settled(&gives, false);
+            let gives = self.substitution.resolved(&gives, false);
             result = Some(match result {
                 None => gives,
                 Some(before) if before.is(&gives) => before,
@@ -314,15 +314,15 @@ impl Typing {
         };
         let range = self.node(&written.iter_range)?;
         let start = self.node(&written.accu_init)?;
-        let (first, second) = match self.findings.settled(&range.kind, false) {
+        let (first, second) = match self.substitution.resolved(&range.kind, false) {
             Kind::List(items) if written.iter_var2.is_some() => {
                 (Kind::named("int"), (*items).clone())
             }
             Kind::List(items) => ((*items).clone(), Kind::Dyn),
             Kind::Map(keys, values) => ((*keys).clone(), (*values).clone()),
             Kind::Dyn => (Kind::Dyn, Kind::Dyn),
-            open @ Kind::Open(_) => {
-                self.findings.agree(&[Kind::Dyn], &[open]);
+            variable @ Kind::Variable(_) => {
+                self.substitution.unify(&[Kind::Dyn], &[variable]);
                 (Kind::Dyn, Kind::Dyn)
             }
             _ => return None,
@@ -337,22 +337,22 @@ impl Typing {
         let condition = self.node(&written.loop_cond)?;
         let step = self.node(&written.loop_step)?;
         let (wanted, given) = ([start.kind.clone()], [step.kind.clone()]);
-        let agreed = self.findings.agree(&wanted, &given);
+        let unified = self.substitution.unify(&wanted, &given);
         self.variables.truncate(depth + 1);
         let result = self.node(&written.result)?;
         self.variables.truncate(depth);
-        let kind = self.findings.settled(&result.kind, false);
+        let kind = self.substitution.resolved(&result.kind, false);
         let form = Form::Loop(Box::new(Loop {
             range,
             variable: written.iter_var.clone(),
             second: written.iter_var2.clone(),
-            collected: written.accu_var.clone(),
+            accumulator: written.accu_var.clone(),
             start,
             condition,
             step,
             result,
         }));
-        agreed.then_some((kind, form))
+        unified.then_some((kind, form))
     }
 }
 
@@ -388,11 +388,11 @@ fn type_name(select: &SelectExpr) -> Option<String> {
 }
 
 /// Sets the resolved type of all parts.
-fn settle(node: &mut Node, findings: &Findings) {
-    node.kind = findings.settled(&node.kind, true);
+fn resolve_types(node: &mut Node, substitution: &Substitution) {
+    node.kind = substitution.resolved(&node.kind, true);
     match &mut node.form {
         Form::Constant(..) | Form::Variable(_) => {}
-        Form::Select(operand, ..) => settle(operand, findings),
+        Form::Select(operand, ..) => resolve_types(operand, substitution),
         Form::Call(call) => {
             for part in call
                 .target
@@ -400,14 +400,16 @@ fn settle(node: &mut Node, findings: &Findings) {
                 .into_iter()
                 .chain(&mut call.arguments)
             {
-                settle(part, findings);
+                resolve_types(part, substitution);
             }
         }
-        Form::List(items) => items.iter_mut().for_each(|item| settle(item, findings)),
+        Form::List(items) => items
+            .iter_mut()
+            .for_each(|item| resolve_types(item, substitution)),
         Form::Map(entries) => {
             for (key, value) in entries {
-                settle(key, findings);
-                settle(value, findings);
+                resolve_types(key, substitution);
+                resolve_types(value, substitution);
             }
         }
         Form::Loop(inner) => {
@@ -419,7 +421,7 @@ fn settle(node: &mut Node, findings: &Findings) {
                 &mut inner.step,
                 &mut inner.result,
             ] {
-                settle(part, findings);
+                resolve_types(part, substitution);
             }
         }
     }

@@ -1,29 +1,29 @@
 //! The highest cost of evaluating an expression: the walk of cel-go's `checker/cost.go`.
 //!
-//! Sizes are looked up at the same moments as in cel-go and kept from then on, because paths to parts may change later (see [`Steps`]).
+//! Sizes are looked up at the same moments as in cel-go and kept from then on, because paths to parts may change later (see [`Path`]).
 
 use std::collections::HashMap;
 
+use super::bounds::Bounds;
 use super::calls;
 use super::declared::Declared;
 use super::kind::Kind;
-use super::range::Range;
-use super::steps::Steps;
+use super::path::Path;
 use super::typed::{Call, Form, Loop, Node};
 
 /// Cost of a name or a field.
-const ONE: Range = Range::exactly(1);
+const ONE: Bounds = Bounds::exactly(1);
 /// Cost of making a list.
-pub(super) const LIST: Range = Range::exactly(10);
+pub(super) const LIST_COST: Bounds = Bounds::exactly(10);
 /// Cost of making a map.
-const MAP: Range = Range::exactly(30);
+const MAP_COST: Bounds = Bounds::exactly(30);
 
 /// Sizes of the keys and the values of a list or a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     is_list: bool,
-    key: Range,
-    value: Range,
+    key: Bounds,
+    value: Bounds,
 }
 
 impl Entry {
@@ -41,8 +41,8 @@ impl Entry {
 #[derive(Debug)]
 struct Local {
     name: String,
-    way: Steps,
-    size: Option<Range>,
+    path: Path,
+    size: Option<Bounds>,
     entry: Option<Entry>,
 }
 
@@ -52,15 +52,15 @@ pub(super) struct Operand<'a> {
     /// The part of the expression.
     pub(super) node: &'a Node,
     /// Its path in the value; empty if it is no part of a value.
-    pub(super) way: Steps,
+    pub(super) path: Path,
     /// Its size, if known.
-    pub(super) size: Option<Range>,
+    pub(super) size: Option<Bounds>,
 }
 
 impl Operand<'_> {
     /// Returns the size, or the unknown range.
-    pub(super) fn size(&self) -> Range {
-        self.size.unwrap_or(Range::UNKNOWN)
+    pub(super) fn size(&self) -> Bounds {
+        self.size.unwrap_or(Bounds::UNKNOWN)
     }
 }
 
@@ -69,8 +69,8 @@ impl Operand<'_> {
 pub(super) struct Walk<'a> {
     about: &'a Declared,
     locals: Vec<Local>,
-    ways: HashMap<usize, Steps>,
-    sizes: HashMap<usize, Range>,
+    paths: HashMap<usize, Path>,
+    sizes: HashMap<usize, Bounds>,
     entries: HashMap<usize, Entry>,
 }
 
@@ -80,27 +80,27 @@ impl<'a> Walk<'a> {
         Self {
             about,
             locals: Vec::new(),
-            ways: HashMap::new(),
+            paths: HashMap::new(),
             sizes: HashMap::new(),
             entries: HashMap::new(),
         }
     }
 
     /// Returns the cost of a part of the expression.
-    pub(super) fn cost(&mut self, node: &Node) -> Range {
+    pub(super) fn cost(&mut self, node: &Node) -> Bounds {
         match &node.form {
-            Form::Constant(..) => Range::default(),
+            Form::Constant(..) => Bounds::default(),
             Form::Variable(name) => {
-                let way = self.local(name).map(|local| local.way.clone());
-                self.ways
-                    .insert(node.id, way.unwrap_or_else(|| Steps::of(name)));
+                let path = self.local(name).map(|local| local.path.clone());
+                self.paths
+                    .insert(node.id, path.unwrap_or_else(|| Path::of(name)));
                 ONE
             }
             Form::Select(operand, field, is_test) => self.select(node, operand, field, *is_test),
             Form::Call(call) => self.call(node, call),
             Form::List(items) => {
-                let mut sum = LIST;
-                let mut size = start_of_union(items.is_empty());
+                let mut sum = LIST_COST;
+                let mut size = empty_union(items.is_empty());
                 for item in items {
                     sum = sum.plus(self.cost(item));
                     size = size.or(self.size_or_any(item));
@@ -114,11 +114,11 @@ impl<'a> Walk<'a> {
                 sum
             }
             Form::Map(entries) => {
-                let mut sum = MAP;
+                let mut sum = MAP_COST;
                 let mut entry = Entry {
                     is_list: false,
-                    key: start_of_union(entries.is_empty()),
-                    value: start_of_union(entries.is_empty()),
+                    key: empty_union(entries.is_empty()),
+                    value: empty_union(entries.is_empty()),
                 };
                 for (key, value) in entries {
                     sum = sum.plus(self.cost(key)).plus(self.cost(value));
@@ -128,26 +128,26 @@ impl<'a> Walk<'a> {
                 self.entries.insert(node.id, entry);
                 sum
             }
-            Form::Loop(inner) if is_binding(inner) => self.binding(node, inner),
-            Form::Loop(inner) => self.looped(node, inner),
+            Form::Loop(inner) if is_binding(inner) => self.binding_cost(node, inner),
+            Form::Loop(inner) => self.loop_cost(node, inner),
         }
     }
 
-    fn select(&mut self, node: &Node, operand: &Node, field: &str, is_test: bool) -> Range {
+    fn select(&mut self, node: &Node, operand: &Node, field: &str, is_test: bool) -> Bounds {
         let cost = self.cost(operand);
         if is_test {
             // testing for presence is free in Kubernetes
             return cost;
         }
-        let way = self.way(operand).to(field);
-        self.ways.insert(node.id, way);
+        let path = self.path(operand).join(field);
+        self.paths.insert(node.id, path);
         match &operand.kind {
             Kind::Map(..) | Kind::Object(_) => cost.plus(ONE),
             _ => cost,
         }
     }
 
-    fn call(&mut self, node: &Node, call: &Call) -> Range {
+    fn call(&mut self, node: &Node, call: &Call) -> Bounds {
         if let ("dyn", [argument]) = (call.name.as_str(), call.arguments.as_slice()) {
             let cost = self.cost(argument).plus(ONE);
             self.copy(node, argument);
@@ -159,16 +159,16 @@ impl<'a> Walk<'a> {
             costs.push(self.cost(argument));
             arguments.push(self.operand(argument));
         }
-        let mut sum = Range::default();
+        let mut sum = Bounds::default();
         let mut target = None;
         if let Some(written) = call.target.as_deref() {
             sum = self.cost(written);
             target = Some(self.operand(written));
         }
-        let mut most = Range::NOTHING;
-        let mut size: Option<Range> = None;
+        let mut cost = Bounds::EMPTY;
+        let mut size: Option<Bounds> = None;
         for overload in &call.overloads {
-            let called = calls::Called {
+            let called = calls::ResolvedCall {
                 node,
                 name: &call.name,
                 overload: overload.id,
@@ -177,7 +177,7 @@ impl<'a> Walk<'a> {
                 costs: &costs,
             };
             let estimate = calls::estimate(self, &called);
-            most = most.or(estimate.cost);
+            cost = cost.or(estimate.cost);
             if let Some(gives) = estimate.size {
                 size = Some(size.map_or(gives, |size| size.or(gives)));
             }
@@ -188,8 +188,8 @@ impl<'a> Walk<'a> {
             };
             if let (Some(step), Some(indexed)) = (step, call.arguments.first()) {
                 size = self.entry(indexed).map(|entry| entry.value);
-                let way = self.way(indexed).to(step);
-                self.ways.insert(node.id, way);
+                let path = self.path(indexed).join(step);
+                self.paths.insert(node.id, path);
             }
             if size.is_none() {
                 size = self.size(node);
@@ -198,12 +198,12 @@ impl<'a> Walk<'a> {
         if let Some(size) = size {
             self.sizes.insert(node.id, size);
         }
-        sum.plus(most)
+        sum.plus(cost)
     }
 
-    fn looped(&mut self, node: &Node, inner: &Loop) -> Range {
+    fn loop_cost(&mut self, node: &Node, inner: &Loop) -> Bounds {
         let mut sum = self.cost(&inner.range).plus(self.cost(&inner.start));
-        self.push_bound(&inner.collected, &inner.start);
+        self.push_bound(&inner.accumulator, &inner.start);
         let depth = self.locals.len();
         self.push_iterated(inner);
         let turn = self.cost(&inner.condition).plus(self.cost(&inner.step));
@@ -229,10 +229,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the cost of a loop without turns, which only binds a name.
-    fn binding(&mut self, node: &Node, inner: &Loop) -> Range {
+    fn binding_cost(&mut self, node: &Node, inner: &Loop) -> Bounds {
         let cost = self.cost(&inner.range).plus(self.cost(&inner.start));
         let depth = self.locals.len();
-        self.push_bound(&inner.collected, &inner.start);
+        self.push_bound(&inner.accumulator, &inner.start);
         let cost = cost.plus(self.cost(&inner.result));
         self.locals.truncate(depth);
         self.copy(node, &inner.result);
@@ -242,7 +242,7 @@ impl<'a> Walk<'a> {
     fn push_bound(&mut self, name: &str, value: &Node) {
         let local = Local {
             name: name.to_owned(),
-            way: self.way(value),
+            path: self.path(value),
             entry: self.entry(value),
             size: self.size(value),
         };
@@ -261,11 +261,11 @@ impl<'a> Walk<'a> {
             ("@keys", "@values")
         };
         let (key_size, value_size) = (entry.map(|entry| entry.key), entry.map(|entry| entry.value));
-        let mut push = |name: &str, step: &str, size: Option<Range>| {
-            let way = self.way(&inner.range).to(step);
+        let mut push = |name: &str, step: &str, size: Option<Bounds>| {
+            let path = self.path(&inner.range).join(step);
             self.locals.push(Local {
                 name: name.to_owned(),
-                way,
+                path,
                 size,
                 entry: None,
             });
@@ -285,43 +285,43 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the path of a part of the expression in the value.
-    fn way(&self, node: &Node) -> Steps {
+    fn path(&self, node: &Node) -> Path {
         if let Form::Variable(name) = &node.form
             && let Some(local) = self.local(name)
         {
-            return local.way.clone();
+            return local.path.clone();
         }
-        self.ways.get(&node.id).cloned().unwrap_or_default()
+        self.paths.get(&node.id).cloned().unwrap_or_default()
     }
 
     fn operand<'n>(&mut self, node: &'n Node) -> Operand<'n> {
         Operand {
             node,
-            way: self.way(node),
+            path: self.path(node),
             size: self.size(node),
         }
     }
 
     /// Returns the largest size that the schema allows at the end of a path.
-    pub(super) fn declared(&self, way: &Steps) -> Option<Range> {
-        let steps = way.all();
+    pub(super) fn declared(&self, path: &Path) -> Option<Bounds> {
+        let steps = path.steps();
         // all variables of the expression have the same type
         let (_, rest) = steps.split_first()?;
-        Some(Range::new(0, self.about.most_at(rest)?))
+        Some(Bounds::new(0, self.about.max_size_at(rest)?))
     }
 
     /// Returns the size of a part of the expression, if known.
-    fn size(&mut self, node: &Node) -> Option<Range> {
+    fn size(&mut self, node: &Node) -> Option<Bounds> {
         if let Some(known) = self.sizes.get(&node.id) {
             return Some(*known);
         }
         match &node.form {
-            Form::Constant(size, _) => return Some(Range::exactly(*size)),
-            Form::List(items) => return Some(Range::exactly(items.len() as u64)),
-            Form::Map(entries) => return Some(Range::exactly(entries.len() as u64)),
+            Form::Constant(size, _) => return Some(Bounds::exactly(*size)),
+            Form::List(items) => return Some(Bounds::exactly(items.len() as u64)),
+            Form::Map(entries) => return Some(Bounds::exactly(entries.len() as u64)),
             _ => {}
         }
-        if let Some(size) = self.declared(&self.way(node)) {
+        if let Some(size) = self.declared(&self.path(node)) {
             self.sizes.insert(node.id, size);
             return Some(size);
         }
@@ -334,8 +334,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn size_or_any(&mut self, node: &Node) -> Range {
-        self.size(node).unwrap_or(Range::UNKNOWN)
+    fn size_or_any(&mut self, node: &Node) -> Bounds {
+        self.size(node).unwrap_or(Bounds::UNKNOWN)
     }
 
     /// Returns the sizes of the entries of a list or a map, if known.
@@ -363,15 +363,15 @@ impl<'a> Walk<'a> {
 }
 
 /// Returns the range with which a union starts; without members it is zero.
-fn start_of_union(is_empty: bool) -> Range {
+fn empty_union(is_empty: bool) -> Bounds {
     if is_empty {
-        Range::default()
+        Bounds::default()
     } else {
-        Range::NOTHING
+        Bounds::EMPTY
     }
 }
 
 fn is_binding(inner: &Loop) -> bool {
     let has_no_turn = matches!(&inner.range.form, Form::List(items) if items.is_empty());
-    has_no_turn && !inner.collected.starts_with('@') && inner.variable == "#unused"
+    has_no_turn && !inner.accumulator.starts_with('@') && inner.variable == "#unused"
 }

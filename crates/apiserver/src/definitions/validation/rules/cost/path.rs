@@ -8,16 +8,16 @@ use std::rc::Rc;
 
 /// A path; an empty one stands for no path.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Steps {
+pub(super) struct Path {
     /// The slots, used or not: its length is the capacity.
     storage: Rc<RefCell<Vec<String>>>,
     length: usize,
 }
 
-impl Steps {
+impl Path {
     /// Makes the path of a variable.
     pub(super) fn of(variable: &str) -> Self {
-        Self::default().to(variable)
+        Self::default().join(variable)
     }
 
     /// Returns whether there is no path.
@@ -26,14 +26,14 @@ impl Steps {
     }
 
     /// Returns the path extended by a step. Full storage is doubled and copied, as Go does.
-    pub(super) fn to(&self, step: &str) -> Self {
-        let room = self.storage.borrow().len();
-        let storage = if self.length < room {
+    pub(super) fn join(&self, step: &str) -> Self {
+        let capacity = self.storage.borrow().len();
+        let storage = if self.length < capacity {
             Rc::clone(&self.storage)
         } else {
-            let mut places = self.all();
-            places.resize((2 * room).max(1), String::new());
-            Rc::new(RefCell::new(places))
+            let mut slots = self.steps();
+            slots.resize((2 * capacity).max(1), String::new());
+            Rc::new(RefCell::new(slots))
         };
         step.clone_into(&mut storage.borrow_mut()[self.length]);
         Self {
@@ -43,7 +43,7 @@ impl Steps {
     }
 
     /// Returns the steps as they are now.
-    pub(super) fn all(&self) -> Vec<String> {
+    pub(super) fn steps(&self) -> Vec<String> {
         self.storage.borrow()[..self.length].to_vec()
     }
 }
@@ -54,17 +54,17 @@ mod tests {
 
     #[test]
     fn ways_that_share_their_storage_overwrite_each_other() {
-        let items = Steps::of("self").to("list").to("@items");
-        let one = items.to("a");
-        assert_eq!(one.all(), ["self", "list", "@items", "a"]);
-        let two = items.to("b");
-        assert_eq!(two.all(), ["self", "list", "@items", "b"]);
-        assert_eq!(one.all(), two.all());
-        assert_eq!(one.to("c").all(), ["self", "list", "@items", "b", "c"]);
+        let items = Path::of("self").join("list").join("@items");
+        let one = items.join("a");
+        assert_eq!(one.steps(), ["self", "list", "@items", "a"]);
+        let two = items.join("b");
+        assert_eq!(two.steps(), ["self", "list", "@items", "b"]);
+        assert_eq!(one.steps(), two.steps());
+        assert_eq!(one.join("c").steps(), ["self", "list", "@items", "b", "c"]);
         // a full storage is copied
-        let (one, two) = (Steps::of("self").to("a"), Steps::of("self").to("b"));
-        assert_eq!(one.all(), ["self", "a"]);
-        assert_eq!(two.all(), ["self", "b"]);
-        assert!(Steps::default().is_empty());
+        let (one, two) = (Path::of("self").join("a"), Path::of("self").join("b"));
+        assert_eq!(one.steps(), ["self", "a"]);
+        assert_eq!(two.steps(), ["self", "b"]);
+        assert!(Path::default().is_empty());
     }
 }

@@ -1,11 +1,11 @@
-//! The life of definitions after they are written: names are accepted, the definition is established, and on deletion all its objects are
+//! The lifecycle of definitions after they are written: names are accepted, the definition is established, and on deletion all its objects are
 //! deleted first. In a real server, controllers do this; here the write does it, in the same steps.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::names::{self, Taken};
+use super::names::{self, NamesInUse};
 use super::validation::approval;
 use crate::apply::Tracker;
 use crate::registry::{DEFINITIONS, Resource, built_in, storage_name};
@@ -92,9 +92,8 @@ pub(crate) fn defaults(definition: &mut Value) {
 }
 
 /// Sets the status of a new definition.
-pub(crate) fn begin(definition: &mut Value) {
-    definition["status"] =
-        json!({"acceptedNames": names::none(), "conditions": null, "storedVersions": null});
+pub(crate) fn set_initial_status(definition: &mut Value) {
+    definition["status"] = json!({"acceptedNames": names::no_accepted_names(), "conditions": null, "storedVersions": null});
     remember_storage(definition);
 }
 
@@ -115,7 +114,7 @@ pub(crate) fn remember_storage(definition: &mut Value) {
 }
 
 /// Returns a definition with its deletion started.
-pub(crate) fn begin_end(definition: &Value, now: &str) -> Value {
+pub(crate) fn start_deletion(definition: &Value, now: &str) -> Value {
     let mut definition = definition.clone();
     definition["metadata"]["deletionTimestamp"] = json!(now);
     let finalizers = &mut definition["metadata"]["finalizers"];
@@ -139,7 +138,7 @@ pub(crate) fn begin_end(definition: &Value, now: &str) -> Value {
 }
 
 /// Reconciles all definitions until nothing changes.
-pub(crate) fn go_on(state: &mut State) {
+pub(crate) fn reconcile(state: &mut State) {
     let table = built_in();
     let Some(resource) = table.of_kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
     else {
@@ -166,12 +165,12 @@ fn step(state: &mut State, resource: &Resource, key: &Key) -> bool {
     let now = verbs::now();
     let mut next = Value::clone(&definition);
     if definition["metadata"]["deletionTimestamp"].is_string() {
-        return end(state, resource, key, &definition, next);
+        return step_deletion(state, resource, key, &definition, next);
     }
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     {
         let all = state.list(DEFINITIONS, "").map(|(_, other)| other.as_ref());
-        names::accept(&mut next, &Taken::by(all, group), &now);
+        names::accept(&mut next, &NamesInUse::of(all, group), &now);
     }
     if next == *definition && is_true(&next, "NamesAccepted") && !is_true(&next, "Established") {
         let message = "the initial names have been accepted";
@@ -199,7 +198,7 @@ fn approve(definition: &mut Value, now: &str) {
 }
 
 /// Takes the next step of a deletion: first the objects are deleted, then the finalizer is removed.
-fn end(
+fn step_deletion(
     state: &mut State,
     resource: &Resource,
     key: &Key,
@@ -225,7 +224,7 @@ fn end(
         return write(state, resource, key, before, next);
     }
     let (reason, message) = if is_true(before, "Established") {
-        if !clear(state, before) {
+        if !delete_objects(state, before) {
             return false;
         }
         ("InstanceDeletionCompleted", "removed all instances")
@@ -246,7 +245,7 @@ fn end(
 }
 
 /// Deletes the objects of a definition; returns whether none is left.
-fn clear(state: &mut State, definition: &Value) -> bool {
+fn delete_objects(state: &mut State, definition: &Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let storage = storage_name(
         &text(&definition["spec"]["group"]),
@@ -265,7 +264,7 @@ fn clear(state: &mut State, definition: &Value) -> bool {
         left += 1;
         if object["metadata"]["deletionTimestamp"].is_null() {
             let mut marked = Value::clone(&object);
-            verbs::mark(&mut marked, false);
+            verbs::mark_for_deletion(&mut marked, false);
             state.put(key, marked);
         }
     }

@@ -4,25 +4,25 @@
 
 /// A lower and an upper bound, both inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct Bounds {
     /// Lower bound.
-    pub(super) least: u64,
+    pub(super) min: u64,
     /// Upper bound.
-    pub(super) most: u64,
+    pub(super) max: u64,
 }
 
-impl Range {
-    /// The range of an unknown amount.
+impl Bounds {
+    /// The bounds of an unknown amount.
     pub(super) const UNKNOWN: Self = Self::new(0, u64::MAX);
     /// The start value of a union.
-    pub(super) const NOTHING: Self = Self::new(u64::MAX, 0);
+    pub(super) const EMPTY: Self = Self::new(u64::MAX, 0);
 
-    /// Makes a range from its bounds.
-    pub(super) const fn new(least: u64, most: u64) -> Self {
-        Self { least, most }
+    /// Makes bounds from the lower and the upper one.
+    pub(super) const fn new(min: u64, max: u64) -> Self {
+        Self { min, max }
     }
 
-    /// Makes the range of an exact amount.
+    /// Makes the bounds of an exact amount.
     pub(super) const fn exactly(amount: u64) -> Self {
         Self::new(amount, amount)
     }
@@ -30,27 +30,27 @@ impl Range {
     /// Adds both bounds.
     pub(super) fn plus(self, other: Self) -> Self {
         Self::new(
-            self.least.saturating_add(other.least),
-            self.most.saturating_add(other.most),
+            self.min.saturating_add(other.min),
+            self.max.saturating_add(other.max),
         )
     }
 
     /// Multiplies both bounds.
     pub(super) fn times(self, other: Self) -> Self {
         Self::new(
-            self.least.saturating_mul(other.least),
-            self.most.saturating_mul(other.most),
+            self.min.saturating_mul(other.min),
+            self.max.saturating_mul(other.max),
         )
     }
 
     /// Multiplies both bounds by a factor and rounds up.
     pub(super) fn scaled(self, factor: f64) -> Self {
-        Self::new(scaled(self.least, factor), scaled(self.most, factor))
+        Self::new(scaled(self.min, factor), scaled(self.max, factor))
     }
 
-    /// Returns the smallest range that includes both.
+    /// Returns the narrowest bounds that include both.
     pub(super) fn or(self, other: Self) -> Self {
-        Self::new(self.least.min(other.least), self.most.max(other.most))
+        Self::new(self.min.min(other.min), self.max.max(other.max))
     }
 }
 
@@ -65,11 +65,11 @@ mod tests {
 
     #[test]
     fn amounts_are_rounded_up_and_never_overflow() {
-        let range = Range::new(1, 21);
-        assert_eq!(range.scaled(0.1), Range::new(1, 3));
-        assert_eq!(Range::UNKNOWN.scaled(2.0), Range::UNKNOWN);
-        assert_eq!(Range::UNKNOWN.plus(range), Range::new(1, u64::MAX));
-        assert_eq!(Range::UNKNOWN.times(range), Range::new(0, u64::MAX));
-        assert_eq!(Range::NOTHING.or(range), range);
+        let bounds = Bounds::new(1, 21);
+        assert_eq!(bounds.scaled(0.1), Bounds::new(1, 3));
+        assert_eq!(Bounds::UNKNOWN.scaled(2.0), Bounds::UNKNOWN);
+        assert_eq!(Bounds::UNKNOWN.plus(bounds), Bounds::new(1, u64::MAX));
+        assert_eq!(Bounds::UNKNOWN.times(bounds), Bounds::new(0, u64::MAX));
+        assert_eq!(Bounds::EMPTY.or(bounds), bounds);
     }
 }

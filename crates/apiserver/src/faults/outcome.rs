@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::rule::{Asked, Fault, RuleId, WatchEnd};
-use super::ticket::{Open, Ticket};
+use super::rule::{Fault, RequestAttributes, RuleId, WatchEnd};
+use super::ticket::{OpenWatch, Ticket};
 use crate::Shared;
 use crate::failure::{Failure, Subject};
 use crate::store;
@@ -13,31 +13,31 @@ use crate::store;
 /// What faults do to a request that is served.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    past: Option<Past>,
+    staleness: Option<Staleness>,
     /// Whether the connection ends instead of sending the answer.
     pub(crate) answer_lost: bool,
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<OpenWatch>>,
 }
 
 /// How old the state is that a read sees.
 #[derive(Clone, Copy, Debug)]
-enum Past {
-    At(u64),
-    Back(u64),
+enum Staleness {
+    AtVersion(u64),
+    VersionsBack(u64),
 }
 
 impl Effects {
     /// Returns the state that a read sees; `None` for the present one.
-    pub(crate) fn past(&self, state: &store::State, storage: &str) -> Option<store::State> {
-        let version = match self.past? {
-            Past::At(version) => version,
-            Past::Back(versions) => state.version().saturating_sub(versions),
+    pub(crate) fn past_state(&self, state: &store::State, storage: &str) -> Option<store::State> {
+        let version = match self.staleness? {
+            Staleness::AtVersion(version) => version,
+            Staleness::VersionsBack(versions) => state.version().saturating_sub(versions),
         };
-        Some(state.rewound(storage, version))
+        Some(state.at_version(storage, version))
     }
 
     /// Returns the ticket of a watch, at the first call only.
-    pub(crate) fn take_ticket(&self) -> Option<Open> {
+    pub(crate) fn take_ticket(&self) -> Option<OpenWatch> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.take()
     }
@@ -45,7 +45,7 @@ impl Effects {
 
 /// The outcome for a request.
 #[derive(Debug)]
-pub(crate) enum Met {
+pub(crate) enum Outcome {
     /// The request is served.
     Served(Arc<Effects>),
     /// The request is refused.
@@ -53,75 +53,82 @@ pub(crate) enum Met {
     /// The request is refused in plain text, before the API handles it; the client should retry after this many seconds.
     Busy(u64),
     /// The connection ends.
-    Cut,
+    Disconnected,
 }
 
 /// What the rules decide about one request.
 #[derive(Default)]
 struct Decision {
     delay: Duration,
-    past: Option<Past>,
+    staleness: Option<Staleness>,
     answer_lost: bool,
     limit: Option<(u64, WatchEnd)>,
     outcome: Option<(RuleId, Fault)>,
 }
 
 /// Applies the rules to a request. `user` is called only when there are rules or the request is a watch.
-pub(crate) async fn meet(
+pub(crate) async fn apply_rules(
     shared: &Arc<Shared>,
     parts: &http::request::Parts,
     user: impl FnOnce() -> String,
-) -> Met {
-    let asked = |user| asked(parts, user);
+) -> Outcome {
+    let attributes = |user| attributes(parts, user);
     let watching = crate::serve::is_watch(parts);
     if !watching && !shared.faults.any() {
-        return Met::Served(Arc::default());
+        return Outcome::Served(Arc::default());
     }
-    let asked = asked(user());
-    if asked.path.starts_with("/testing") {
-        return Met::Served(Arc::default());
+    let attributes = attributes(user());
+    if attributes.path.starts_with("/testing") {
+        return Outcome::Served(Arc::default());
     }
-    let decision = decide(shared, &asked);
+    let decision = decide(shared, &attributes);
     if !decision.delay.is_zero() {
         tokio::time::sleep(decision.delay).await;
     }
     let mut limit = decision.limit;
     if let Some((rule, fault)) = decision.outcome {
         let subject = Subject {
-            group: &asked.group,
-            resource: &asked.resource,
-            name: &asked.name,
+            group: &attributes.group,
+            resource: &attributes.resource,
+            name: &attributes.name,
         };
         let refused = match fault {
             Fault::Conflict => Failure::modified(&subject),
-            Fault::Expired if asked.verb == "watch" => {
+            Fault::Expired if attributes.verb == "watch" => {
                 limit = Some((0, WatchEnd::Expired));
-                return served(shared, asked, watching, decision.past, false, limit);
+                return served(
+                    shared,
+                    attributes,
+                    watching,
+                    decision.staleness,
+                    false,
+                    limit,
+                );
             }
             Fault::Expired => Failure::expired(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
             ),
             Fault::TooManyRequests {
                 retry_after_seconds,
-            } => return Met::Busy(retry_after_seconds),
-            Fault::InternalError => Failure::internal("a fault was asked for"),
+            } => return Outcome::Busy(retry_after_seconds),
+            Fault::InternalError => Failure::internal("injected fault"),
             Fault::Unavailable => {
                 Failure::unavailable("the server is currently unable to handle the request")
             }
             Fault::Hang { milliseconds } => {
-                let over = milliseconds.map(|time| Duration::from_millis(time.get()));
-                hang(shared, rule, over).await;
+                let time_limit = milliseconds.map(|time| Duration::from_millis(time.get()));
+                hang(shared, rule, time_limit).await;
                 Failure::timeout("request did not complete within the allotted timeout")
             }
-            _ => return Met::Cut,
+            _ => return Outcome::Disconnected,
         };
-        return Met::Refused(refused);
+        return Outcome::Refused(refused);
     }
     served(
         shared,
-        asked,
+        attributes,
         watching,
-        decision.past,
+        decision.staleness,
         decision.answer_lost,
         limit,
     )
@@ -129,25 +136,25 @@ pub(crate) async fn meet(
 
 fn served(
     shared: &Arc<Shared>,
-    asked: Asked,
+    attributes: RequestAttributes,
     watching: bool,
-    past: Option<Past>,
+    staleness: Option<Staleness>,
     answer_lost: bool,
     limit: Option<(u64, WatchEnd)>,
-) -> Met {
-    let open = watching.then(|| Open::new(shared, Ticket::open(shared, asked, limit)));
-    Met::Served(Arc::new(Effects {
-        past,
+) -> Outcome {
+    let open = watching.then(|| OpenWatch::new(shared, Ticket::open(shared, attributes, limit)));
+    Outcome::Served(Arc::new(Effects {
+        staleness,
         answer_lost,
         open: Mutex::new(open),
     }))
 }
 
-fn decide(shared: &Shared, asked: &Asked) -> Decision {
+fn decide(shared: &Shared, attributes: &RequestAttributes) -> Decision {
     let mut decision = Decision::default();
     let mut struck = false;
     for entry in &mut shared.faults.rules().entries {
-        if !entry.strikes(asked) {
+        if !entry.strikes(attributes) {
             continue;
         }
         struck = true;
@@ -156,8 +163,10 @@ fn decide(shared: &Shared, asked: &Asked) -> Decision {
                 decision.delay += Duration::from_millis(*milliseconds);
             }
             Fault::LoseAnswer => decision.answer_lost = true,
-            Fault::Stale { versions } => decision.past = Some(Past::Back(*versions)),
-            Fault::Freeze => decision.past = Some(Past::At(entry.version)),
+            Fault::Stale { versions } => {
+                decision.staleness = Some(Staleness::VersionsBack(*versions))
+            }
+            Fault::Freeze => decision.staleness = Some(Staleness::AtVersion(entry.version)),
             Fault::EndWatch { after_events, how } => decision.limit = Some((*after_events, *how)),
             fault => {
                 decision.outcome = Some((entry.id, fault.clone()));
@@ -172,7 +181,7 @@ fn decide(shared: &Shared, asked: &Asked) -> Decision {
 }
 
 /// Waits until the time is over or the rule is removed.
-async fn hang(shared: &Shared, rule: RuleId, over: Option<Duration>) {
+async fn hang(shared: &Shared, rule: RuleId, time_limit: Option<Duration>) {
     let mut generation = shared.faults.generation.subscribe();
     let removed = async {
         while shared.faults.rules().entries.iter().any(|e| e.id == rule) {
@@ -180,16 +189,16 @@ async fn hang(shared: &Shared, rule: RuleId, over: Option<Duration>) {
             let _ = generation.changed().await;
         }
     };
-    match over {
-        Some(over) => {
-            let _ = tokio::time::timeout(over, removed).await;
+    match time_limit {
+        Some(time_limit) => {
+            let _ = tokio::time::timeout(time_limit, removed).await;
         }
         None => removed.await,
     }
 }
 
 /// Returns the request's attributes that selectors compare.
-fn asked(parts: &http::request::Parts, user: String) -> Asked {
+fn attributes(parts: &http::request::Parts, user: String) -> RequestAttributes {
     let path = parts.uri.path();
     let query = crate::serve::query(parts);
     let agent = parts
@@ -197,31 +206,31 @@ fn asked(parts: &http::request::Parts, user: String) -> Asked {
         .get(http::header::USER_AGENT)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let mut asked = Asked {
+    let mut attributes = RequestAttributes {
         user,
         user_agent: agent.to_owned(),
         path: path.to_owned(),
-        ..Asked::default()
+        ..RequestAttributes::default()
     };
     let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match crate::serve::Target::parse(&segments) {
         Some(target) => {
             target
                 .verb(&parts.method, &query)
-                .clone_into(&mut asked.verb);
-            target.group.clone_into(&mut asked.group);
-            target.plural.clone_into(&mut asked.resource);
-            target.subresource.clone_into(&mut asked.subresource);
-            target.namespace.clone_into(&mut asked.namespace);
-            asked.name = if target.name.is_empty() {
+                .clone_into(&mut attributes.verb);
+            target.group.clone_into(&mut attributes.group);
+            target.plural.clone_into(&mut attributes.resource);
+            target.subresource.clone_into(&mut attributes.subresource);
+            target.namespace.clone_into(&mut attributes.namespace);
+            attributes.name = if target.name.is_empty() {
                 selected_name(&query).unwrap_or_default()
             } else {
                 target.name.to_owned()
             };
         }
-        None => asked.verb = parts.method.as_str().to_lowercase(),
+        None => attributes.verb = parts.method.as_str().to_lowercase(),
     }
-    asked
+    attributes
 }
 
 /// Returns the object name in a field selector.

@@ -28,16 +28,17 @@ static TIME: LazyLock<Option<Regex>> =
 static TOKEN: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"));
 /// Current versions in messages.
-static CURRENT: LazyLock<Option<Regex>> =
+static CURRENT_VERSION: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"(current: |too old resource version: \d+ \()\d+"));
 /// Versions of objects in messages.
-static OBJECTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static OBJECT_VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(r"(ResourceVersion in (?:object meta: |precondition: |record \())(\d+)")
 });
 /// Whole objects in messages: the order of their fields and their versions vary.
-static DUMP: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r#"Invalid value: "\{.*\}": "#));
+static OBJECT_DUMP: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern(r#"Invalid value: "\{.*\}": "#));
 /// Names of volumes that admission adds.
-static VOLUMES: LazyLock<Option<Regex>> =
+static VOLUME_NAME: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"kube-api-access-[a-z0-9]{5}\b"));
 static SERVICE_ADDRESS: LazyLock<Option<Regex>> =
     LazyLock::new(|| pattern(r"\b10\.96\.\d+\.\d+\b"));
@@ -50,14 +51,16 @@ fn number(seen: &mut BTreeMap<String, usize>, text: &str) -> usize {
 impl Normaliser {
     /// Returns an answer without what differs from run to run.
     pub(super) fn normalise(&mut self, mut answer: Value) -> Value {
-        self.learn_names(&answer);
+        self.collect_generated_names(&answer);
         self.value(&mut answer, "");
         answer
     }
 
-    fn learn_names(&mut self, value: &Value) {
+    fn collect_generated_names(&mut self, value: &Value) {
         match value {
-            Value::Array(list) => list.iter().for_each(|item| self.learn_names(item)),
+            Value::Array(list) => list
+                .iter()
+                .for_each(|item| self.collect_generated_names(item)),
             Value::Object(map) => {
                 if let (Some(prefix), Some(name)) = (
                     map.get("generateName").and_then(Value::as_str),
@@ -66,10 +69,11 @@ impl Normaliser {
                     && name.starts_with(prefix)
                     && !self.names.iter().any(|(known, _)| known == name)
                 {
-                    let mark = format!("{prefix}<generated {}>", self.names.len() + 1);
-                    self.names.push((name.to_owned(), mark));
+                    let placeholder = format!("{prefix}<generated {}>", self.names.len() + 1);
+                    self.names.push((name.to_owned(), placeholder));
                 }
-                map.values().for_each(|item| self.learn_names(item));
+                map.values()
+                    .for_each(|item| self.collect_generated_names(item));
             }
             _ => {}
         }
@@ -91,7 +95,7 @@ impl Normaliser {
             }
             Value::Object(map) => {
                 let is_list = map.contains_key("items") || map.contains_key("rows");
-                let is_mark = map.get("type") == Some(&json!("BOOKMARK"));
+                let is_bookmark = map.get("type") == Some(&json!("BOOKMARK"));
                 // the order of an object's fields has no meaning, so the placeholders are numbered by sorted names
                 let mut keys: Vec<String> = map.keys().cloned().collect();
                 keys.sort();
@@ -102,7 +106,7 @@ impl Normaliser {
                     if is_list && inner == "metadata" && item["resourceVersion"].is_string() {
                         item["resourceVersion"] = json!("<list version>");
                     }
-                    if is_mark && inner == "object" {
+                    if is_bookmark && inner == "object" {
                         item["metadata"]["resourceVersion"] = json!("<bookmark version>");
                     }
                     self.value(item, &inner);
@@ -125,14 +129,14 @@ impl Normaliser {
                 };
             }
             "serverAddress" => return "<address>".into(),
-            "cells" if is_young(text) => return "<young>".into(),
+            "cells" if is_age_in_seconds(text) => return "<young>".into(),
             "continue" if !text.is_empty() => return "<continue>".into(),
             _ => {}
         }
         let mut text = text.to_owned();
-        for (name, mark) in &self.names {
+        for (name, placeholder) in &self.names {
             if text.contains(name.as_str()) {
-                text = text.replace(name.as_str(), mark);
+                text = text.replace(name.as_str(), placeholder);
             }
         }
         let mut replace =
@@ -152,16 +156,16 @@ impl Normaliser {
             format!("<uid {}>", number(&mut self.uids, &found[0]))
         });
         replace(&TIME, &mut |_| "<time>".into());
-        replace(&CURRENT, &mut |found| format!("{}<now>", &found[1]));
-        replace(&OBJECTS, &mut |found| {
+        replace(&CURRENT_VERSION, &mut |found| format!("{}<now>", &found[1]));
+        replace(&OBJECT_VERSION, &mut |found| {
             format!(
                 "{}<version {}>",
                 &found[1],
                 number(&mut self.versions, &found[2])
             )
         });
-        replace(&DUMP, &mut |_| "Invalid value: <object>: ".into());
-        replace(&VOLUMES, &mut |_| "kube-api-access-<generated>".into());
+        replace(&OBJECT_DUMP, &mut |_| "Invalid value: <object>: ".into());
+        replace(&VOLUME_NAME, &mut |_| "kube-api-access-<generated>".into());
         replace(&SERVICE_ADDRESS, &mut |found| {
             format!("<address {}>", number(&mut self.addresses, &found[0]))
         });
@@ -170,7 +174,7 @@ impl Normaliser {
 }
 
 /// Whether a cell of a table is an age in whole seconds, which depends on how fast the conversation goes on.
-fn is_young(cell: &str) -> bool {
+fn is_age_in_seconds(cell: &str) -> bool {
     cell.strip_suffix('s').is_some_and(|seconds| {
         !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit())
     })
