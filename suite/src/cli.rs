@@ -332,10 +332,10 @@ async fn up(args: ClusterUpArgs) -> anyhow::Result<ExitCode> {
 
 /// Installs the stack on a cluster that was just brought up, and keeps it there.
 async fn install(up: &UpArgs, bin_dir: &std::path::Path) -> anyhow::Result<()> {
-    let failed = |stop: crate::scenario::Stop| {
+    let failed = |error: crate::scenario::StepError| {
         anyhow::anyhow!(
             "the stack cannot be installed, the cluster is taken down: {}",
-            stop.into_failure("set-up")
+            error.into_failure("set-up")
         )
     };
     let dir = state::dir(&up.name.root.resolve(), &up.name.name);
@@ -361,7 +361,7 @@ async fn about_stack(dir: PathBuf) -> String {
             kept::availability(&kubeconfig).await,
             stack.describe()
         ),
-        Err(stop) => format!("  {}\n", stop.into_failure("").message),
+        Err(error) => format!("  {}\n", error.into_failure("").message),
     }
 }
 
@@ -591,7 +591,7 @@ fn dry_run<'a>(
 )]
 async fn listen(interrupt: Interrupt) {
     signal().await;
-    interrupt.ask();
+    interrupt.request_stop();
     complain(
         0,
         "stopping: the scenario is interrupted and its changes are undone; once more ends at once",

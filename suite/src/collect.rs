@@ -127,6 +127,6 @@ async fn write(recorder: &Recorder, dir: &Path, name: &str, text: &str) {
             unit: recorder.unit().to_owned(),
             path: path.display().to_string(),
         }),
-        Err(error) => recorder.tell(&format!("cannot write {}: {error}", path.display())),
+        Err(error) => recorder.note(&format!("cannot write {}: {error}", path.display())),
     }
 }

@@ -7,16 +7,16 @@ use testbed::faults::{Disturbance, Faults};
 use tokio::sync::oneshot;
 
 use crate::context::{Context, chain};
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 
 impl Context {
-    fn faults(&self) -> Result<&Faults, Stop> {
+    fn faults(&self) -> Result<&Faults, StepError> {
         let faults = self.facts().faults.as_ref();
-        faults.ok_or_else(|| Stop::Skip("this cluster cannot be disturbed".to_owned()))
+        faults.ok_or_else(|| StepError::Skip("this cluster cannot be disturbed".to_owned()))
     }
 
     /// Injects a fault that is over at once.
-    pub async fn inflict(&self, what: &Disturbance) -> Result<(), Stop> {
+    pub async fn inflict(&self, what: &Disturbance) -> Result<(), StepError> {
         let struck = self.faults()?.inflict(what, Duration::ZERO).await;
         struck
             .map(drop)
@@ -28,16 +28,16 @@ impl Context {
     pub fn during<'a, T: 'a>(
         &'a self,
         what: &'a Disturbance,
-        work: impl Future<Output = Result<T, Stop>> + 'a,
-    ) -> LocalBoxFuture<'a, Result<T, Stop>> {
+        work: impl Future<Output = Result<T, StepError>> + 'a,
+    ) -> LocalBoxFuture<'a, Result<T, StepError>> {
         Box::pin(self.work_during(what, work))
     }
 
     async fn work_during<T>(
         &self,
         what: &Disturbance,
-        work: impl Future<Output = Result<T, Stop>>,
-    ) -> Result<T, Stop> {
+        work: impl Future<Output = Result<T, StepError>>,
+    ) -> Result<T, StepError> {
         let faults = self.faults()?;
         let (begin, begun) = oneshot::channel();
         let (end, over) = oneshot::channel::<()>();
@@ -56,15 +56,15 @@ impl Context {
         };
         let (struck, result) = tokio::join!(wrong, worked);
         let struck = struck.map_err(|error| not_inflicted(what, &error))?;
-        let result = result.ok_or_else(|| Stop::fail(format!("{what:?} did not begin")))??;
+        let result = result.ok_or_else(|| StepError::fail(format!("{what:?} did not begin")))??;
         if struck == 0 {
-            return Err(Stop::fail(format!("{what:?} struck nothing")));
+            return Err(StepError::fail(format!("{what:?} struck nothing")));
         }
         self.recorder.saw(format!("struck {struck} times"));
         Ok(result)
     }
 }
 
-fn not_inflicted(what: &Disturbance, error: &testbed::faults::Error) -> Stop {
-    Stop::fail(format!("cannot inflict {what:?}: {}", chain(error)))
+fn not_inflicted(what: &Disturbance, error: &testbed::faults::Error) -> StepError {
+    StepError::fail(format!("cannot inflict {what:?}: {}", chain(error)))
 }

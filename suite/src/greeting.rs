@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::context::Context;
-use crate::scenario::Stop;
+use crate::scenario::StepError;
 
 /// Version 1.1 on the wire.
 pub const TLS_1_1: u16 = 0x0302;
@@ -57,18 +57,20 @@ impl Context {
         &self,
         pod: &Pod,
         port: u16,
-    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, Stop> {
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, StepError> {
         let pods: Api<Pod> = Api::namespaced(self.client(), &pod.namespace().unwrap_or_default());
         let forwarder = pods.portforward(&pod.name_any(), &[port]).await;
         let mut forwarder = forwarder.map_err(|error| {
             // the gRPC code that a container runtime returns in this case
             if error.to_string().contains("Unimplemented") {
-                return Stop::Skip("the nodes' container runtime forwards no ports".to_owned());
+                return StepError::Skip(
+                    "the nodes' container runtime forwards no ports".to_owned(),
+                );
             }
             error.into()
         })?;
         forwarder.take_stream(port).ok_or_else(|| {
-            Stop::fail(format!(
+            StepError::fail(format!(
                 "no connection to port {port} of {}",
                 pod.name_any()
             ))
@@ -82,10 +84,10 @@ impl Context {
         port: u16,
         version: u16,
         suite: u16,
-    ) -> Result<Answer, Stop> {
+    ) -> Result<Answer, StepError> {
         let mut stream = self.connect(pod, port).await?;
         let failed = |error| {
-            Stop::fail(format!(
+            StepError::fail(format!(
                 "greeting port {port} of {}: {error}",
                 pod.name_any()
             ))
@@ -110,10 +112,10 @@ impl Context {
         &self,
         pod: &Pod,
         port: u16,
-    ) -> Result<TlsStream<impl AsyncRead + AsyncWrite + Unpin + use<>>, Stop> {
+    ) -> Result<TlsStream<impl AsyncRead + AsyncWrite + Unpin + use<>>, StepError> {
         let stream = self.connect(pod, port).await?;
         let what = format!("TLS with port {port} of {}", pod.name_any());
-        let failed = |error: &dyn std::fmt::Display| Stop::fail(format!("{what}: {error}"));
+        let failed = |error: &dyn std::fmt::Display| StepError::fail(format!("{what}: {error}"));
         let provider = Arc::new(ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()

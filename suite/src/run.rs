@@ -205,7 +205,7 @@ async fn one_cluster(
 
 /// A scenario that failed says more than a tear-down that did, and both less than a set-up without which none ran.
 fn outcome(interrupt: &Interrupt, in_order: bool, verdicts: &[Verdict]) -> Outcome {
-    if interrupt.asked() {
+    if interrupt.is_stop_requested() {
         Outcome::Interrupted
     } else if !in_order && verdicts.is_empty() {
         Outcome::SetupFailed

@@ -146,7 +146,7 @@ fn engine(
         let interrupt = interrupt.clone();
         async move {
             if tokio::signal::ctrl_c().await.is_ok() {
-                interrupt.ask();
+                interrupt.request_stop();
             }
         }
     });
@@ -188,7 +188,7 @@ fn engine(
     }
     let clean = session.is_err() || session.is_ok_and(|session| runtime.block_on(session.finish()));
     finished(&stream, &interrupt, begun);
-    if interrupt.asked() {
+    if interrupt.is_stop_requested() {
         Finish::Interrupted
     } else if clean {
         Finish::Done
@@ -200,7 +200,7 @@ fn engine(
 fn finished(stream: &Stream, interrupt: &Interrupt, begun: std::time::Instant) {
     let duration_ms = suite::recorder::millis(begun.elapsed());
     stream.emit(Event::RunFinished {
-        interrupted: interrupt.asked(),
+        interrupted: interrupt.is_stop_requested(),
         duration_ms,
     });
 }

@@ -17,11 +17,11 @@ use crate::checks::{describe, node_of, phase};
 use crate::context::Context;
 use crate::ledger::{ObjectRef, Undo};
 use crate::observed::{NodeTopology, zones_difference};
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[disruptive][fault] numaresources stack on a bad day";
 const REQUEST: &str = "4c 4Gi";
@@ -230,7 +230,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Leaves room for one pod, in one zone of the target.
-async fn one_room(ctx: &Context) -> Result<(Arena, NodeTopology), Stop> {
+async fn one_room(ctx: &Context) -> Result<(Arena, NodeTopology), StepError> {
     let (request, small) = (Resources::literal(REQUEST), Resources::literal(SMALL));
     let fit = Fit::Zone(request.clone());
     let title = format!("two nodes have a zone with {request}");
@@ -251,29 +251,29 @@ async fn one_room(ctx: &Context) -> Result<(Arena, NodeTopology), Stop> {
         .await?;
     let target = &arena.target().node;
     let before = padded.into_iter().find(|node| node.node == *target);
-    let before = before.ok_or_else(|| Stop::fail(format!("the NRT of {target} is gone")))?;
+    let before = before.ok_or_else(|| StepError::fail(format!("the NRT of {target} is gone")))?;
     Ok((arena, before))
 }
 
 fn plan(ctx: &Context, arena: &Arena, name: &str) -> PodPlan {
-    let asks = [Asks::Limits(Resources::literal(REQUEST))];
-    arena.confine(PodPlan::new(name, ctx.scheduler(), asks))
+    let resources = [ResourceRequest::Limits(Resources::literal(REQUEST))];
+    arena.confine(PodPlan::new(name, ctx.scheduler(), resources))
 }
 
 /// Checks that the pod runs on the node and that the scheduler under test placed it.
-async fn takes_the_room(ctx: &Context, name: &str, node: &str) -> Result<(), Stop> {
+async fn takes_the_room(ctx: &Context, name: &str, node: &str) -> Result<(), StepError> {
     let pod = ctx.pods_running(&[name.to_owned()]).await?.remove(0);
     ctx.on_node(&pod, node)?;
     ctx.scheduled_by_us(&pod).await
 }
 
-async fn waits(ctx: &Context, name: &str) -> Result<(), Stop> {
+async fn waits(ctx: &Context, name: &str) -> Result<(), StepError> {
     let reason = Scope::Container.alignment_failure();
     ctx.stay_pending(&[name.to_owned()], reason).await
 }
 
 /// Checks that one zone of the target accounts for one pod more than before.
-async fn accounts_for_it(ctx: &Context, before: &NodeTopology) -> Result<(), Stop> {
+async fn accounts_for_it(ctx: &Context, before: &NodeTopology) -> Result<(), StepError> {
     ctx.step("one zone of the target accounts for it", async {
         let request = Resources::literal(REQUEST);
         ctx.accounted(before, &request, true, Scope::Container)
@@ -288,7 +288,7 @@ async fn next_takes_the_room(
     first: &str,
     next: &str,
     node: &str,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     ctx.step(format!("{first} goes, and {next} takes its place"), async {
         ctx.delete::<Pod>(first).await?;
         takes_the_room(ctx, next, node).await
@@ -296,7 +296,7 @@ async fn next_takes_the_room(
     .await
 }
 
-async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let (arena, before) = one_room(ctx).await?;
     let target = &before.node;
     let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
@@ -318,7 +318,11 @@ async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), Stop> {
             let now = ctx.topology(target).await?;
             if let Some(difference) = zones_difference(&before, &now) {
                 let message = format!("{target} has told something it cannot know");
-                return Err(Stop::mismatch(message, "the zones of before", difference));
+                return Err(StepError::mismatch(
+                    message,
+                    "the zones of before",
+                    difference,
+                ));
             }
         }
         Ok(())
@@ -340,13 +344,13 @@ async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), Stop> {
     next_takes_the_room(ctx, first.name(), next.name(), target).await
 }
 
-async fn exporter_on(ctx: &Context, node: &str) -> Result<Pod, Stop> {
+async fn exporter_on(ctx: &Context, node: &str) -> Result<Pod, StepError> {
     let exporters = super::rte::exporters(ctx).await?;
     let here = exporters.into_iter().find(|pod| node_of(pod) == Some(node));
-    here.ok_or_else(|| Stop::fail(format!("no exporter runs on {node}")))
+    here.ok_or_else(|| StepError::fail(format!("no exporter runs on {node}")))
 }
 
-async fn scheduler_starts_again(ctx: &Context) -> Result<(), Stop> {
+async fn scheduler_starts_again(ctx: &Context) -> Result<(), StepError> {
     let (arena, before) = one_room(ctx).await?;
     let target = &before.node;
     let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
@@ -374,7 +378,7 @@ async fn scheduler_starts_again(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Returns the running processes of the scheduler under test.
-async fn schedulers(ctx: &Context) -> Result<Vec<Process>, Stop> {
+async fn schedulers(ctx: &Context) -> Result<Vec<Process>, StepError> {
     let pods = ctx.scheduler_pods().await?;
     let running = pods.iter().filter(|pod| phase(pod) == "Running");
     let processes: Vec<Process> = running
@@ -388,12 +392,12 @@ async fn schedulers(ctx: &Context) -> Result<Vec<Process>, Stop> {
         })
         .collect();
     if processes.is_empty() {
-        return Err(Stop::fail("no pod of the scheduler runs"));
+        return Err(StepError::fail("no pod of the scheduler runs"));
     }
     Ok(processes)
 }
 
-async fn kubelet_starts_again(ctx: &Context) -> Result<(), Stop> {
+async fn kubelet_starts_again(ctx: &Context) -> Result<(), StepError> {
     let (arena, before) = one_room(ctx).await?;
     let target = &before.node;
     let [first, next] = ["first", "next"].map(|name| plan(ctx, &arena, name));
@@ -419,7 +423,11 @@ async fn kubelet_starts_again(ctx: &Context) -> Result<(), Stop> {
             return Ok(());
         }
         let [expected, seen] = [&ran, &runs].map(describe);
-        Err(Stop::mismatch("its containers changed", expected, seen))
+        Err(StepError::mismatch(
+            "its containers changed",
+            expected,
+            seen,
+        ))
     })
     .await?;
     ctx.step("the next pod waits", async {
@@ -441,7 +449,7 @@ fn container_ids(pod: &Pod) -> Vec<Option<String>> {
         .collect()
 }
 
-async fn operator_loses_its_lease(ctx: &Context) -> Result<(), Stop> {
+async fn operator_loses_its_lease(ctx: &Context) -> Result<(), StepError> {
     let services = Api::<Service>::namespaced(ctx.client(), names::NAMESPACE);
     let service = services.get(names::RTE_METRICS_SERVICE).await?;
     ctx.step("somebody else takes the operator's lease", async {
@@ -460,9 +468,9 @@ async fn operator_loses_its_lease(ctx: &Context) -> Result<(), Stop> {
             async || {
                 let now = holder(&leases.get(names::OPERATOR_LEASE).await?);
                 Ok(if now.as_deref() == Some(THIEF) {
-                    Look::NotYet(format!("{THIEF} holds it"))
+                    PollResult::NotYet(format!("{THIEF} holds it"))
                 } else {
-                    Look::Ready(())
+                    PollResult::Ready(())
                 })
             },
         )
@@ -483,9 +491,9 @@ async fn operator_loses_its_lease(ctx: &Context) -> Result<(), Stop> {
             .await?;
         ctx.until("it is there", ctx.deadlines().installed, async || {
             Ok(match services.get_opt(&service.name_any()).await? {
-                Some(new) if new.uid() != service.uid() => Look::Ready(()),
-                Some(_) => Look::NotYet("the old one is there".to_owned()),
-                None => Look::NotYet("it is gone".to_owned()),
+                Some(new) if new.uid() != service.uid() => PollResult::Ready(()),
+                Some(_) => PollResult::NotYet("the old one is there".to_owned()),
+                None => PollResult::NotYet("it is gone".to_owned()),
             })
         })
         .await

@@ -9,10 +9,10 @@ use crate::context::Context;
 use crate::observed::NodeTopology;
 use crate::padding::Pad;
 use crate::resources::Resources;
-use crate::scenario::{Body, Need, Scenario, Scope, Stop, body};
+use crate::scenario::{Body, Need, Scenario, Scope, StepError, body};
 use crate::scenarios::fundamentals::all_scheduled;
 use crate::scenarios::{labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload placement";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:wlplacement"];
@@ -58,7 +58,7 @@ struct Ground {
 }
 
 impl Ground {
-    async fn new(ctx: &Context) -> Result<Self, Stop> {
+    async fn new(ctx: &Context) -> Result<Self, StepError> {
         let count = |scope| ctx.facts().candidates(Some(scope)).count();
         let scope = if count(Scope::Container) >= count(Scope::Pod) {
             Scope::Container
@@ -96,20 +96,21 @@ impl Ground {
 
     /// Plans a deployment's pod with two containers.
     fn pair(&self, ctx: &Context, first: &str) -> PodPlan {
-        let asks = [first, "2c 100Mi"].map(|list| Asks::Limits(Resources::literal(list)));
+        let resources =
+            [first, "2c 100Mi"].map(|list| ResourceRequest::Limits(Resources::literal(list)));
         self.arena
-            .confine(PodPlan::new("testdp47591", ctx.scheduler(), asks))
+            .confine(PodPlan::new("testdp47591", ctx.scheduler(), resources))
     }
 
     /// Plans a deployment's pod with one container.
     fn single(&self, ctx: &Context, request: &Resources) -> PodPlan {
-        let asks = [Asks::Limits(request.clone())];
+        let resources = [ResourceRequest::Limits(request.clone())];
         self.arena
-            .confine(PodPlan::new("testdp48746", ctx.scheduler(), asks))
+            .confine(PodPlan::new("testdp48746", ctx.scheduler(), resources))
     }
 
     /// Checks that all of these pods are on the target, were placed by the scheduler under test, and are accounted for.
-    async fn hosts(&self, ctx: &Context, pods: &[Pod], total: &Resources) -> Result<(), Stop> {
+    async fn hosts(&self, ctx: &Context, pods: &[Pod], total: &Resources) -> Result<(), StepError> {
         ctx.step("the target has all of it", async {
             pods.iter()
                 .try_for_each(|pod| ctx.on_node(pod, &self.before.node))
@@ -129,7 +130,7 @@ impl Ground {
     }
 }
 
-async fn updated(ctx: &Context, plan: &PodPlan, replicas: i32) -> Result<Vec<Pod>, Stop> {
+async fn updated(ctx: &Context, plan: &PodPlan, replicas: i32) -> Result<Vec<Pod>, StepError> {
     let title = format!("the deployment is complete with {} a pod", plan.total());
     ctx.step(title, async {
         ctx.update_deployment(plan, replicas).await?;
@@ -139,7 +140,7 @@ async fn updated(ctx: &Context, plan: &PodPlan, replicas: i32) -> Result<Vec<Pod
     .await
 }
 
-async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
+async fn modify_workload(ctx: &Context) -> Result<(), StepError> {
     let ground = Ground::new(ctx).await?;
     let plan = ground.pair(ctx, "2c 100Mi");
     let pods = ctx
@@ -176,14 +177,18 @@ async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
         .to_owned();
     ctx.step("its pod is on another node", async {
         if node == ground.before.node {
-            return Err(Stop::mismatch("it is on the full node", "another", &node));
+            return Err(StepError::mismatch(
+                "it is on the full node",
+                "another",
+                &node,
+            ));
         }
         Ok(())
     })
     .await?;
     all_scheduled(ctx, &pods).await?;
     let Some(before) = reorganized.iter().find(|topology| topology.node == node) else {
-        return Err(Stop::fail(format!("node {node} has no NRT")));
+        return Err(StepError::fail(format!("node {node} has no NRT")));
     };
     let total = plan.total();
     ctx.step(
@@ -201,7 +206,7 @@ async fn modify_workload(ctx: &Context) -> Result<(), Stop> {
 }
 
 /// Replaces two pods that each take a zone by smaller ones.
-async fn modify_two_replicas(ctx: &Context) -> Result<(), Stop> {
+async fn modify_two_replicas(ctx: &Context) -> Result<(), StepError> {
     let ground = Ground::new(ctx).await?;
     let base = ctx.base_load(&ground.before.node).await?.core();
     let zones = ground

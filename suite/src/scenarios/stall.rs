@@ -6,11 +6,11 @@ use serde_json::json;
 use crate::arena::{Arena, Fit};
 use crate::checks::{describe, phase};
 use crate::context::Context;
-use crate::recorder::Look;
+use crate::recorder::PollResult;
 use crate::resources::Resources;
-use crate::scenario::{Need, Scenario, Stop, body};
+use crate::scenario::{Need, Scenario, StepError, body};
 use crate::scenarios::{cache, fundamentals, labels, title};
-use crate::workload::{Asks, PodPlan};
+use crate::workload::{PodPlan, ResourceRequest};
 
 const LABELS: &[&str] = &[
     "scheduler",
@@ -35,14 +35,14 @@ enum Noise {
         restarts: bool,
     },
     /// A job whose containers have this request.
-    Job(fn() -> Asks),
+    Job(fn() -> ResourceRequest),
 }
 
 /// Pods of the scheduler under test.
 #[derive(Clone, Copy)]
 enum Ours {
     /// Many small pods.
-    Burst(fn() -> Asks),
+    Burst(fn() -> ResourceRequest),
     /// One pod for each zone.
     Large,
 }
@@ -56,20 +56,20 @@ struct Row {
     text: &'static str,
 }
 
-fn nothing() -> Asks {
-    Asks::Nothing
+fn nothing() -> ResourceRequest {
+    ResourceRequest::Nothing
 }
 
-fn small_requests() -> Asks {
-    Asks::Requests(Resources::literal("100m 256Mi"))
+fn small_requests() -> ResourceRequest {
+    ResourceRequest::Requests(Resources::literal("100m 256Mi"))
 }
 
-fn small_limits() -> Asks {
-    Asks::Limits(Resources::literal("100m 256Mi"))
+fn small_limits() -> ResourceRequest {
+    ResourceRequest::Limits(Resources::literal("100m 256Mi"))
 }
 
-fn cpu_limits() -> Asks {
-    Asks::Limits(Resources::literal("1c 256Mi"))
+fn cpu_limits() -> ResourceRequest {
+    ResourceRequest::Limits(Resources::literal("1c 256Mi"))
 }
 
 static ROWS: &[Row] = &[
@@ -190,7 +190,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         .collect()
 }
 
-async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
+async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let arena = ctx
         .step(
             "two nodes with two zones are there",
@@ -204,8 +204,10 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
             restarts,
         } => {
             let plan = |name: &str, node: &str| {
-                let asks = sleeps.iter().map(|_| small_limits());
-                let mut plan = PodPlan::new(name, "", asks).bound_to(node).sleeping(sleeps);
+                let resources = sleeps.iter().map(|_| small_limits());
+                let mut plan = PodPlan::new(name, "", resources)
+                    .bound_to(node)
+                    .sleeping(sleeps);
                 if init {
                     plan = plan.with_init_containers([small_limits()]);
                 }
@@ -221,15 +223,15 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), Stop> {
             )
             .await?;
         }
-        Noise::Job(asks) => {
-            ctx.step("a job of others completes", job(ctx, &arena, &asks()))
+        Noise::Job(resources) => {
+            ctx.step("a job of others completes", job(ctx, &arena, &resources()))
                 .await?;
         }
     }
     ctx.step("the cluster is settled", ctx.settle()).await?;
     match row.ours {
-        Ours::Burst(asks) => {
-            fundamentals::burst(ctx, &arena, "testpod-schedstall", asks, false).await
+        Ours::Burst(resources) => {
+            fundamentals::burst(ctx, &arena, "testpod-schedstall", resources, false).await
         }
         Ours::Large => cache::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
     }
@@ -240,7 +242,7 @@ async fn bound(
     ctx: &Context,
     arena: &Arena,
     plan: impl Fn(&str, &str) -> PodPlan,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let mut names = Vec::new();
     for (number, node) in arena.nodes().iter().enumerate() {
         for index in 0..2 {
@@ -261,24 +263,24 @@ async fn bound(
             let pod = ctx.pod(name).await?;
             match phase(&pod) {
                 "Running" | "Succeeded" => {}
-                "Failed" => return Err(Stop::fail(describe(&pod))),
+                "Failed" => return Err(StepError::fail(describe(&pod))),
                 _ => missing.push(describe(&pod)),
             }
         }
         Ok(if missing.is_empty() {
-            Look::Ready(())
+            PollResult::Ready(())
         } else {
-            Look::NotYet(missing.join(", "))
+            PollResult::NotYet(missing.join(", "))
         })
     })
     .await
 }
 
 /// Runs as many short pods as there are zones, placed by the default scheduler.
-async fn job(ctx: &Context, arena: &Arena, asks: &Asks) -> Result<(), Stop> {
+async fn job(ctx: &Context, arena: &Arena, resources: &ResourceRequest) -> Result<(), StepError> {
     let count = 2 * arena.nodes().len();
     let plan = arena
-        .confine(PodPlan::new(JOB, "", [asks.clone()]))
+        .confine(PodPlan::new(JOB, "", [resources.clone()]))
         .sleeping(&["1s"])
         .never_restarted()
         .with_label("app", "idle-job-sched-stall");
@@ -296,7 +298,7 @@ async fn job(ctx: &Context, arena: &Arena, asks: &Asks) -> Result<(), Stop> {
         "spec": {"parallelism": count, "completions": count, "template": template},
     });
     let job: Job =
-        serde_json::from_value(job).map_err(|error| Stop::fail(format!("no job: {error}")))?;
+        serde_json::from_value(job).map_err(|error| StepError::fail(format!("no job: {error}")))?;
     ctx.create(job).await?;
     let jobs = ctx.api::<Job>();
     ctx.until(
@@ -307,9 +309,9 @@ async fn job(ctx: &Context, arena: &Arena, asks: &Asks) -> Result<(), Stop> {
             let succeeded =
                 usize::try_from(status.succeeded.unwrap_or_default()).unwrap_or_default();
             Ok(if succeeded == count {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(format!(
+                PollResult::NotYet(format!(
                     "{succeeded} of {count} succeeded, {} failed",
                     status.failed.unwrap_or_default()
                 ))

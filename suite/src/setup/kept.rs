@@ -19,8 +19,8 @@ use super::{Options, connect, install, manifests};
 use crate::binaries::{self, Build, OPERATOR, PROGRAMS, SCHEDULER, TESTBED};
 use crate::checks::{Rollout, describe, is_ready};
 use crate::context::chain;
-use crate::recorder::{Look, Recorder};
-use crate::scenario::Stop;
+use crate::recorder::{PollResult, Recorder};
+use crate::scenario::StepError;
 
 /// Name of the record in the cluster's directory.
 const FILE: &str = "stack.json";
@@ -48,11 +48,11 @@ pub struct Stack {
 
 impl Stack {
     /// Records a stack that is about to be installed on the cluster with this directory.
-    pub fn begin(dir: &Path, lane: Lane, bin_dir: &Path) -> Result<(), Stop> {
+    pub fn begin(dir: &Path, lane: Lane, bin_dir: &Path) -> Result<(), StepError> {
         let stack = Self {
             lane,
             bin_dir: bin_dir.to_owned(),
-            builds: binaries::builds(bin_dir).map_err(|error| Stop::fail(chain(&error)))?,
+            builds: binaries::builds(bin_dir).map_err(|error| StepError::fail(chain(&error)))?,
             manifests: manifests::digest(None)?,
             reference: None,
         };
@@ -60,10 +60,10 @@ impl Stack {
     }
 
     /// Returns the kept stack on the cluster of a kubeconfig, if there is one.
-    pub fn beside(kubeconfig: &Path) -> Result<Option<Self>, Stop> {
+    pub fn beside(kubeconfig: &Path) -> Result<Option<Self>, StepError> {
         let path = place(kubeconfig).join(FILE);
         let damaged = |error: &dyn std::error::Error| {
-            Stop::fail(format!(
+            StepError::fail(format!(
                 "the record of the stack {} cannot be read: {}; {ANEW}",
                 path.display(),
                 chain(error)
@@ -76,7 +76,7 @@ impl Stack {
         }
     }
 
-    fn write(&self, dir: &Path) -> Result<(), Stop> {
+    fn write(&self, dir: &Path) -> Result<(), StepError> {
         let path = dir.join(FILE);
         let draft = dir.join(format!("{FILE}.new"));
         let written = serde_json::to_string_pretty(self)
@@ -84,7 +84,7 @@ impl Stack {
             .and_then(|text| std::fs::write(&draft, text))
             .and_then(|()| std::fs::rename(&draft, &path));
         written.map_err(|error| {
-            Stop::fail(format!(
+            StepError::fail(format!(
                 "the record of the stack {} cannot be written: {error}",
                 path.display()
             ))
@@ -115,23 +115,23 @@ impl Stack {
         &self,
         options: &Options,
         recorder: &Recorder,
-    ) -> Result<(), Stop> {
-        let failed = |error: binaries::Error| Stop::fail(chain(&error));
+    ) -> Result<(), StepError> {
+        let failed = |error: binaries::Error| StepError::fail(chain(&error));
         if let Some(dir) = &options.plan.bin_dir
             && binaries::existing(dir).map_err(failed)? != self.bin_dir
         {
-            return Err(Stop::fail(format!(
+            return Err(StepError::fail(format!(
                 "the stack on this cluster runs the programs of {}, not those of {}; leave --bin-dir out, or {ANEW}",
                 self.bin_dir.display(),
                 dir.display()
             )));
         }
         if manifests::digest(options.manifests.as_deref())? != self.manifests {
-            return Err(Stop::fail(format!(
+            return Err(StepError::fail(format!(
                 "the stack on this cluster was installed from other manifests than those that this run has; {ANEW}"
             )));
         }
-        binaries::refresh(&self.bin_dir, |line| recorder.tell(line))
+        binaries::refresh(&self.bin_dir, |line| recorder.note(line))
             .await
             .map_err(failed)
     }
@@ -143,14 +143,15 @@ impl Stack {
         recorder: &Recorder,
         client: &Client,
         kubeconfig: &Path,
-    ) -> Result<(), Stop> {
-        let now = binaries::builds(&self.bin_dir).map_err(|error| Stop::fail(chain(&error)))?;
+    ) -> Result<(), StepError> {
+        let now =
+            binaries::builds(&self.bin_dir).map_err(|error| StepError::fail(chain(&error)))?;
         let changed: BTreeSet<&str> = PROGRAMS
             .into_iter()
             .filter(|program| now.get(*program) != self.builds.get(*program))
             .collect();
         if changed.contains(TESTBED) {
-            recorder.tell(&format!(
+            recorder.note(&format!(
                 "{TESTBED} has changed since the cluster was brought up, which goes on with the former build; for the new one {ANEW}"
             ));
         }
@@ -184,7 +185,7 @@ impl Stack {
         &mut self,
         reference: &Reference,
         kubeconfig: &Path,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         if self.reference.is_some() {
             return Ok(());
         }
@@ -198,16 +199,16 @@ pub(super) async fn is_running(
     options: &Options,
     recorder: &Recorder,
     client: &Client,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let what = "all pods of the stack are ready";
-    let look = async || {
+    let poll = async || {
         Ok(match not_running(client).await? {
-            None => Look::Ready(()),
-            Some(why) => Look::NotYet(why),
+            None => PollResult::Ready(()),
+            Some(why) => PollResult::NotYet(why),
         })
     };
     let limit = options.deadlines.installed;
-    recorder.step(what, recorder.until(what, limit, look)).await
+    recorder.step(what, recorder.until(what, limit, poll)).await
 }
 
 /// Describes in one line whether the stack on a cluster is available now, by the conditions of its resources.
@@ -216,9 +217,9 @@ pub async fn availability(kubeconfig: &Path) -> String {
     match tokio::time::timeout(ANSWER, asked).await {
         Ok(Ok(None)) => "the stack is available".to_owned(),
         Ok(Ok(Some(why))) => format!("the stack is not available: {why}"),
-        Ok(Err(stop)) => format!(
+        Ok(Err(error)) => format!(
             "the stack cannot be asked for: {}",
-            stop.into_failure("").message
+            error.into_failure("").message
         ),
         Err(_) => "the stack cannot be asked for: the API server does not answer".to_owned(),
     }
@@ -230,7 +231,7 @@ fn place(kubeconfig: &Path) -> &Path {
 }
 
 /// Returns the first difference between the stack's pods and its Deployments and DaemonSets.
-async fn not_running(client: &Client) -> Result<Option<String>, Stop> {
+async fn not_running(client: &Client) -> Result<Option<String>, StepError> {
     let all = ListParams::default();
     let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
     for deployment in deployments.list(&all).await?.items {
@@ -285,7 +286,7 @@ impl Part {
         options: &Options,
         recorder: &Recorder,
         client: &Client,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         let pods = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
         let ours = ListParams::default().labels(&self.selector());
         let before = pods.list(&ours).await?.items;
@@ -304,11 +305,13 @@ impl Part {
                     .iter()
                     .find(|pod| old.contains(&pod.uid()) || !is_ready(pod));
                 Ok(match waits {
-                    Some(pod) => Look::NotYet(describe(pod)),
-                    None if now.len() < before.len() => {
-                        Look::NotYet(format!("{} of {} pods are there", now.len(), before.len()))
-                    }
-                    None => Look::Ready(()),
+                    Some(pod) => PollResult::NotYet(describe(pod)),
+                    None if now.len() < before.len() => PollResult::NotYet(format!(
+                        "{} of {} pods are there",
+                        now.len(),
+                        before.len()
+                    )),
+                    None => PollResult::Ready(()),
                 })
             })
             .await?;

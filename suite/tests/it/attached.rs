@@ -42,8 +42,8 @@ const SKIPPED: &str = "fault/scheduler-killed";
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Longer than the deletion of namespaces in the background takes.
 const ENDS: Duration = Duration::from_mins(2);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A cluster brought up by `numaresources-tests cluster up`; it ends when dropped.
 struct Cluster {
@@ -249,6 +249,6 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
             break;
         }
         assert!(Instant::now() < deadline, "{left:#?}");
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

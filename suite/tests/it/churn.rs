@@ -51,8 +51,8 @@ const AFTER: usize = 2 * CLIENTS as usize;
 const BEFORE: Duration = Duration::from_secs(3);
 /// How often the only scheduler is replaced.
 const REPLACEMENTS: usize = 12;
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[test]
 fn restarts_have_no_pod_refused_and_none_forgotten() {
@@ -333,7 +333,7 @@ impl Churn {
                 Ok(_) => return,
                 // the answer to an earlier attempt was lost
                 Err(kube::Error::Api(status)) if status.code == 409 => return,
-                Err(_) => sleep(LOOK).await,
+                Err(_) => sleep(POLL_INTERVAL).await,
             }
         }
     }
@@ -430,7 +430,7 @@ impl Churn {
             if Instant::now() > deadline {
                 return Err(format!("updated, all and available are {counts:?}"));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         self.is_led().await
     }
@@ -452,7 +452,7 @@ impl Churn {
             if Instant::now() > deadline {
                 return Err(format!("the scheduler's lease has holder {holder:?}"));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

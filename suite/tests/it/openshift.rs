@@ -28,8 +28,8 @@ use testbed::openshift::Flavour;
 
 /// Longer than any step takes.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const POOL: &str = "numa-container";
 const NODE: &str = "worker-0";
 const MANAGED: &str = "openshift-config-managed";
@@ -214,7 +214,7 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
             Ok(value) => return value,
             Err(seen) => assert!(started.elapsed() < PATIENCE, "not so: {what}: {seen}"),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -28,8 +28,8 @@ const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|un
 const WORKERS: usize = 4;
 /// Longer than the installation of the stack takes.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exporters_and_scheduler_have_no_right_that_they_do_not_use_unless_the_original_has_it() {
@@ -137,7 +137,7 @@ async fn roles(client: Client) -> [BTreeSet<Right>; 2] {
             begun.elapsed() < PATIENCE,
             "the roles are not there in time"
         );
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

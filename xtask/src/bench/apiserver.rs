@@ -28,8 +28,8 @@ const AT_ONCE: usize = 32;
 const NAMESPACE: &str = "default";
 /// How long the light nodes may take to run all pods.
 const RUN_WITHIN: Duration = Duration::from_mins(5);
-/// Time between two looks at the pods.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time between two polls of the pods.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Options of the measurement.
 #[derive(clap::Args)]
@@ -149,7 +149,7 @@ async fn populate(client: &Client, nodes: &[String], count: usize) -> anyhow::Re
             Instant::now() < deadline,
             "{left} of {count} pods do not run on the light nodes"
         );
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -12,8 +12,8 @@ use crate::console::note;
 
 /// How long a container may take to start.
 const RUNS_WITHIN: Duration = Duration::from_mins(1);
-/// Time between two looks at a container.
-const LOOK: Duration = Duration::from_millis(100);
+/// Time between two polls of a container.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Options of every container: as few rights as possible.
 const CONFINED: [&str; 7] = [
     "--rm",
@@ -276,7 +276,7 @@ impl Podman {
         let deadline = Instant::now() + RUNS_WITHIN;
         while !self.is_running(NAME)? {
             ensure!(Instant::now() < deadline, "pause does not start");
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let stopped = self
             .command()

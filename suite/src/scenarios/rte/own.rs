@@ -7,8 +7,8 @@ use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 
 use crate::context::{Context, RUN_LABEL};
 use crate::ledger::{ObjectRef, Undo};
-use crate::recorder::Look;
-use crate::scenario::Stop;
+use crate::recorder::PollResult;
+use crate::scenario::StepError;
 
 /// A port that the exporters of the stack do not use, because pods may share their node's address.
 pub(super) const METRICS_PORT: u16 = 2199;
@@ -22,7 +22,7 @@ const QUIET: [&str; 4] = [
 ];
 
 /// Returns the exporters' daemon sets.
-pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, Stop> {
+pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<DaemonSet>, StepError> {
     let all = Api::<DaemonSet>::all(ctx.client());
     let mut sets = all.list(&ListParams::default()).await?.items;
     sets.retain(|set| {
@@ -35,7 +35,7 @@ pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<Daemo
             .is_some_and(|value| value == api::labels::RTE_POD_VALUE)
     });
     if sets.is_empty() {
-        return Err(Stop::fail("no daemon set runs exporters"));
+        return Err(StepError::fail("no daemon set runs exporters"));
     }
     Ok(sets)
 }
@@ -59,19 +59,19 @@ pub(super) async fn start(
     name: &str,
     node: &str,
     arguments: &[&str],
-) -> Result<Pod, Stop> {
+) -> Result<Pod, StepError> {
     let sets = daemon_sets(ctx).await?;
     let set = sets
         .first()
-        .ok_or_else(|| Stop::fail("no daemon set runs exporters"))?;
+        .ok_or_else(|| StepError::fail("no daemon set runs exporters"))?;
     let template = set
         .spec
         .as_ref()
         .and_then(|spec| spec.template.spec.clone());
-    let mut spec = template.ok_or_else(|| Stop::fail("the daemon set has no pods"))?;
+    let mut spec = template.ok_or_else(|| StepError::fail("the daemon set has no pods"))?;
     let mut container = exporter(&spec)
         .cloned()
-        .ok_or_else(|| Stop::fail("no container of the daemon set is an exporter"))?;
+        .ok_or_else(|| StepError::fail("no container of the daemon set is an exporter"))?;
     let places = [
         "--sysfs=",
         "--podresources-socket=",
@@ -113,7 +113,7 @@ pub(super) async fn start(
 }
 
 /// Waits until a pod is in this phase.
-pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<(), Stop> {
+pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<(), StepError> {
     let pods: Api<Pod> = Api::namespaced(ctx.client(), &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
     ctx.until(
@@ -123,9 +123,9 @@ pub(super) async fn in_phase(ctx: &Context, pod: &Pod, phase: &str) -> Result<()
             let pod = pods.get(&name).await?;
             let seen = crate::checks::phase(&pod);
             Ok(if seen == phase {
-                Look::Ready(())
+                PollResult::Ready(())
             } else {
-                Look::NotYet(crate::checks::describe(&pod))
+                PollResult::NotYet(crate::checks::describe(&pod))
             })
         },
     )

@@ -34,8 +34,8 @@ zones:
 ";
 /// Longest time for set-up, and for getting idle.
 const LIMIT: Duration = Duration::from_mins(3);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The cluster; it ends with this value.
 pub(super) struct Cluster {
@@ -152,7 +152,7 @@ impl Cluster {
                 Instant::now() < deadline,
                 "only {free:?} of the workers are published as free"
             );
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -195,7 +195,7 @@ impl Cluster {
             if Instant::now() > deadline {
                 bail!("the stack does not become available: {operator:?}, {scheduler:?}");
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep};
 
 /// Longest time that any step may take.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Time between two looks when precision does not matter.
-const LOOK: Duration = Duration::from_millis(50);
+/// Time between two polls when precision does not matter.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// CPUs of each pod.
 const CPUS: i64 = 2;
 /// Pause for the next event within the exporter's limit of one per second.
@@ -50,7 +50,7 @@ impl Admissions {
                 Some("Running") => return Ok(()),
                 Some("Failed") => bail!("pod {name} was refused"),
                 _ if Instant::now() > deadline => bail!("pod {name} does not run"),
-                _ => sleep(LOOK).await,
+                _ => sleep(POLL_INTERVAL).await,
             }
         }
     }
@@ -68,7 +68,7 @@ impl Admissions {
             if Instant::now() > deadline {
                 bail!("the exporter did not publish {pods} pods");
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
