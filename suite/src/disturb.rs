@@ -12,18 +12,20 @@ use crate::scenario::StepError;
 impl Context {
     fn faults(&self) -> Result<&Faults, StepError> {
         let faults = self.facts().faults.as_ref();
-        faults.ok_or_else(|| StepError::Skip("this cluster cannot be disturbed".to_owned()))
+        faults.ok_or_else(|| {
+            StepError::Skip("faults cannot be injected into this cluster".to_owned())
+        })
     }
 
     /// Injects a fault that is over at once.
-    pub async fn inflict(&self, what: &Disturbance) -> Result<(), StepError> {
-        let struck = self.faults()?.inflict(what, Duration::ZERO).await;
-        struck
+    pub async fn inject(&self, what: &Disturbance) -> Result<(), StepError> {
+        let affected = self.faults()?.inject(what, Duration::ZERO).await;
+        affected
             .map(drop)
-            .map_err(|error| not_inflicted(what, &error))
+            .map_err(|error| not_injected(what, &error))
     }
 
-    /// Does the work while a fault is active, and ends the fault afterwards. The fault must have struck something meanwhile: otherwise the
+    /// Does the work while a fault is active, and ends the fault afterwards. The fault must have affected something meanwhile: otherwise the
     /// work proves nothing.
     pub fn during<'a, T: 'a>(
         &'a self,
@@ -41,7 +43,7 @@ impl Context {
         let faults = self.faults()?;
         let (begin, begun) = oneshot::channel();
         let (end, over) = oneshot::channel::<()>();
-        let wrong = faults.inflict_until(what, async {
+        let fault = faults.inject_until(what, async {
             // the receiver is gone only if the work was abandoned; then the fault is over as well
             if begin.send(()).is_ok() {
                 let _ = over.await;
@@ -54,17 +56,19 @@ impl Context {
             drop(end);
             Some(result)
         };
-        let (struck, result) = tokio::join!(wrong, worked);
-        let struck = struck.map_err(|error| not_inflicted(what, &error))?;
+        let (affected, result) = tokio::join!(fault, worked);
+        let affected = affected.map_err(|error| not_injected(what, &error))?;
         let result = result.ok_or_else(|| StepError::fail(format!("{what:?} did not begin")))??;
-        if struck == 0 {
-            return Err(StepError::fail(format!("{what:?} struck nothing")));
+        if affected == 0 {
+            return Err(StepError::fail(format!("the fault {what:?} had no effect")));
         }
-        self.recorder.saw(format!("struck {struck} times"));
+        self.recorder.saw(format!(
+            "{affected} requests, watches or connections affected"
+        ));
         Ok(result)
     }
 }
 
-fn not_inflicted(what: &Disturbance, error: &testbed::faults::Error) -> StepError {
-    StepError::fail(format!("cannot inflict {what:?}: {}", chain(error)))
+fn not_injected(what: &Disturbance, error: &testbed::faults::Error) -> StepError {
+    StepError::fail(format!("cannot inject {what:?}: {}", chain(error)))
 }

@@ -15,7 +15,6 @@ mod collect;
 pub mod context;
 mod disturb;
 pub mod facts;
-pub mod greeting;
 pub mod interrupt;
 pub mod labels;
 pub mod ledger;
@@ -36,4 +35,5 @@ pub mod setup;
 mod stack;
 #[cfg(test)]
 mod testing;
+pub mod tls_probe;
 pub mod workload;

@@ -22,7 +22,7 @@ pub const NUMACELL: &str = "kni.node/numacell";
 /// Scheduler of the padding pods. Each of them names its node, so no scheduler's choice is tested.
 const SCHEDULER: &str = "default-scheduler";
 /// How often a padding pod that its kubelet refused is created again.
-const MADE_AGAIN: usize = 3;
+const MAX_RECREATIONS: usize = 3;
 
 /// Why a zone cannot be padded.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -36,7 +36,9 @@ pub enum Error {
         zone: String,
     },
     /// The zone has less than the padding should leave.
-    #[error("zone {zone} has {available} available, less than the {free} to be left")]
+    #[error(
+        "zone {zone} has {available} available, less than the {free} that the padding should leave"
+    )]
     TooSmall {
         /// Name of the zone.
         zone: String,
@@ -60,7 +62,7 @@ pub struct Pad {
 }
 
 /// Returns what a pod must take so that the zone has exactly `free` left. Resources that `free` does not name do not change.
-pub fn to_take(zone: &Zone, free: &Resources) -> Result<Resources, Error> {
+pub fn amounts_to_pad(zone: &Zone, free: &Resources) -> Result<Resources, Error> {
     let available = zone.available();
     let mut take = Resources::new();
     for (resource, milli) in free.zone_level().iter() {
@@ -109,7 +111,7 @@ impl Context {
         let base = self.base_load(&node.node).await?;
         let mut pads = Vec::new();
         for (zone, free) in node.zones.iter().zip(with_base_load(free, &base)) {
-            let take = to_take(zone, &free)
+            let take = amounts_to_pad(zone, &free)
                 .map_err(|error| StepError::fail(format!("cannot pad {}: {error}", node.node)))?;
             if take.is_empty() {
                 continue;
@@ -205,11 +207,11 @@ impl Context {
                     Some(pod) if phase(pod) == "Failed" => {
                         let seen = describe(pod);
                         *refused += 1;
-                        if *refused > MADE_AGAIN {
+                        if *refused > MAX_RECREATIONS {
                             let message = format!("padding was refused {refused} times");
                             return Err(StepError::mismatch(message, "Running", seen));
                         }
-                        self.recorder.note(&format!("{seen}; it is made again"));
+                        self.recorder.note(&format!("{seen}; it is created again"));
                         self.delete::<Pod>(name).await?;
                         self.create(pad.plan.pod()).await?;
                         seen
@@ -255,7 +257,9 @@ mod tests {
     #[case("d1=1 eph=1Gi", Ok("d1=4"))]
     #[case(
         "23c",
-        Err("zone node-0 has cpu=22 available, less than the cpu=23 to be left")
+        Err(
+            "zone node-0 has cpu=22 available, less than the cpu=23 that the padding should leave"
+        )
     )]
     #[case("d2=1", Err("resource d2 not found in zone node-0"))]
     fn padding_takes_all_but_what_is_to_be_left(
@@ -263,7 +267,7 @@ mod tests {
         #[case] expected: Result<&str, &str>,
     ) {
         let zone = &node("n", &["22c 60Gi d1=5"]).zones[0];
-        let take = to_take(zone, &Resources::literal(free));
+        let take = amounts_to_pad(zone, &Resources::literal(free));
         let texts = take
             .map(|list| list.to_string())
             .map_err(|error| error.to_string());

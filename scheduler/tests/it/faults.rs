@@ -131,7 +131,7 @@ async fn lost_watches_forgotten_history_and_an_outage_hide_no_pod() {
         let end = Disturbance::EndWatches { select, how };
         cluster
             .eventually(
-                async || match faults.inflict(&end, Duration::ZERO).await.unwrap() {
+                async || match faults.inject(&end, Duration::ZERO).await.unwrap() {
                     0 => Err("nobody watches".to_owned()),
                     _ => Ok(()),
                 },
@@ -152,7 +152,7 @@ async fn lost_watches_forgotten_history_and_an_outage_hide_no_pod() {
 
     let outage = Disturbance::Outage;
     let length = Duration::from_millis(500);
-    faults.inflict(&outage, length).await.unwrap();
+    faults.inject(&outage, length).await.unwrap();
     cluster.pod("after", PROFILE, None, "1").await;
     cluster.placed("after").await;
     assert_eq!(scheduler.stop(), Some(0));
@@ -179,7 +179,7 @@ async fn a_scheduler_that_loses_its_lease_ends_and_the_other_goes_on() {
         name: api::names::SCHEDULER_LEASE.to_owned(),
     };
     let faults = cluster.faults().await;
-    faults.inflict(&lost, Duration::ZERO).await.unwrap();
+    faults.inject(&lost, Duration::ZERO).await.unwrap();
     assert_eq!(first.ended(), Some(1));
     cluster.pod("two", PROFILE, None, "1").await;
     cluster.placed("two").await;

@@ -303,7 +303,7 @@ async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
     let exporter = exporter_on(ctx, target).await?;
     let meanwhile = async {
         if let Some(and) = row.and {
-            ctx.inflict(&and()).await?;
+            ctx.inject(&and()).await?;
         }
         ctx.create(first.pod()).await?;
         if row.unannounced {
@@ -364,7 +364,7 @@ async fn scheduler_starts_again(ctx: &Context) -> Result<(), StepError> {
                 ctx.create(first.pod()).await?;
                 takes_the_room(ctx, first.name(), target).await?;
                 for process in schedulers(ctx).await? {
-                    ctx.inflict(&Disturbance::Kill { process }).await?;
+                    ctx.inject(&Disturbance::Kill { process }).await?;
                 }
                 ctx.create(next.pod()).await?;
                 waits(ctx, next.name()).await
@@ -411,7 +411,7 @@ async fn kubelet_starts_again(ctx: &Context) -> Result<(), StepError> {
     let ran = ctx.pod(first.name()).await?;
     let node = target.clone();
     ctx.step("the kubelet of the target starts again", async {
-        ctx.inflict(&Disturbance::RestartKubelet { node }).await
+        ctx.inject(&Disturbance::RestartKubelet { node }).await
     })
     .await?;
     ctx.step("the target is accounted for as before", ctx.restored(&held))
@@ -453,7 +453,7 @@ async fn operator_loses_its_lease(ctx: &Context) -> Result<(), StepError> {
     let services = Api::<Service>::namespaced(ctx.client(), names::NAMESPACE);
     let service = services.get(names::RTE_METRICS_SERVICE).await?;
     ctx.step("somebody else takes the operator's lease", async {
-        ctx.inflict(&Disturbance::LoseLease {
+        ctx.inject(&Disturbance::LoseLease {
             namespace: names::NAMESPACE.to_owned(),
             name: names::OPERATOR_LEASE.to_owned(),
         })

@@ -10,7 +10,7 @@ use crate::arena::Fit;
 use crate::checks::{describe, phase};
 use crate::context::{Context, RUN_LABEL};
 use crate::observed::NodeTopology;
-use crate::padding::{NUMACELL, to_take};
+use crate::padding::{NUMACELL, amounts_to_pad};
 use crate::recorder::PollResult;
 use crate::resources::{CPU, Resources};
 use crate::scenario::{Body, Need, Scenario, StepError, body};
@@ -180,7 +180,7 @@ async fn fill(
 ) -> Result<Vec<(PodPlan, Pod)>, StepError> {
     let mut plans = Vec::new();
     for zone in &target.zones {
-        let take = to_take(zone, leave)
+        let take = amounts_to_pad(zone, leave)
             .map_err(|error| StepError::fail(format!("cannot fill {}: {error}", target.node)))?;
         let limits = pinned(&take, zone.id);
         let name = format!("{name}-{}", zone.id);

@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::config::Profile;
 use super::rte::{daemon_sets, exporters};
 use crate::context::Context;
-use crate::greeting::{TLS_1_1, TLS_1_2};
 use crate::scenario::{Body, Need, Scenario, StepError, body};
 use crate::scenarios::{labels, title};
+use crate::tls_probe::{TLS_1_1, TLS_1_2};
 
 const SUITE: &str = "[tls] TLS compliance";
 /// TCP port of the schedulers.
@@ -130,20 +130,20 @@ async fn rejected(ctx: &Context, pods: &[Pod], port: u16) -> Result<(), StepErro
     } else {
         TLS_1_2
     };
-    let mut greetings = vec![("a version below the smallest", below, GOOD_SUITE)];
+    let mut hellos = vec![("a version below the smallest", below, GOOD_SUITE)];
     // suites can be chosen only in old versions
     if profile.has_ciphers {
-        greetings.push(("a suite that is not allowed", TLS_1_2, OLD_SUITE));
+        hellos.push(("a suite that is not allowed", TLS_1_2, OLD_SUITE));
     }
     for pod in pods {
         // a server that accepts no connection at all would reject everything
         ctx.step(format!("{} answers at all", pod.name_any()), async {
-            ctx.shake_hands(pod, port).await.map(drop)
+            ctx.connect_tls(pod, port).await.map(drop)
         })
         .await?;
-        for (what, version, suite) in &greetings {
+        for (what, version, suite) in &hellos {
             ctx.step(format!("{} rejects {what}", pod.name_any()), async {
-                let answer = ctx.greet(pod, port, *version, *suite).await?;
+                let answer = ctx.send_client_hello(pod, port, *version, *suite).await?;
                 ctx.recorder.saw(format!("{answer:?}"));
                 if answer.is_rejection() {
                     return Ok(());
@@ -166,7 +166,7 @@ async fn accepted_by_scheduler(ctx: &Context) -> Result<(), StepError> {
         ctx.step(
             format!("{} lets in who keeps to the profile", pod.name_any()),
             async {
-                let stream = ctx.shake_hands(&pod, SCHEDULER_PORT).await?;
+                let stream = ctx.connect_tls(&pod, SCHEDULER_PORT).await?;
                 let connection = stream.get_ref().1;
                 agreed(ctx, &profile, connection)
             },
@@ -251,7 +251,7 @@ async fn metrics_are_served(ctx: &Context) -> Result<(), StepError> {
     let port = api::metrics::RTE_PORT;
     for pod in exporters(ctx).await? {
         ctx.step(format!("{} serves its metrics", pod.name_any()), async {
-            let mut stream = ctx.shake_hands(&pod, port).await?;
+            let mut stream = ctx.connect_tls(&pod, port).await?;
             agreed(ctx, &profile, stream.get_ref().1)?;
             let request = format!(
                 "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"

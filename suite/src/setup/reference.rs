@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Options, infra};
 use crate::context::topologies;
-use crate::facts::{Facts, allocatable, unannounced};
+use crate::facts::{Facts, allocatable, missing_in_status};
 use crate::machine_pools;
 use crate::observed::NodeTopology;
 use crate::recorder::{PollResult, Recorder};
@@ -133,8 +133,8 @@ async fn poll(
     let mut amounts = BTreeMap::new();
     for topology in &topologies {
         let node = nodes.iter().find(|node| node.name_any() == topology.node);
-        let unannounced = node.and_then(|node| unannounced(topology, node));
-        if let Some(why) = unannounced.or_else(|| crate::settle::unsettled(topology, &pods)) {
+        let missing = node.and_then(|node| missing_in_status(topology, node));
+        if let Some(why) = missing.or_else(|| crate::settle::unsettled(topology, &pods)) {
             return Ok(PollResult::NotYet(why));
         }
         amounts.extend(node.map(|node| (topology.node.clone(), allocatable(node))));

@@ -177,8 +177,8 @@ async fn disturb(
     }
     for (text, all) in restarts {
         for what in all {
-            let inflicted = faults.inflict(&what, LASTING).await;
-            inflicted.map_err(|error| format!("{text}: {error}"))?;
+            let injected = faults.inject(&what, LASTING).await;
+            injected.map_err(|error| format!("{text}: {error}"))?;
         }
         churn.goes_on(text).await?;
     }
@@ -186,8 +186,8 @@ async fn disturb(
         namespace: names::NAMESPACE.to_owned(),
         name: names::SCHEDULER_LEASE.to_owned(),
     };
-    let inflicted = faults.inflict(&lost, LASTING).await;
-    inflicted.map_err(|error| error.to_string())?;
+    let injected = faults.inject(&lost, LASTING).await;
+    injected.map_err(|error| error.to_string())?;
     churn.is_led().await?;
     churn.goes_on("the leader lost its lease").await
 }
