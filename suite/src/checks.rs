@@ -225,7 +225,7 @@ impl Context {
     }
 
     /// Waits for the event that the scheduler under test bound the pod.
-    pub async fn scheduled_by_us(&self, pod: &Pod) -> Result<(), StepError> {
+    pub async fn scheduled_by_stack(&self, pod: &Pod) -> Result<(), StepError> {
         self.scheduled_by(self.scheduler(), pod).await
     }
 
@@ -285,8 +285,9 @@ impl Context {
     /// Waits until the pods *stay pending*: the scheduler under test rejected each of them at least twice since the last change of an NRT,
     /// for a reason that matches. The pods must be created after the cluster was settled.
     pub async fn stay_pending(&self, names: &[String], reason: &str) -> Result<(), StepError> {
-        let expected = Regex::new(reason)
-            .map_err(|error| StepError::fail(format!("the reason is no pattern: {error}")))?;
+        let expected = Regex::new(reason).map_err(|error| {
+            StepError::fail(format!("the reason is not a regular expression: {error}"))
+        })?;
         let mut since = self
             .last_settled()
             .map(|nodes| (nodes, BTreeMap::<String, i64>::new()));
@@ -344,11 +345,16 @@ impl Context {
 
     /// Returns the events of failed attempts by the scheduler under test to place a pod.
     async fn rejections(&self, pod: &Pod) -> Result<Vec<Event>, StepError> {
-        let by_us = |event: &Event| {
+        let by_stack = |event: &Event| {
             event.reason.as_deref() == Some("FailedScheduling")
                 && reporter(event) == self.scheduler()
         };
-        Ok(self.events(pod).await?.into_iter().filter(by_us).collect())
+        Ok(self
+            .events(pod)
+            .await?
+            .into_iter()
+            .filter(by_stack)
+            .collect())
     }
 
     /// Checks that the zones of a node account for exactly these resources since `before`; with scope `pod`, or with a single container, in
@@ -397,7 +403,7 @@ pub struct Rollout {
     pub ready: i32,
     /// Its pods that were made from the current template.
     pub updated: i32,
-    is_seen: bool,
+    is_observed: bool,
 }
 
 impl Rollout {
@@ -408,13 +414,14 @@ impl Rollout {
             wanted: status.desired_number_scheduled,
             ready: status.number_ready,
             updated: status.updated_number_scheduled.unwrap_or_default(),
-            is_seen: set.status.is_some() && status.observed_generation == set.metadata.generation,
+            is_observed: set.status.is_some()
+                && status.observed_generation == set.metadata.generation,
         }
     }
 
     /// Returns whether every pod is made from the current template and ready.
     pub fn is_over(self) -> bool {
-        self.is_seen && [self.ready, self.updated] == [self.wanted; 2]
+        self.is_observed && [self.ready, self.updated] == [self.wanted; 2]
     }
 }
 
@@ -424,10 +431,10 @@ impl fmt::Display for Rollout {
             wanted,
             ready,
             updated,
-            is_seen,
+            is_observed,
         } = self;
         write!(f, "{wanted} wanted, {ready} ready, {updated} up to date")?;
-        if *is_seen {
+        if *is_observed {
             return Ok(());
         }
         f.write_str(", before the last change")

@@ -40,7 +40,7 @@ pub struct Cluster {
     /// Time limits.
     pub deadlines: Deadlines,
     /// Time between the two polls of a settled cluster, which must agree.
-    pub between_looks: Duration,
+    pub between_polls: Duration,
 }
 
 /// What a scenario works with.

@@ -71,7 +71,7 @@ impl Context {
                     unsettled @ PollResult::NotYet(_) => return Ok(unsettled),
                 };
                 // the NRTs must be the same at the next poll
-                tokio::time::sleep(self.cluster.between_looks).await;
+                tokio::time::sleep(self.cluster.between_polls).await;
                 let second = match self.poll_settled().await? {
                     PollResult::Ready(nodes) => nodes,
                     unsettled @ PollResult::NotYet(_) => return Ok(unsettled),

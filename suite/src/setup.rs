@@ -226,13 +226,13 @@ pub async fn run(
         run,
         facts,
         deadlines: options.deadlines,
-        between_looks: between_looks(&options.lane),
+        between_polls: between_polls(&options.lane),
     })
 }
 
 /// Returns the time between the two polls that must agree. It is many times what a kubelet and an exporter need to publish a change that
 /// has begun; in an embedded cluster that takes a few milliseconds.
-fn between_looks(lane: &Lane) -> Duration {
+fn between_polls(lane: &Lane) -> Duration {
     Duration::from_millis(match lane {
         Lane::Own(lane::Lane::Embedded) => 50,
         Lane::Own(lane::Lane::Local) | Lane::Kubeconfig(_) => 200,

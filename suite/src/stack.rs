@@ -171,7 +171,7 @@ impl Context {
             .patch(names::OPERATOR_DEPLOYMENT, &PatchParams::default(), &patch)
             .await?;
         let limit = self.deadlines().installed;
-        self.until("the operator was started anew", limit, async || {
+        self.until("the operator has restarted", limit, async || {
             let now = deployments.get(names::OPERATOR_DEPLOYMENT).await?;
             let status = now.status.unwrap_or_default();
             let [all, updated, ready] = [
@@ -180,8 +180,8 @@ impl Context {
                 status.ready_replicas,
             ]
             .map(Option::unwrap_or_default);
-            let is_seen = status.observed_generation == now.metadata.generation;
-            Ok(if is_seen && [updated, ready] == [all; 2] {
+            let is_observed = status.observed_generation == now.metadata.generation;
+            Ok(if is_observed && [updated, ready] == [all; 2] {
                 PollResult::Ready(())
             } else {
                 PollResult::NotYet(format!(
@@ -269,12 +269,12 @@ impl Context {
 
     /// Sets one field of it, and waits until the scheduler runs with it; the old value is restored at the end.
     pub async fn set_scheduler_field(&self, field: &str, value: Value) -> Result<(), StepError> {
-        self.ask_scheduler(field, value).await?;
+        self.patch_scheduler_field(field, value).await?;
         self.scheduler_available().await
     }
 
     /// Sets one field of it without waiting for the effect; the old value is restored at the end.
-    pub async fn ask_scheduler(&self, field: &str, value: Value) -> Result<(), StepError> {
+    pub async fn patch_scheduler_field(&self, field: &str, value: Value) -> Result<(), StepError> {
         let before = self.scheduler_resource().await?;
         let old = spec_field(&json!(before), field);
         if old == value {

@@ -186,7 +186,7 @@ pub(super) async fn burst(
 pub(super) async fn all_scheduled(ctx: &Context, pods: &[Pod]) -> Result<(), StepError> {
     ctx.step("the scheduler under test placed each of them", async {
         for pod in pods {
-            ctx.scheduled_by_us(pod).await?;
+            ctx.scheduled_by_stack(pod).await?;
         }
         Ok(())
     })

@@ -127,7 +127,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 "should delete NUMAResourceOperator CR and redeploy without polluting cluster state",
             ),
             "",
-            body(|ctx| Box::pin(deleted_and_made_anew(ctx))),
+            body(|ctx| Box::pin(deleted_and_recreated(ctx))),
         ),
         scenario(
             "install/nrt-config-match",
@@ -364,25 +364,28 @@ async fn removed(ctx: &Context) -> Result<api::operator::v1::NumaResourcesOperat
     Ok(before)
 }
 
-async fn deleted_and_made_anew(ctx: &Context) -> Result<(), StepError> {
+async fn deleted_and_recreated(ctx: &Context) -> Result<(), StepError> {
     let before = removed(ctx).await?;
     let mut wanted = before.clone();
     wanted.spec.log_level = LogLevel::Trace;
-    ctx.step("made anew with log level Trace, exporters log so", async {
-        ctx.create_operator_resource(&wanted).await?;
-        ctx.operands_rolled_out().await?;
-        for set in daemon_sets(ctx).await? {
-            let args = first(&set, "args");
-            if !args
-                .as_array()
-                .is_some_and(|args| args.contains(&json!("-v=6")))
-            {
-                let what = format!("arguments of {}", set.name_any());
-                return Err(StepError::mismatch(what, "-v=6 among them", args));
+    ctx.step(
+        "created again with log level Trace, exporters log so",
+        async {
+            ctx.create_operator_resource(&wanted).await?;
+            ctx.operands_rolled_out().await?;
+            for set in daemon_sets(ctx).await? {
+                let args = first(&set, "args");
+                if !args
+                    .as_array()
+                    .is_some_and(|args| args.contains(&json!("-v=6")))
+                {
+                    let what = format!("arguments of {}", set.name_any());
+                    return Err(StepError::mismatch(what, "-v=6 among them", args));
+                }
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        },
+    )
     .await?;
     ctx.step("the log level of before comes back", async {
         ctx.set_operator_field("logLevel", json!(before.spec.log_level))

@@ -85,7 +85,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             85776,
             "scheduler -> operator",
             body(|ctx| {
-                Box::pin(is_kept_from(
+                Box::pin(is_blocked(
                     ctx,
                     Part::Scheduler,
                     Part::Operator,
@@ -98,7 +98,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             85777,
             "numaresouces operator -> prometheus operator",
             body(|ctx| {
-                Box::pin(is_kept_from(
+                Box::pin(is_blocked(
                     ctx,
                     Part::Operator,
                     Part::Prometheus,
@@ -111,7 +111,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             85778,
             "prometheus operator -> numaresouces operator",
             body(|ctx| {
-                Box::pin(is_kept_from(
+                Box::pin(is_blocked(
                     ctx,
                     Part::Prometheus,
                     Part::Operator,
@@ -195,7 +195,7 @@ async fn connects(ctx: &Context, from: &Pod, host: &str, port: &str) -> Result<b
         return Ok(output.succeeded);
     }
     let reason = format!(
-        "{} has no way to connect: {}",
+        "{} has no program to open a connection: {}",
         from.name_any(),
         output.stderr
     );
@@ -208,7 +208,7 @@ async fn reaches_api_server(ctx: &Context, part: Part) -> Result<(), StepError> 
         // the kubelet sets these two in every container, for the address of the API server
         let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
         let container = container.map_or("", |container| container.name.as_str());
-        let told = async |name: &str| {
+        let variable = async |name: &str| {
             let command = ["/bin/cat", "/proc/self/environ"];
             let output = ctx.exec(&pod, container, &command).await?;
             let mut variables = output.stdout.split('\0');
@@ -216,8 +216,8 @@ async fn reaches_api_server(ctx: &Context, part: Part) -> Result<(), StepError> 
             let value = value.map(str::to_owned);
             value.ok_or_else(|| StepError::fail(format!("its container has no variable {name}")))
         };
-        let host = told("KUBERNETES_SERVICE_HOST").await?;
-        let port = told("KUBERNETES_SERVICE_PORT").await?;
+        let host = variable("KUBERNETES_SERVICE_HOST").await?;
+        let port = variable("KUBERNETES_SERVICE_PORT").await?;
         if connects(ctx, &pod, &host, &port).await? {
             return Ok(());
         }
@@ -249,7 +249,7 @@ async fn reaches(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), S
 
 /// Checks that a policy keeps the two apart, which must select at least one of them. If it selects only the source, a pod without a policy
 /// must get through to the target.
-async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), StepError> {
+async fn is_blocked(ctx: &Context, from: Part, to: Part, port: u16) -> Result<(), StepError> {
     let (source, target) = (from.pod(ctx).await?, to.pod(ctx).await?);
     let (host, port) = (address(&target)?.to_string(), port.to_string());
     if !is_selected(ctx, &target).await? {
@@ -257,13 +257,16 @@ async fn is_kept_from(ctx: &Context, from: Part, to: Part, port: u16) -> Result<
             let reason = format!("no policy selects {} or {}", from.name(), to.name());
             return Err(StepError::Skip(reason));
         }
-        ctx.step(format!("who has no policy reaches {host}:{port}"), async {
-            let witness = Part::Prometheus.pod(ctx).await?;
-            if connects(ctx, &witness, &host, &port).await? {
-                return Ok(());
-            }
-            Err(StepError::fail("nobody answers there"))
-        })
+        ctx.step(
+            format!("a pod without a policy reaches {host}:{port}"),
+            async {
+                let witness = Part::Prometheus.pod(ctx).await?;
+                if connects(ctx, &witness, &host, &port).await? {
+                    return Ok(());
+                }
+                Err(StepError::fail(format!("nothing answers at {host}:{port}")))
+            },
+        )
         .await?;
     }
     ctx.step(format!("{} does not", from.name()), async {

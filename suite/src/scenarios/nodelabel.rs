@@ -121,7 +121,7 @@ async fn placed(ctx: &Context, pod: &Pod, before: &NodeTopology) -> Result<(), S
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(pod),
+        ctx.scheduled_by_stack(pod),
     )
     .await?;
     let request = Resources::literal(REQUEST);

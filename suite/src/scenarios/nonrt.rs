@@ -95,7 +95,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
         .remove(0);
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     ctx.step("no NRT has changed", async {

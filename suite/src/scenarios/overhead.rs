@@ -139,7 +139,7 @@ async fn not_accounted(ctx: &Context) -> Result<(), StepError> {
         .await?;
         ctx.step(
             "the scheduler under test placed it",
-            ctx.scheduled_by_us(pod),
+            ctx.scheduled_by_stack(pod),
         )
         .await?;
     }

@@ -147,7 +147,7 @@ async fn pending_then_scheduled(ctx: &Context) -> Result<(), StepError> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     ctx.step(
@@ -257,7 +257,7 @@ impl Ground {
         }
         ctx.step(
             "the scheduler under test placed it",
-            ctx.scheduled_by_us(pod),
+            ctx.scheduled_by_stack(pod),
         )
         .await
     }

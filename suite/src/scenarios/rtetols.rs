@@ -77,14 +77,14 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             84304,
             "tier3 slow",
             "should evict running RTE pod if taint-toleration matching criteria is shaken - CR toleration change",
-            body(|ctx| Box::pin(evicted(ctx, Shaken::Toleration))),
+            body(|ctx| Box::pin(evicted(ctx, ChangedSide::Toleration))),
         ),
         scenario(
             "rtetols/evict-on-taint-change",
             84305,
             "tier3 slow",
             "should evict running RTE pod if taint-toleration matching criteria is shaken - node taints change",
-            body(|ctx| Box::pin(evicted(ctx, Shaken::Taint))),
+            body(|ctx| Box::pin(evicted(ctx, ChangedSide::Taint))),
         ),
         scenario(
             "rtetols/partial-taints",
@@ -285,7 +285,7 @@ impl<'a> Exporters<'a> {
     }
 
     /// Waits until a pod is gone.
-    async fn gone(&self, pod: &Pod) -> Result<(), StepError> {
+    async fn wait_until_gone(&self, pod: &Pod) -> Result<(), StepError> {
         let pods = Api::<Pod>::namespaced(self.ctx.client(), &self.namespace);
         let what = format!("pod {} is gone", pod.name_any());
         self.ctx
@@ -479,12 +479,12 @@ async fn restored(exporters: &Exporters<'_>, effects: &[&str]) -> Result<(), Ste
 
 /// The side of the match that changes.
 #[derive(Clone, Copy)]
-enum Shaken {
+enum ChangedSide {
     Toleration,
     Taint,
 }
 
-async fn evicted(ctx: &Context, shaken: Shaken) -> Result<(), StepError> {
+async fn evicted(ctx: &Context, changed: ChangedSide) -> Result<(), StepError> {
     let exporters = Exporters::find(ctx).await?;
     let all = exporters.nodes.len();
     let equal = |value| toleration(KEY, "Equal", Some(value), NO_EXECUTE);
@@ -499,12 +499,12 @@ async fn evicted(ctx: &Context, shaken: Shaken) -> Result<(), StepError> {
         })
         .await?;
     ctx.step("it goes when the two do not match any more", async {
-        match shaken {
-            Shaken::Toleration => tolerate(ctx, &[equal("val2")]).await?,
-            Shaken::Taint => exporters.taint(Some("val2"), NO_EXECUTE).await?,
+        match changed {
+            ChangedSide::Toleration => tolerate(ctx, &[equal("val2")]).await?,
+            ChangedSide::Taint => exporters.taint(Some("val2"), NO_EXECUTE).await?,
         }
         exporters.wanted_on(all - 1).await?;
-        exporters.gone(&pod).await
+        exporters.wait_until_gone(&pod).await
     })
     .await?;
     restored(&exporters, &[NO_EXECUTE]).await
@@ -529,7 +529,7 @@ async fn partial_taints(ctx: &Context) -> Result<(), StepError> {
     ctx.step("one that ends pods ends the one there", async {
         let pod = exporters.is_there().await?;
         exporters.taint(None, NO_EXECUTE).await?;
-        exporters.gone(&pod).await?;
+        exporters.wait_until_gone(&pod).await?;
         exporters.ready_on(all - 1).await
     })
     .await?;
@@ -549,7 +549,7 @@ async fn not_started_again(ctx: &Context) -> Result<(), StepError> {
         let pods = Api::<Pod>::namespaced(ctx.client(), &exporters.namespace);
         pods.delete(&pod.name_any(), &DeleteParams::default())
             .await?;
-        exporters.gone(&pod).await?;
+        exporters.wait_until_gone(&pod).await?;
         exporters.ready_on(all - 1).await?;
         exporters.is_not_there().await
     })
@@ -564,7 +564,7 @@ async fn evicted_and_restored(ctx: &Context) -> Result<(), StepError> {
         let pod = exporters.is_there().await?;
         exporters.taint(None, NO_EXECUTE).await?;
         exporters.wanted_on(all - 1).await?;
-        exporters.gone(&pod).await
+        exporters.wait_until_gone(&pod).await
     })
     .await?;
     restored(&exporters, &[NO_EXECUTE]).await?;
@@ -600,7 +600,7 @@ async fn created_with(
 }
 
 /// Restores the tolerations of the old resource and removes the taint.
-async fn as_before(
+async fn restore_tolerations(
     exporters: &Exporters<'_>,
     before: &NumaResourcesOperator,
 ) -> Result<(), StepError> {
@@ -626,7 +626,7 @@ async fn tolerated_later(ctx: &Context) -> Result<(), StepError> {
         exporters.is_there().await
     })
     .await?;
-    as_before(&exporters, &before).await
+    restore_tolerations(&exporters, &before).await
 }
 
 async fn tolerated_from_the_start(ctx: &Context) -> Result<(), StepError> {
@@ -639,5 +639,5 @@ async fn tolerated_from_the_start(ctx: &Context) -> Result<(), StepError> {
         exporters.is_there().await
     })
     .await?;
-    as_before(&exporters, &before).await
+    restore_tolerations(&exporters, &before).await
 }

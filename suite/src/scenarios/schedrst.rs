@@ -117,7 +117,7 @@ async fn pending_are_scheduled(ctx: &Context) -> Result<(), StepError> {
         .await?;
     ctx.step("the scheduler under test placed them", async {
         for pod in &pods {
-            ctx.scheduled_by_us(pod).await?;
+            ctx.scheduled_by_stack(pod).await?;
         }
         Ok(())
     })

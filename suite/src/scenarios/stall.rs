@@ -27,7 +27,7 @@ const JOB: &str = "generic-pause";
 
 /// Pods that the scheduler under test does not place.
 #[derive(Clone, Copy)]
-enum Noise {
+enum OtherPods {
     /// Pods that are bound to the nodes, with programs that sleep for these times. They are restarted always or never.
     Bound {
         init: bool,
@@ -40,7 +40,7 @@ enum Noise {
 
 /// Pods of the scheduler under test.
 #[derive(Clone, Copy)]
-enum Ours {
+enum StackPods {
     /// Many small pods.
     Burst(fn() -> ResourceRequest),
     /// One pod for each zone.
@@ -51,8 +51,8 @@ struct Row {
     id: &'static str,
     test_id: u32,
     labels: &'static str,
-    noise: Noise,
-    ours: Ours,
+    others: OtherPods,
+    ours: StackPods,
     text: &'static str,
 }
 
@@ -77,96 +77,96 @@ static ROWS: &[Row] = &[
         id: "stall/init-short",
         test_id: 83865,
         labels: "generic restartPolicy tier1 nodeAll",
-        noise: Noise::Bound {
+        others: OtherPods::Bound {
             init: true,
             sleeps: &["1s"],
             restarts: false,
         },
-        ours: Ours::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "with non-restartable pods with guaranteed init and app containers",
     },
     Row {
         id: "stall/init-long",
         test_id: 83866,
         labels: "generic restartPolicy tier1 nodeAll",
-        noise: Noise::Bound {
+        others: OtherPods::Bound {
             init: true,
             sleeps: &["42d"],
             restarts: false,
         },
-        ours: Ours::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "with non-restartable pods with guaranteed init and long running app containers",
     },
     Row {
         id: "stall/partial-never",
         test_id: 83867,
         labels: "generic restartPolicy tier1 nodeAll",
-        noise: Noise::Bound {
+        others: OtherPods::Bound {
             init: false,
             sleeps: &["42d", "1s"],
             restarts: false,
         },
-        ours: Ours::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "with non-restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
         id: "stall/partial-always",
         test_id: 83868,
         labels: "generic restartPolicy tier1 nodeAll",
-        noise: Noise::Bound {
+        others: OtherPods::Bound {
             init: false,
             sleeps: &["42d", "1s"],
             restarts: true,
         },
-        ours: Ours::Burst(fundamentals::guaranteed),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "with restartable pods with guaranteed pod with partially terminated app containers",
     },
     Row {
         id: "stall/job-be",
         test_id: 85780,
         labels: "job generic tier1",
-        noise: Noise::Job(nothing),
-        ours: Ours::Large,
+        others: OtherPods::Job(nothing),
+        ours: StackPods::Large,
         text: "vs best-effort pods",
     },
     Row {
         id: "stall/job-bu",
         test_id: 85781,
         labels: "job generic tier0",
-        noise: Noise::Job(small_requests),
-        ours: Ours::Large,
+        others: OtherPods::Job(small_requests),
+        ours: StackPods::Large,
         text: "vs burstable pods",
     },
     Row {
         id: "stall/job-gu-mem",
         test_id: 85782,
         labels: "job generic tier1",
-        noise: Noise::Job(small_limits),
-        ours: Ours::Large,
+        others: OtherPods::Job(small_limits),
+        ours: StackPods::Large,
         text: "vs guaranteed pods with pinnable memory",
     },
     Row {
         id: "stall/job-gu-mem-cpu",
         test_id: 85783,
         labels: "job generic tier0",
-        noise: Noise::Job(cpu_limits),
-        ours: Ours::Large,
+        others: OtherPods::Job(cpu_limits),
+        ours: StackPods::Large,
         text: "vs guaranteed pods with pinnable memory and CPU",
     },
     Row {
         id: "stall/job-burst-gu",
         test_id: 85784,
         labels: "job generic tier0 nodeAll",
-        noise: Noise::Job(nothing),
-        ours: Ours::Burst(fundamentals::guaranteed),
+        others: OtherPods::Job(nothing),
+        ours: StackPods::Burst(fundamentals::guaranteed),
         text: "should handle a burst of qos=guaranteed pods",
     },
     Row {
         id: "stall/job-burst-bu",
         test_id: 85785,
         labels: "job generic tier0 nodeAll",
-        noise: Noise::Job(nothing),
-        ours: Ours::Burst(fundamentals::burstable),
+        others: OtherPods::Job(nothing),
+        ours: StackPods::Burst(fundamentals::burstable),
         text: "should handle a burst of qos=burstable pods",
     },
 ];
@@ -197,8 +197,8 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
             ctx.arena(None, 2, &Fit::Anything),
         )
         .await?;
-    match row.noise {
-        Noise::Bound {
+    match row.others {
+        OtherPods::Bound {
             init,
             sleeps,
             restarts,
@@ -223,17 +223,17 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
             )
             .await?;
         }
-        Noise::Job(resources) => {
+        OtherPods::Job(resources) => {
             ctx.step("a job of others completes", job(ctx, &arena, &resources()))
                 .await?;
         }
     }
     ctx.step("the cluster is settled", ctx.settle()).await?;
     match row.ours {
-        Ours::Burst(resources) => {
+        StackPods::Burst(resources) => {
             fundamentals::burst(ctx, &arena, "testpod-schedstall", resources, false).await
         }
-        Ours::Large => cache::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
+        StackPods::Large => cache::one_for_each_zone(ctx, &arena, "stall-generic-pod").await,
     }
 }
 

@@ -95,7 +95,7 @@ async fn run(ctx: &Context) -> Result<(), StepError> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     ctx.step(

@@ -241,7 +241,7 @@ async fn daemon_set_one_node_fits(ctx: &Context) -> Result<(), StepError> {
         .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&running),
+        ctx.scheduled_by_stack(&running),
     )
     .await?;
     let others: Vec<_> = pods

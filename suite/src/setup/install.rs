@@ -81,7 +81,7 @@ pub(super) async fn stack(
     }
     recorder
         .step(
-            "the operator is asked for exporters and a scheduler",
+            "the resources of exporters and scheduler are created",
             resources(recorder, client),
         )
         .await

@@ -27,7 +27,8 @@ const FILE: &str = "stack.json";
 /// Used as the run's identity when a kept stack is installed, because it belongs to no run.
 pub(super) const RUN: &str = "stack";
 /// Advice for everything that cannot change on a running cluster.
-const ANEW: &str = "bring the cluster up anew (`cluster down`, then `cluster up --with-stack`)";
+const RECREATE_ADVICE: &str =
+    "create the cluster again (`cluster down`, then `cluster up --with-stack`)";
 /// How long an API server may take to report on a stack.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -61,10 +62,10 @@ impl Stack {
 
     /// Returns the kept stack on the cluster of a kubeconfig, if there is one.
     pub fn beside(kubeconfig: &Path) -> Result<Option<Self>, StepError> {
-        let path = place(kubeconfig).join(FILE);
+        let path = cluster_dir(kubeconfig).join(FILE);
         let damaged = |error: &dyn std::error::Error| {
             StepError::fail(format!(
-                "the record of the stack {} cannot be read: {}; {ANEW}",
+                "the record of the stack {} cannot be read: {}; {RECREATE_ADVICE}",
                 path.display(),
                 chain(error)
             ))
@@ -99,7 +100,7 @@ impl Stack {
             let change = match Build::of(&self.bin_dir.join(program)) {
                 Ok(now) if now == *build => "",
                 Ok(_) if program == TESTBED => {
-                    ", has changed since: the cluster takes the new one only when it is brought up anew"
+                    ", has changed since: the cluster takes the new one only when it is created again"
                 }
                 Ok(_) => ", has changed since: the next run restarts its pods",
                 Err(_) => ", is gone",
@@ -121,14 +122,14 @@ impl Stack {
             && binaries::existing(dir).map_err(failed)? != self.bin_dir
         {
             return Err(StepError::fail(format!(
-                "the stack on this cluster runs the programs of {}, not those of {}; leave --bin-dir out, or {ANEW}",
+                "the stack on this cluster runs the programs of {}, not those of {}; leave --bin-dir out, or {RECREATE_ADVICE}",
                 self.bin_dir.display(),
                 dir.display()
             )));
         }
         if manifests::digest(options.manifests.as_deref())? != self.manifests {
             return Err(StepError::fail(format!(
-                "the stack on this cluster was installed from other manifests than those that this run has; {ANEW}"
+                "the stack on this cluster was installed from other manifests than those that this run has; {RECREATE_ADVICE}"
             )));
         }
         binaries::refresh(&self.bin_dir, |line| recorder.note(line))
@@ -152,7 +153,7 @@ impl Stack {
             .collect();
         if changed.contains(TESTBED) {
             recorder.note(&format!(
-                "{TESTBED} has changed since the cluster was brought up, which goes on with the former build; for the new one {ANEW}"
+                "{TESTBED} has changed since the cluster was brought up, which still runs the former build; for the new one {RECREATE_ADVICE}"
             ));
         }
         for (program, parts) in [
@@ -166,7 +167,7 @@ impl Stack {
             for part in parts {
                 recorder
                     .step(
-                        format!("{} is started anew: {program} has changed", part.name()),
+                        format!("{} restarts: {program} has changed", part.name()),
                         part.restart(options, recorder, client),
                     )
                     .await?;
@@ -175,7 +176,7 @@ impl Stack {
                 now.get_key_value(program)
                     .map(|(name, build)| (name.clone(), *build)),
             );
-            self.write(place(kubeconfig))?;
+            self.write(cluster_dir(kubeconfig))?;
         }
         Ok(())
     }
@@ -190,7 +191,7 @@ impl Stack {
             return Ok(());
         }
         self.reference = Some(reference.clone());
-        self.write(place(kubeconfig))
+        self.write(cluster_dir(kubeconfig))
     }
 }
 
@@ -218,15 +219,15 @@ pub async fn availability(kubeconfig: &Path) -> String {
         Ok(Ok(None)) => "the stack is available".to_owned(),
         Ok(Ok(Some(why))) => format!("the stack is not available: {why}"),
         Ok(Err(error)) => format!(
-            "the stack cannot be asked for: {}",
+            "the state of the stack is unknown: {}",
             error.into_failure("").message
         ),
-        Err(_) => "the stack cannot be asked for: the API server does not answer".to_owned(),
+        Err(_) => "the state of the stack is unknown: the API server does not answer".to_owned(),
     }
 }
 
 /// Returns the directory of the cluster that a kubeconfig belongs to.
-fn place(kubeconfig: &Path) -> &Path {
+fn cluster_dir(kubeconfig: &Path) -> &Path {
     kubeconfig.parent().unwrap_or(kubeconfig)
 }
 

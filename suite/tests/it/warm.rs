@@ -263,13 +263,13 @@ async fn survives(lane: Lane) {
     let before = traces(&client).await;
 
     let told = cluster.run();
-    assert!(!told.contains("started anew"), "{told}");
+    assert!(!told.contains("restarts: "), "{told}");
     let mut by_kubeconfig = cluster.command();
     by_kubeconfig
         .env("KUBECONFIG", cluster.kubeconfig())
         .arg(SCENARIO);
     let told = passed(&mut by_kubeconfig);
-    assert!(!told.contains("started anew"), "{told}");
+    assert!(!told.contains("restarts: "), "{told}");
     assert_eq!(pods(&client).await, first);
     assert_eq!(traces(&client).await, before);
 
@@ -277,16 +277,16 @@ async fn survives(lane: Lane) {
     let status = cluster.cluster("status");
     assert_eq!(status.matches("has changed since").count(), 1, "{status}");
     let told = cluster.run();
-    let why = "the scheduler is started anew: numaresources-scheduler has changed";
+    let why = "the scheduler restarts: numaresources-scheduler has changed";
     assert!(told.contains(why), "{told}");
     let second = pods(&client).await;
     assert_eq!(replaced(&first, &second), names(&["secondary-scheduler"]));
 
     cluster.change(OPERATOR);
     let told = cluster.run();
-    assert!(told.contains("the operator is started anew"), "{told}");
-    assert!(told.contains("every exporter is started anew"), "{told}");
-    assert!(!told.contains("the scheduler is started anew"), "{told}");
+    assert!(told.contains("the operator restarts: "), "{told}");
+    assert!(told.contains("every exporter restarts: "), "{told}");
+    assert!(!told.contains("the scheduler restarts: "), "{told}");
     let third = pods(&client).await;
     assert_eq!(
         replaced(&second, &third),
@@ -294,7 +294,7 @@ async fn survives(lane: Lane) {
     );
 
     let told = cluster.run();
-    assert!(!told.contains("started anew"), "{told}");
+    assert!(!told.contains("restarts: "), "{told}");
     assert_eq!(pods(&client).await, third);
     assert_eq!(traces(&client).await, before);
 

@@ -226,7 +226,7 @@ async fn changed_scope_is_followed(ctx: &Context) -> Result<(), StepError> {
         let plan = kubelets.plan("testpod", Resources::literal("1c 100Mi"));
         ctx.create(plan.pod()).await?;
         let pod = ctx.pods_running(&[plan.name().to_owned()]).await?.remove(0);
-        ctx.scheduled_by_us(&pod).await?;
+        ctx.scheduled_by_stack(&pod).await?;
         let node = node_of(&pod).unwrap_or_default();
         let Some(before) = before.iter().find(|topology| topology.node == node) else {
             return Err(StepError::fail(format!("node {node} has no NRT")));
@@ -254,7 +254,7 @@ async fn policy_is_watched(ctx: &Context) -> Result<(), StepError> {
         kubelets.set(POLICY, "none", "none", &kubelets.scope),
     )
     .await?;
-    ctx.step("the scheduler starts anew and knows that", async {
+    ctx.step("the scheduler restarts and uses it", async {
         let pods = Api::<Pod>::namespaced(ctx.client(), names::NAMESPACE);
         let old = ctx.scheduler_pods().await?;
         for pod in &old {

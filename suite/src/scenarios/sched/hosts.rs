@@ -55,18 +55,22 @@ async fn replica_waits_for_its_own_node(ctx: &Context) -> Result<(), StepError> 
                 .await?;
             let limit = ctx.deadlines().rejected;
             let waits = async || {
-                ctx.until("a successor is told why", limit, async || {
-                    let now = ctx.scheduler_pods().await?;
-                    let is_new = |pod: &&Pod| before.iter().all(|old| old.uid() != pod.uid());
-                    let Some(pod) = now.iter().find(is_new) else {
-                        return Ok(PollResult::NotYet("there is none".to_owned()));
-                    };
-                    Ok(if waits_because(pod, &refusal) {
-                        PollResult::Ready(pod.uid())
-                    } else {
-                        PollResult::NotYet(describe(pod))
-                    })
-                })
+                ctx.until(
+                    "the replacement pod is reported unschedulable",
+                    limit,
+                    async || {
+                        let now = ctx.scheduler_pods().await?;
+                        let is_new = |pod: &&Pod| before.iter().all(|old| old.uid() != pod.uid());
+                        let Some(pod) = now.iter().find(is_new) else {
+                            return Ok(PollResult::NotYet("there is none".to_owned()));
+                        };
+                        Ok(if waits_because(pod, &refusal) {
+                            PollResult::Ready(pod.uid())
+                        } else {
+                            PollResult::NotYet(describe(pod))
+                        })
+                    },
+                )
                 .await
             };
             let first = waits().await?;

@@ -97,7 +97,8 @@ async fn only_trusted_images_are_run(ctx: &Context) -> Result<(), StepError> {
         ctx.step(
             format!("{refused} is refused, and what runs runs on"),
             async {
-                ctx.ask_scheduler("imageSpec", json!(refused)).await?;
+                ctx.patch_scheduler_field("imageSpec", json!(refused))
+                    .await?;
                 let reason = conditions::REASON_INVALID_SCHEDULER_IMAGE;
                 ctx.scheduler_is(conditions::DEGRADED, Some(reason)).await?;
                 let now = image(&deployments(ctx).get(names::SCHEDULER).await?);

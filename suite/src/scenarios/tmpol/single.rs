@@ -183,7 +183,7 @@ async fn run(ctx: &Context, row: &Row) -> Result<(), StepError> {
     .await?;
     ctx.step(
         "the scheduler under test placed it",
-        ctx.scheduled_by_us(&pod),
+        ctx.scheduled_by_stack(&pod),
     )
     .await?;
     // a single container is in one zone with either scope
