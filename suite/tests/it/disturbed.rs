@@ -25,7 +25,7 @@ use testbed::lane;
 use testbed::node::control::State;
 use tokio::sync::watch;
 
-use crate::harness::{number, places, runtime, word};
+use crate::harness::{describe, number, places, runtime};
 
 /// Least duration of the faults in seconds, unless the environment sets another.
 const SECONDS: u64 = 30;
@@ -82,7 +82,7 @@ async fn check(seed: u64, length: Duration) {
         over.send_replace(true);
         rounds
     };
-    let (rounds, played) = tokio::join!(rounds, disturb(cluster, seed, over.subscribe()));
+    let (rounds, played) = tokio::join!(rounds, inject_faults(cluster, seed, over.subscribe()));
     let differing: Vec<String> = (1..)
         .zip(&rounds)
         .flat_map(|(number, round)| {
@@ -105,8 +105,8 @@ async fn check(seed: u64, length: Duration) {
         "the tear-down failed; see {}",
         places.events().display()
     );
-    let judged = rounds.iter().map(BTreeMap::len).sum::<usize>();
-    assert!(judged > 0, "tier0 has no scenarios");
+    let count = rounds.iter().map(BTreeMap::len).sum::<usize>();
+    assert!(count > 0, "tier0 has no scenarios");
     assert!(played.values().sum::<u64>() > 0, "nothing went wrong");
 }
 
@@ -115,13 +115,13 @@ async fn verdicts(session: &Session, chosen: &[&Scenario]) -> BTreeMap<String, S
     let mut words = BTreeMap::new();
     for scenario in chosen {
         let verdict = session.run(scenario).await;
-        words.insert(scenario.id.to_owned(), word(&verdict));
+        words.insert(scenario.id.to_owned(), describe(&verdict));
     }
     words
 }
 
 /// Injects faults until the run is over. Returns how many there were of each kind.
-async fn disturb(
+async fn inject_faults(
     cluster: &EmbeddedCluster,
     seed: u64,
     over: watch::Receiver<bool>,
@@ -134,10 +134,10 @@ async fn disturb(
         let seed = seed.wrapping_add(part);
         let schedule = Schedule::random(seed, PER_MINUTE, DRAWN_AT_ONCE, &targets);
         part += 1;
-        let mut told = over.clone();
+        let mut stop = over.clone();
         let over = async move {
             // a sender that is gone means the same
-            let _ = told.wait_for(|over| *over).await;
+            let _ = stop.wait_for(|over| *over).await;
         };
         let answers = faults.play_until(&schedule, over).await;
         for (step, answer) in schedule.steps.iter().zip(answers) {
@@ -148,7 +148,7 @@ async fn disturb(
                     let kind = [&what["kind"], fault].map(|word| word.as_str().unwrap_or_default());
                     *counts.entry(kind.join(" ")).or_default() += 1;
                 }
-                // a process that has just died cannot be struck, and a lease without a holder cannot be lost
+                // a process that has just died cannot be killed or stopped, and a lease without a holder cannot be lost
                 Some(Err(error)) => println!("{:?}: {error}", step.what),
                 None => {}
             }

@@ -34,7 +34,7 @@ pub(crate) fn number(variable: &str) -> Option<u64> {
 }
 
 /// Describes a verdict in words.
-pub(crate) fn word(verdict: &Verdict) -> String {
+pub(crate) fn describe(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Passed => "passed".to_owned(),
         Verdict::Failed(failure) => format!("failed: {failure}"),
@@ -44,7 +44,7 @@ pub(crate) fn word(verdict: &Verdict) -> String {
 }
 
 /// A run that is over.
-pub(crate) struct Judged {
+pub(crate) struct CompletedRun {
     /// How it ended.
     pub(crate) outcome: Outcome,
     /// Why the set-up or tear-down failed.
@@ -55,21 +55,21 @@ pub(crate) struct Judged {
     pub(crate) events: PathBuf,
 }
 
-impl Judged {
+impl CompletedRun {
     /// Returns the scenarios whose verdict matches.
-    pub(crate) fn ids(&self, is_meant: impl Fn(&Verdict) -> bool) -> Vec<&str> {
-        let meant = self.verdicts.iter().filter(|(_, found)| is_meant(found));
+    pub(crate) fn ids(&self, matches: impl Fn(&Verdict) -> bool) -> Vec<&str> {
+        let meant = self.verdicts.iter().filter(|(_, found)| matches(found));
         meant.map(|(id, _)| id.as_str()).collect()
     }
 }
 
 /// Runs the selected scenarios of the catalogue. `prepare` may break the cluster on purpose before the first one.
-pub(crate) async fn judge(
+pub(crate) async fn run_scenarios(
     test: &str,
     options: &Options,
     selection: &Selection,
     prepare: impl AsyncFn(&Session) -> Result<(), String>,
-) -> Judged {
+) -> CompletedRun {
     let places = places(test);
     let (stream, summary) =
         run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
@@ -85,7 +85,7 @@ pub(crate) async fn judge(
         prepare,
     )
     .await;
-    summary.with(|summary| Judged {
+    summary.with(|summary| CompletedRun {
         outcome,
         phase_failure: summary.phase_failure().map(str::to_owned),
         verdicts: summary

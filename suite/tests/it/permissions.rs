@@ -20,7 +20,7 @@ use testbed::lane;
 use testbed::local::NodePlan;
 use testbed::rights::{self, Demand, Findings, Right};
 
-use crate::harness::judge;
+use crate::harness::run_scenarios;
 
 /// Placement, preemption, elections, and exporters that are created, deleted and disturbed.
 const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|unsched/)";
@@ -101,8 +101,8 @@ async fn scenarios(kubeconfig: &Path) -> Outcome {
         lane: setup::Lane::Kubeconfig(kubeconfig.to_owned()),
         ..Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong")
     };
-    let judged = judge("permissions", &options, &selection, async |_| Ok(())).await;
-    judged.outcome
+    let completed = run_scenarios("permissions", &options, &selection, async |_| Ok(())).await;
+    completed.outcome
 }
 
 /// Reads the roles of both accounts as soon as they exist, because they are deleted at the end of the run.
