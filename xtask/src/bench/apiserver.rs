@@ -210,12 +210,12 @@ async fn watch_all(
         let client = client(server).await?;
         let request = http::Request::get(&path).body(Vec::new())?;
         let mut body = Box::pin(client.request_stream(request).await?);
-        let mut told = 0;
-        while told < CHANGES {
+        let mut received = 0;
+        while received < CHANGES {
             let piece = body.fill_buf().await?;
-            ensure!(!piece.is_empty(), "a watch ended after {told} events");
+            ensure!(!piece.is_empty(), "a watch ended after {received} events");
             let read = piece.len();
-            told += piece.split(|byte| *byte == b'\n').count() - 1;
+            received += piece.split(|byte| *byte == b'\n').count() - 1;
             body.as_mut().consume(read);
         }
         anyhow::Ok(())
@@ -240,7 +240,7 @@ fn resident() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status").context("cannot read own status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().next());
-    let kib: f64 = number.context("no resident memory is told")?.parse()?;
+    let kib: f64 = number.context("/proc/self/status has no VmRSS")?.parse()?;
     Ok(kib / 1024.0)
 }
 

@@ -83,8 +83,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut cpu = Figure::new("processor time when idle, of one CPU", "%", 0.5);
     let mut available = Figure::new("last pod ready to Available", "s", 5.0);
     for number in 1..=args.runs {
-        let run =
-            runtime.block_on(async { Setting::start(args).await?.measure(args, &program).await });
+        let run = runtime.block_on(async {
+            Environment::start(args)
+                .await?
+                .measure(args, &program)
+                .await
+        });
         let run = run.with_context(|| format!("run {number}"))?;
         note(&format!(
             "run {number}: all DaemonSets {:.2} s after the resource, Available {:.3} s after the last was ready, {:.1} MB, {:.2} % of a CPU",
@@ -113,12 +117,12 @@ struct Run {
 }
 
 /// A cluster without an operator.
-struct Setting {
+struct Environment {
     /// Ends with this value.
     _server: ApiServer,
     _kubelet: ConfigzKubelet,
     client: Client,
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
     kubeconfig: PathBuf,
 }
 
@@ -126,7 +130,7 @@ fn pool(number: usize) -> String {
     format!("pool-{number}")
 }
 
-impl Setting {
+impl Environment {
     async fn start(args: &Args) -> anyhow::Result<Self> {
         note(&format!("{} nodes in {} pools", args.nodes, args.pools));
         let server = ApiServer::start(Lane::Embedded).await?;
@@ -153,15 +157,15 @@ impl Setting {
             let nodes = LightNodes::start(client.clone(), spec).await?;
             report(&client, &nodes, &kubelet).await?;
         }
-        let place = tempfile::tempdir()?;
-        let kubeconfig = place.path().join("kubeconfig");
+        let directory = tempfile::tempdir()?;
+        let kubeconfig = directory.path().join("kubeconfig");
         let account = server.account_kubeconfig(names::NAMESPACE, names::OPERATOR_SERVICE_ACCOUNT);
         api_server::write(&account.await?, &kubeconfig)?;
         Ok(Self {
             _server: server,
             _kubelet: kubelet,
             client,
-            place,
+            directory,
             kubeconfig,
         })
     }
@@ -173,7 +177,7 @@ impl Setting {
             .arg("-health-probe-bind-address=127.0.0.1:0")
             .env("KUBECONFIG", &self.kubeconfig)
             .env("NAMESPACE", names::NAMESPACE);
-        let mut process = Measured::start(&mut command, &self.place.path().join("log"))?;
+        let mut process = Measured::start(&mut command, &self.directory.path().join("log"))?;
         let groups: Vec<Value> = (0..args.pools)
             .map(|number| json!({"poolName": pool(number)}))
             .collect();
@@ -184,10 +188,11 @@ impl Setting {
         resources
             .create(&PostParams::default(), &serde_json::from_value(resource)?)
             .await?;
-        let course = async { tokio::try_join!(self.make_ready(args.pools), self.is_available()) };
-        let course = timeout(INSTALLED_WITHIN, course).await;
+        let rollout =
+            async { tokio::try_join!(self.make_ready(args.pools), self.wait_until_available()) };
+        let rollout = timeout(INSTALLED_WITHIN, rollout).await;
         process.check()?;
-        let (ready, available) = course.context("it does not become Available")??;
+        let (ready, available) = rollout.context("it does not become Available")??;
         sleep(SETTLED_AFTER).await;
         let before = process.cpu_time()?;
         let idle = Duration::from_secs(args.idle);
@@ -234,7 +239,7 @@ impl Setting {
     }
 
     /// Returns when the resource was Available.
-    async fn is_available(&self) -> anyhow::Result<Instant> {
+    async fn wait_until_available(&self) -> anyhow::Result<Instant> {
         let resources: Api<NumaResourcesOperator> = Api::all(self.client.clone());
         let mut seen = pin!(
             watcher(resources, watcher::Config::default())

@@ -160,7 +160,7 @@ impl Report {
             seconds(begun.saturating_sub(self.built)),
             seconds(processor)
         );
-        text.push_str(&told(left_out));
+        text.push_str(&describe_left_out(left_out));
         let missing = self.expected.saturating_sub(self.totals.all());
         if missing > 0 {
             let _ = writeln!(text, "not run: {missing} tests, the run was interrupted");
@@ -181,7 +181,7 @@ impl Report {
 }
 
 /// Describes which tests did not run, and how to run them.
-fn told(left_out: &LeftOut) -> String {
+fn describe_left_out(left_out: &LeftOut) -> String {
     let LeftOut {
         real,
         long,
@@ -234,7 +234,7 @@ mod tests {
             ..LeftOut::default()
         };
         assert_eq!(
-            told(&left_out),
+            describe_left_out(&left_out),
             "left out: 3 tests that need root and real Kubernetes programs (cargo xtask test --real)\n\
              left out: 1 tests that no filter names\n"
         );

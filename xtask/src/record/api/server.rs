@@ -160,7 +160,7 @@ impl RealServer {
 pub(super) fn compact(port: u16) -> anyhow::Result<()> {
     let range = ask_etcd(port, "/v3/kv/range", &json!({"key": "AA=="}))?;
     let revision = &range["header"]["revision"];
-    ensure!(revision.is_string(), "etcd tells no revision: {range}");
+    ensure!(revision.is_string(), "etcd returned no revision: {range}");
     let answer = ask_etcd(
         port,
         "/v3/kv/compaction",

@@ -72,7 +72,7 @@ pub(super) async fn record(args: &Args, variant: &Variant) -> anyhow::Result<Vec
         _ => profile,
     };
     let scheduler = Scheduler::start(&server, &client, &profile, 10).await?;
-    wait_until_judged(&client, cases.len())
+    wait_for_verdicts(&client, cases.len())
         .await
         .with_context(|| scheduler.end_of_log())?;
     let log = scheduler.log();
@@ -126,7 +126,7 @@ async fn create_all(client: Client, case: Case) -> anyhow::Result<Case> {
 }
 
 /// Waits until every pod has a node, or is known to be unschedulable.
-async fn wait_until_judged(client: &Client, wanted: usize) -> anyhow::Result<()> {
+async fn wait_for_verdicts(client: &Client, wanted: usize) -> anyhow::Result<()> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields("metadata.name=pod");
     let deadline = Instant::now() + WITHIN;
@@ -134,18 +134,18 @@ async fn wait_until_judged(client: &Client, wanted: usize) -> anyhow::Result<()>
     loop {
         tick.tick().await;
         let pods = api.list(&params).await.context("cannot list pods")?;
-        let judged = pods.iter().filter(|pod| is_judged(pod)).count();
-        if judged == wanted {
+        let decided = pods.iter().filter(|pod| has_verdict(pod)).count();
+        if decided == wanted {
             return Ok(());
         }
         ensure!(
             Instant::now() < deadline,
-            "{judged} of {wanted} pods have a verdict"
+            "{decided} of {wanted} pods have a verdict"
         );
     }
 }
 
-fn is_judged(pod: &Pod) -> bool {
+fn has_verdict(pod: &Pod) -> bool {
     let mut conditions = pod
         .status
         .iter()
