@@ -469,7 +469,7 @@ mod tests {
             (Some("y"), &["GET /api/v1/nodes/n"]),
             (Some("z"), &["GET /api/v1/nodes/n", "PUT /api/v1/nodes/n"]),
         ] {
-            let (client, asked) = crate::testing::client(move |method, _| {
+            let (client, log) = crate::testing::client(move |method, _| {
                 if method == "GET" && present.is_none() {
                     return crate::testing::not_found();
                 }
@@ -480,14 +480,14 @@ mod tests {
                 )
             });
             undo.run(&client).await.expect("it is there");
-            assert_eq!(*asked.lock().expect("requests"), requests);
+            assert_eq!(*log.lock().expect("requests"), requests);
         }
     }
 
     #[tokio::test]
     async fn only_our_taint_is_removed() {
         let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
-        let (client, asked) = crate::testing::client(move |_, _| {
+        let (client, log) = crate::testing::client(move |_, _| {
             let node = json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": [taint("ours"), taint("theirs")]}});
             (200, node)
         });
@@ -498,7 +498,7 @@ mod tests {
         };
         undo.run(&client).await.expect("the taint is removed");
         assert_eq!(
-            *asked.lock().expect("requests"),
+            *log.lock().expect("requests"),
             ["GET /api/v1/nodes/n", "PATCH /api/v1/nodes/n"]
         );
         let undo = Undo::RemoveTaint {
@@ -507,6 +507,6 @@ mod tests {
             effect: "NoSchedule".into(),
         };
         undo.run(&client).await.expect("there is nothing to remove");
-        assert_eq!(asked.lock().expect("requests").len(), 3);
+        assert_eq!(log.lock().expect("requests").len(), 3);
     }
 }

@@ -59,6 +59,6 @@ pub async fn kubelet(client: &Client, node: &str) -> Result<Value, StepError> {
     let request = http::Request::get(&url)
         .body(Vec::new())
         .map_err(|error| StepError::fail(format!("{url}: {error}")))?;
-    let mut told = client.request::<Value>(request).await?;
-    Ok(told["kubeletconfig"].take())
+    let mut response = client.request::<Value>(request).await?;
+    Ok(response["kubeletconfig"].take())
 }

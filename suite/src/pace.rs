@@ -59,12 +59,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_comes_at_most_an_eighth_too_late() {
-        for happens in [30, 250, 999].map(Duration::from_millis) {
+        for event_at in [30, 250, 999].map(Duration::from_millis) {
             let pace = Pace::begin();
-            while pace.waited() < happens {
+            while pace.waited() < event_at {
                 pace.pause().await;
             }
-            assert!(pace.waited() <= happens + happens / PART + SHORTEST);
+            assert!(pace.waited() <= event_at + event_at / PART + SHORTEST);
         }
     }
 }

@@ -104,7 +104,7 @@ impl Session {
                 failure,
             });
         }
-        end_own(partial.own, stream, teardown);
+        take_own_down(partial.own, stream, teardown);
         Err(error)
     }
 
@@ -125,7 +125,7 @@ impl Session {
         self.stream.emit(Event::ScenarioStarted {
             scenario: info.clone(),
         });
-        let verdict = self.judge(scenario).await;
+        let verdict = self.execute(scenario).await;
         let duration_ms = millis(started.elapsed());
         self.stream.emit(Event::ScenarioFinished {
             scenario: info,
@@ -135,7 +135,7 @@ impl Session {
         verdict
     }
 
-    async fn judge(&self, scenario: &Scenario) -> Verdict {
+    async fn execute(&self, scenario: &Scenario) -> Verdict {
         if self.interrupt.is_stop_requested() {
             return Verdict::Interrupted {
                 reason: "the run was interrupted before it started".to_owned(),
@@ -185,14 +185,14 @@ impl Session {
             recorder
                 .step(
                     "everything is undone",
-                    undone(recorder, &self.cluster.client),
+                    undo_changes(recorder, &self.cluster.client),
                 )
                 .await
         } else {
             Ok(())
         };
         if after.is_ok() && changed && !self.interrupt.is_stop_requested() {
-            after = cooled_down(&context, &initial).await;
+            after = wait_until_restored(&context, &initial).await;
         }
         if let Err(error) = after {
             let failure = error.into_failure("undo");
@@ -228,7 +228,7 @@ impl Session {
                 failure,
             });
         }
-        end_own(self.own, &self.stream, self.teardown) && ok
+        take_own_down(self.own, &self.stream, self.teardown) && ok
     }
 }
 
@@ -242,7 +242,10 @@ async fn tear_down(
     let teardown = Recorder::new(setup.stream(), TEARDOWN);
     if !setup.is_clean() {
         teardown
-            .step("what the set-up changed is undone", undone(setup, client))
+            .step(
+                "what the set-up changed is undone",
+                undo_changes(setup, client),
+            )
             .await?;
     }
     // scenarios do not wait for the last objects of their namespaces
@@ -265,7 +268,7 @@ async fn tear_down(
         .await
 }
 
-async fn undone(recorder: &Recorder, client: &Client) -> Result<(), StepError> {
+async fn undo_changes(recorder: &Recorder, client: &Client) -> Result<(), StepError> {
     let left = recorder.undo_all(client).await;
     if left.is_empty() {
         Ok(())
@@ -296,7 +299,7 @@ async fn body(
 }
 
 /// Waits until the stack runs as its resources specify and the NRTs are as they were before the scenario (scenarios-serial.md 4.2).
-async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), StepError> {
+async fn wait_until_restored(context: &Context, initial: &[NodeTopology]) -> Result<(), StepError> {
     context
         .step(
             "exporters and scheduler run as asked for",
@@ -325,7 +328,7 @@ async fn cooled_down(context: &Context, initial: &[NodeTopology]) -> Result<(), 
         .await
 }
 
-fn end_own(own: Option<lane::Cluster>, stream: &Stream, unit: String) -> bool {
+fn take_own_down(own: Option<lane::Cluster>, stream: &Stream, unit: String) -> bool {
     let Some(own) = own else { return true };
     match own.down() {
         Ok(()) => true,

@@ -144,7 +144,7 @@ async fn an_error_of_the_api_server_only_delays_a_wait() {
 async fn changes_are_recorded_before_they_are_undone_in_reverse() {
     let (stream, events) = stream();
     let recorder = Recorder::new(&stream, "a/b");
-    let (client, asked) = client(|_, _| not_found());
+    let (client, log) = client(|_, _| not_found());
     for name in ["first", "second"] {
         recorder.plan(
             &format!("create {name}"),
@@ -156,7 +156,7 @@ async fn changes_are_recorded_before_they_are_undone_in_reverse() {
     assert!(!recorder.is_clean());
     assert_eq!(recorder.undo_all(&client).await, Vec::<String>::new());
     assert!(recorder.is_clean());
-    let deleted: Vec<String> = asked
+    let deleted: Vec<String> = log
         .lock()
         .expect("requests")
         .iter()

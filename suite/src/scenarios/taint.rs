@@ -70,16 +70,16 @@ async fn run(ctx: &Context) -> Result<(), StepError> {
         ctx.scheduler(),
         [ResourceRequest::Limits(request.clone())],
     ));
-    let stranger = arena.confine(PodPlan::new(
+    let untolerating = arena.confine(PodPlan::new(
         "untolerating",
         ctx.scheduler(),
         [ResourceRequest::Limits(request.clone())],
     ));
     ctx.step("a pod without the toleration stays pending", async {
-        ctx.create(stranger.pod()).await?;
-        ctx.stay_pending(&[stranger.name().to_owned()], "untolerated taint")
+        ctx.create(untolerating.pod()).await?;
+        ctx.stay_pending(&[untolerating.name().to_owned()], "untolerated taint")
             .await?;
-        ctx.delete::<Pod>(stranger.name()).await
+        ctx.delete::<Pod>(untolerating.name()).await
     })
     .await?;
     let pod = ctx

@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test]
     async fn an_unmarked_cluster_is_left_alone_and_the_command_is_told() {
         for value in [None, Some("false")] {
-            let (client, asked) = testing::client(move |_, _| (200, marked(value)));
+            let (client, log) = testing::client(move |_, _| (200, marked(value)));
             let failure = allowed(&client)
                 .await
                 .expect_err("it is not marked")
@@ -109,7 +109,7 @@ mod tests {
                 failure.message
             );
             assert_eq!(
-                *asked.lock().expect("requests"),
+                *log.lock().expect("requests"),
                 ["GET /api/v1/namespaces/kube-system"]
             );
         }

@@ -378,7 +378,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cluster_without_the_definitions_is_left_alone_unless_it_may_be_changed() {
-        let (client, asked) = testing::client(|_, _| testing::not_found());
+        let (client, log) = testing::client(|_, _| testing::not_found());
         let (stream, _) = testing::stream();
         let recorder = Recorder::new(&stream, "setup");
         let failure = stack(&options(), &recorder, &client, false)
@@ -393,8 +393,7 @@ mod tests {
             failure.message
         );
         assert!(
-            asked
-                .lock()
+            log.lock()
                 .expect("requests")
                 .iter()
                 .all(|line| line.starts_with("GET "))

@@ -30,7 +30,7 @@ pub(super) const RUN: &str = "stack";
 const RECREATE_ADVICE: &str =
     "create the cluster again (`cluster down`, then `cluster up --with-stack`)";
 /// How long an API server may take to report on a stack.
-const ANSWER: Duration = Duration::from_secs(5);
+const AVAILABILITY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is recorded about the stack on a kept cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -214,8 +214,8 @@ pub(super) async fn is_running(
 
 /// Describes in one line whether the stack on a cluster is available now, by the conditions of its resources.
 pub async fn availability(kubeconfig: &Path) -> String {
-    let asked = async { install::unavailable(&connect::client(kubeconfig).await?).await };
-    match tokio::time::timeout(ANSWER, asked).await {
+    let unavailable = async { install::unavailable(&connect::client(kubeconfig).await?).await };
+    match tokio::time::timeout(AVAILABILITY_TIMEOUT, unavailable).await {
         Ok(Ok(None)) => "the stack is available".to_owned(),
         Ok(Ok(Some(why))) => format!("the stack is not available: {why}"),
         Ok(Err(error)) => format!(

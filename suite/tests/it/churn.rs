@@ -35,7 +35,7 @@ use testbed::lane;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{places, runtime};
+use crate::harness::{report_paths, runtime};
 
 const NAMESPACE: &str = "churn";
 /// Number of clients that each run one pod after another. Together they request more than the cluster has.
@@ -93,15 +93,14 @@ fn run_on(lane: lane::Lane, schedulers: Schedulers) {
 }
 
 async fn check(lane: lane::Lane, schedulers: Schedulers) {
-    let places = places(&format!("churn/{}/{schedulers:?}", lane.name()));
-    let (stream, _) =
-        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+    let paths = report_paths(&format!("churn/{}/{schedulers:?}", lane.name()));
+    let (stream, _) = run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let options = Options::own(lane, &[]).expect("no flag is wrong");
     let session = Box::pin(Session::start(
         &options,
         &stream,
         &Interrupt::default(),
-        &places.artifacts,
+        &paths.artifacts,
     ))
     .await
     .expect("the set-up works");

@@ -25,7 +25,7 @@ use testbed::lane;
 use testbed::node::control::State;
 use tokio::sync::watch;
 
-use crate::harness::{describe, number, places, runtime};
+use crate::harness::{describe, number, report_paths, runtime};
 
 /// Least duration of the faults in seconds, unless the environment sets another.
 const SECONDS: u64 = 30;
@@ -43,9 +43,8 @@ fn bad_days_change_no_verdict_of_tier0() {
 }
 
 async fn check(seed: u64, length: Duration) {
-    let places = places("disturbed");
-    let (stream, _) =
-        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+    let paths = report_paths("disturbed");
+    let (stream, _) = run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let scenarios = scenarios::all();
     let selection = Selection {
         labels: Some("tier0 && !openshift".to_owned()),
@@ -58,12 +57,12 @@ async fn check(seed: u64, length: Duration) {
         .filter_map(|(scenario, selected)| selected.then_some(scenario))
         .collect();
     let options = Options::own(lane::Lane::Embedded, &[]).expect("no flag is wrong");
-    stream.emit(run::started(&options, chosen.len(), &places));
+    stream.emit(run::started(&options, chosen.len(), &paths));
     let session = Box::pin(Session::start(
         &options,
         &stream,
         &Interrupt::default(),
-        &places.artifacts,
+        &paths.artifacts,
     ))
     .await
     .expect("the set-up works");
@@ -98,12 +97,12 @@ async fn check(seed: u64, length: Duration) {
         differing,
         Vec::<String>::new(),
         "seed {seed}; see {}",
-        places.events().display()
+        paths.events().display()
     );
     assert!(
         finished,
         "the tear-down failed; see {}",
-        places.events().display()
+        paths.events().display()
     );
     let count = rounds.iter().map(BTreeMap::len).sum::<usize>();
     assert!(count > 0, "tier0 has no scenarios");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use reports::event::Verdict;
 use suite::interrupt::Interrupt;
-use suite::run::{self, Outcome, Places};
+use suite::run::{self, Outcome, ReportPaths};
 use suite::scenarios;
 use suite::select::Selection;
 use suite::session::Session;
@@ -22,9 +22,9 @@ pub(crate) fn runtime() -> Runtime {
         .expect("a runtime can be made")
 }
 
-/// Returns the places of a test's reports. Tests run in parallel, so each of them uses another directory.
-pub(crate) fn places(test: &str) -> Places {
-    Places::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(test), None)
+/// Returns the paths of a test's reports. Tests run in parallel, so each of them uses another directory.
+pub(crate) fn report_paths(test: &str) -> ReportPaths {
+    ReportPaths::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(test), None)
 }
 
 /// Returns the value of an environment variable that is a number, if it is set.
@@ -70,16 +70,16 @@ pub(crate) async fn run_scenarios(
     selection: &Selection,
     prepare: impl AsyncFn(&Session) -> Result<(), String>,
 ) -> CompletedRun {
-    let places = places(test);
+    let paths = report_paths(test);
     let (stream, summary) =
-        run::stream(&places, Vec::new()).expect("the artefacts directory is writable");
+        run::stream(&paths, Vec::new()).expect("the artefacts directory is writable");
     let scenarios = scenarios::all();
     let selected = selection.apply(&scenarios).expect("something is selected");
     let outcome = run::run(
         options,
         &scenarios,
         &selected,
-        &places,
+        &paths,
         &stream,
         &Interrupt::default(),
         prepare,
@@ -92,6 +92,6 @@ pub(crate) async fn run_scenarios(
             .verdicts()
             .map(|(id, verdict)| (id.to_owned(), verdict.clone()))
             .collect(),
-        events: places.events(),
+        events: paths.events(),
     })
 }

@@ -189,21 +189,21 @@ fn describe_left_out(left_out: &LeftOut) -> String {
         filtered,
     } = *left_out;
     let mut text = String::new();
-    let mut say = |count: usize, what: &str| {
+    let mut add_line = |count: usize, what: &str| {
         if count > 0 {
             let _ = writeln!(text, "left out: {count} {what}");
         }
     };
-    say(
+    add_line(
         real,
         "tests that need root and real Kubernetes programs (cargo xtask test --real)",
     );
-    say(long, "tests that take long (cargo xtask test --all)");
-    say(
+    add_line(long, "tests that take long (cargo xtask test --all)");
+    add_line(
         catalogue,
         "scenarios beyond tier 0 (cargo test -p suite --test suite -- --include-ignored; --real runs all of them on the embedded lane, --all also on the local one)",
     );
-    say(filtered, "tests that no filter names");
+    add_line(filtered, "tests that no filter names");
     text
 }
 

@@ -145,7 +145,7 @@ impl<'a> Kubelets<'a> {
                     return Ok(PollResult::NotYet("there is none".to_owned()));
                 };
                 let part = config_of(&map)?;
-                let [seen_policy, seen_scope] = said(&part);
+                let [seen_policy, seen_scope] = published_policy_and_scope(&part);
                 Ok(if seen_policy == policy && seen_scope == scope {
                     PollResult::Ready(part)
                 } else {
@@ -179,7 +179,7 @@ impl<'a> Kubelets<'a> {
 }
 
 /// Returns policy and scope, with the kubelet's defaults.
-fn said(part: &KubeletPart) -> [&str; 2] {
+fn published_policy_and_scope(part: &KubeletPart) -> [&str; 2] {
     [
         part.topology_manager_policy.as_deref().unwrap_or("none"),
         part.topology_manager_scope

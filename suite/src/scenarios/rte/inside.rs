@@ -131,17 +131,21 @@ fn flaw(text: &str, namespace: &str, pod: &str) -> Option<String> {
 }
 
 /// Returns the arguments that make an exporter publish fingerprints like those of the stack.
-async fn fingerprint_words(ctx: &Context) -> Result<Vec<String>, StepError> {
+async fn fingerprint_arguments(ctx: &Context) -> Result<Vec<String>, StepError> {
     let sets = own::daemon_sets(ctx).await?;
     let spec = sets
         .first()
         .and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
-    let words = spec
+    let arguments = spec
         .and_then(own::exporter)
         .and_then(|one| one.args.clone());
-    let words = words.into_iter().flatten();
-    Ok(words
-        .filter(|word| word.trim_start_matches('-').starts_with("pods-fingerprint"))
+    let arguments = arguments.into_iter().flatten();
+    Ok(arguments
+        .filter(|argument| {
+            argument
+                .trim_start_matches('-')
+                .starts_with("pods-fingerprint")
+        })
         .collect())
 }
 
@@ -150,10 +154,10 @@ async fn notification_is_heard(ctx: &Context) -> Result<(), StepError> {
     let own = ctx
         .step("an exporter with a notification file runs", async {
             let file = format!("--notify-file={NOTIFY_FILE}");
-            let mut words = fingerprint_words(ctx).await?;
-            words.extend([file, "--sleep-interval=1h".to_owned()]);
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let pod = own::start(ctx, "notify", &node, &words).await?;
+            let mut arguments = fingerprint_arguments(ctx).await?;
+            arguments.extend([file, "--sleep-interval=1h".to_owned()]);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let pod = own::start(ctx, "notify", &node, &arguments).await?;
             own::in_phase(ctx, &pod, "Running").await?;
             Ok(pod)
         })

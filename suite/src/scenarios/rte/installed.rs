@@ -75,7 +75,7 @@ async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), StepEr
         ctx.deadlines().settled,
         async || {
             let sets = own::daemon_sets(ctx).await?;
-            Ok(match sets.iter().find(|set| !has_word(set, &wanted)) {
+            Ok(match sets.iter().find(|set| !has_argument(set, &wanted)) {
                 None => PollResult::Ready(()),
                 Some(set) => PollResult::NotYet(format!("{} is not", set.name_any())),
             })
@@ -85,15 +85,15 @@ async fn every_exporter_has(ctx: &Context, level: LogLevel) -> Result<(), StepEr
 }
 
 /// Returns whether the exporter of a set is started with this argument; `--v=` counts like `-v=`.
-fn has_word(set: &DaemonSet, wanted: &str) -> bool {
+fn has_argument(set: &DaemonSet, wanted: &str) -> bool {
     let spec = set.spec.as_ref().and_then(|set| set.template.spec.as_ref());
-    let words = spec
+    let arguments = spec
         .and_then(own::exporter)
         .and_then(|one| one.args.as_ref());
-    words
+    arguments
         .into_iter()
         .flatten()
-        .any(|word| word == wanted || word.strip_prefix('-') == Some(wanted))
+        .any(|argument| argument == wanted || argument.strip_prefix('-') == Some(wanted))
 }
 
 async fn log_level_is_passed_on(ctx: &Context) -> Result<(), StepError> {

@@ -157,23 +157,26 @@ async fn dumped(
 ) -> Result<(), StepError> {
     let home = std::env::temp_dir().join(format!("{}-{}", ctx.namespace, std::process::id()));
     let failed = |error: std::io::Error| StepError::fail(format!("{}: {error}", home.display()));
-    let mut words: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+    let mut args: Vec<String> = arguments
+        .iter()
+        .map(|&argument| argument.to_owned())
+        .collect();
     if let Some(text) = file {
         let path: PathBuf = home.join(".rte/kubelet_tm_full.yaml");
         std::fs::create_dir_all(home.join(".rte")).map_err(failed)?;
         std::fs::write(&path, text).map_err(failed)?;
-        words.extend(["--config".to_owned(), path.display().to_string()]);
+        args.extend(["--config".to_owned(), path.display().to_string()]);
     }
-    words.push("--dump-config=.andexit".to_owned());
+    args.push("--dump-config=.andexit".to_owned());
     let mut environment: BTreeMap<&str, String> = variables
         .iter()
         .map(|&(name, value)| (name, value.to_owned()))
         .collect();
     environment.insert("HOME", home.display().to_string());
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = ctx
         .step("the program dumps its configuration", async {
-            let text = output(ctx, &words, &environment).await?;
+            let text = output(ctx, &args, &environment).await?;
             serde_yaml::from_str::<Value>(&text)
                 .map_err(|error| StepError::fail(format!("the dump is no YAML: {error}: {text}")))
         })

@@ -43,11 +43,10 @@ pub(in crate::scenarios) async fn daemon_sets(ctx: &Context) -> Result<Vec<Daemo
 /// Returns the exporter's container.
 pub(super) fn exporter(spec: &PodSpec) -> Option<&Container> {
     let is_exporter = |container: &&Container| {
-        let words = container.command.iter().chain(&container.args).flatten();
-        words
-            .clone()
+        let args = container.command.iter().chain(&container.args).flatten();
+        args.clone()
             .next()
-            .is_some_and(|word| word.contains("resource-topology-exporter"))
+            .is_some_and(|arg| arg.contains("resource-topology-exporter"))
     };
     spec.containers.iter().find(is_exporter)
 }
@@ -72,16 +71,16 @@ pub(super) async fn start(
     let mut container = exporter(&spec)
         .cloned()
         .ok_or_else(|| StepError::fail("no container of the daemon set is an exporter"))?;
-    let places = [
+    let path_flags = [
         "--sysfs=",
         "--podresources-socket=",
         "--kubelet-config-file=",
     ];
-    let mut words: Vec<String> = container.args.take().unwrap_or_default();
-    words.retain(|word| places.iter().any(|place| word.starts_with(place)));
-    words.extend(QUIET.iter().map(|&word| word.to_owned()));
-    words.extend(arguments.iter().map(|&word| word.to_owned()));
-    container.args = Some(words);
+    let mut args: Vec<String> = container.args.take().unwrap_or_default();
+    args.retain(|arg| path_flags.iter().any(|flag| arg.starts_with(flag)));
+    args.extend(QUIET.iter().map(|&arg| arg.to_owned()));
+    args.extend(arguments.iter().map(|&arg| arg.to_owned()));
+    container.args = Some(args);
     container.ports = None;
     container.readiness_probe = None;
     container.liveness_probe = None;

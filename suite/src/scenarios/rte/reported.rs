@@ -90,7 +90,7 @@ pub(super) async fn condition_on_every_exporter(
 
 async fn refresh_is_logged(ctx: &Context) -> Result<(), StepError> {
     ctx.step(
-        "every exporter says that it follows the node",
+        "every exporter logs that it follows the node",
         ctx.until("the logs say so", ctx.deadlines().settled, async || {
             for pod in exporters(ctx).await? {
                 let container = LogParams {
@@ -101,10 +101,10 @@ async fn refresh_is_logged(ctx: &Context) -> Result<(), StepError> {
                 let pods: Api<Pod> =
                     Api::namespaced(ctx.client(), &pod.namespace().unwrap_or_default());
                 let log = pods.logs(&name, &container).await?;
-                let says = ["tracking node resources", "update node resources"]
+                let is_logged = ["tracking node resources", "update node resources"]
                     .iter()
                     .any(|text| log.contains(text));
-                if !says {
+                if !is_logged {
                     return Ok(PollResult::NotYet(format!("{name} does not")));
                 }
             }

@@ -403,10 +403,12 @@ async fn agree(
                 for node in nodes {
                     match compare(node, &nrts, &pods, &totals.names)? {
                         Ok(uncounted) => add(&mut all, uncounted),
-                        Err(look) => {
-                            let text =
-                                format!("{}: {}", look.difference.place, look.difference.seen);
-                            last = Some(look);
+                        Err(mismatch) => {
+                            let text = format!(
+                                "{}: {}",
+                                mismatch.difference.place, mismatch.difference.seen
+                            );
+                            last = Some(mismatch);
                             return Ok(PollResult::NotYet(text));
                         }
                     }
@@ -416,15 +418,15 @@ async fn agree(
         )
         .await;
     match (result, last) {
-        (Err(StepError::Failed(failure)), Some(look)) => {
+        (Err(StepError::Failed(failure)), Some(mismatch)) => {
             Err(StepError::Failed(Box::new(Failure {
                 message: format!(
                     "{stage}: not as machine and state files say: {}",
-                    look.difference.place
+                    mismatch.difference.place
                 ),
-                expected: Some(look.difference.expected),
-                seen: Some(look.difference.seen),
-                details: look.details,
+                expected: Some(mismatch.difference.expected),
+                seen: Some(mismatch.difference.seen),
+                details: mismatch.details,
                 ..*failure
             })))
         }

@@ -90,7 +90,7 @@ pub(super) fn idle_room(pods: &[Ran], zones: &[u32]) -> Vec<f64> {
             let between = times
                 .range(pod.created..pod.bound)
                 .copied()
-                .filter(|moment| *moment > pod.created);
+                .filter(|time| *time > pod.created);
             for until in between.chain([pod.bound]) {
                 if has_room(from, pod.cpus) {
                     idle += until.saturating_sub(from);
