@@ -354,7 +354,7 @@ async fn install(up: &UpArgs, bin_dir: &std::path::Path) -> anyhow::Result<()> {
 /// Describes for `cluster status` what is kept on a cluster.
 async fn about_stack(dir: PathBuf) -> String {
     let kubeconfig = dir.join("kubeconfig");
-    match Stack::beside(&kubeconfig) {
+    match Stack::load(&kubeconfig) {
         Ok(None) => String::new(),
         Ok(Some(stack)) => format!(
             "  {}\n{}",

@@ -27,7 +27,7 @@ use crate::scenario::StepError;
 /// Label on every object that a run creates; the value is the run's identity.
 pub const RUN_LABEL: &str = "numaresources-tests/run";
 /// Number of concurrent requests of [`Context::create_all`].
-const CREATED_AT_ONCE: usize = 8;
+const CONCURRENT_CREATIONS: usize = 8;
 
 /// The cluster that a run works on.
 pub struct Cluster {
@@ -209,7 +209,7 @@ impl Context {
     {
         let requests = objects.into_iter().map(|object| self.create(object));
         stream::iter(requests)
-            .buffered(CREATED_AT_ONCE)
+            .buffered(CONCURRENT_CREATIONS)
             .try_for_each(async |_| Ok(()))
             .await
     }

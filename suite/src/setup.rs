@@ -116,7 +116,7 @@ pub async fn run(
     let mut kept = None;
     let client = match &options.lane {
         Lane::Kubeconfig(path) => {
-            if let Some(stack) = Stack::beside(path)? {
+            if let Some(stack) = Stack::load(path)? {
                 recorder
                     .step(
                         "the programs under test are built",
@@ -181,7 +181,9 @@ pub async fn run(
     }
     install::stack(options, recorder, &client, may_install).await?;
     if let Some((stack, kubeconfig)) = &mut kept {
-        stack.renew(options, recorder, &client, kubeconfig).await?;
+        stack
+            .restart_changed(options, recorder, &client, kubeconfig)
+            .await?;
     }
     let status = install::available(options, recorder, &client).await?;
     if kept.is_some() {

@@ -16,7 +16,7 @@ use crate::workload::{PodPlan, ResourceRequest};
 const CONTEXT: &str = "[serial][disruptive][scheduler] numaresources workload placement";
 const LABELS: &[&str] = &["disruptive", "scheduler", "feature:nonreg"];
 /// A scheduler that does not exist: a pod that has a node needs none.
-const NOBODY: &str = "foo";
+const ABSENT_SCHEDULER: &str = "foo";
 const BOUND: &str = "2c 100Mi";
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -107,7 +107,7 @@ async fn pod_with_node_name(ctx: &Context) -> Result<(), StepError> {
     let before = padded(ctx).await?;
     let plan = PodPlan::new(
         "testpod",
-        NOBODY,
+        ABSENT_SCHEDULER,
         [ResourceRequest::Limits(Resources::literal(BOUND))],
     )
     .bound_to(&before.node);
@@ -129,7 +129,7 @@ async fn deployment_with_node_name(ctx: &Context) -> Result<(), StepError> {
     let before = padded(ctx).await?;
     let plan = PodPlan::new(
         "testdp",
-        NOBODY,
+        ABSENT_SCHEDULER,
         [ResourceRequest::Limits(Resources::literal(BOUND))],
     )
     .bound_to(&before.node);

@@ -118,7 +118,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 /// Makes one node the only one that accepts pods and sets the scheduler to preempt by zones. Returns the state of that node.
-async fn lone_target(ctx: &Context) -> Result<NodeTopology, StepError> {
+async fn only_schedulable_node(ctx: &Context) -> Result<NodeTopology, StepError> {
     ctx.step("the priority classes exist", priority_classes(ctx))
         .await?;
     ctx.step(
@@ -218,7 +218,7 @@ async fn run(
 }
 
 /// Checks that the pods continue to run.
-async fn untouched(ctx: &Context, pods: &[&Pod]) -> Result<(), StepError> {
+async fn keep_running(ctx: &Context, pods: &[&Pod]) -> Result<(), StepError> {
     for before in pods {
         let found = ctx.api::<Pod>().get_opt(&before.name_any()).await?;
         let same = found.as_ref().is_some_and(|now| {
@@ -230,7 +230,7 @@ async fn untouched(ctx: &Context, pods: &[&Pod]) -> Result<(), StepError> {
             let seen = found
                 .as_ref()
                 .map_or_else(|| "it is gone".to_owned(), describe);
-            let message = format!("pod {} was touched", before.name_any());
+            let message = format!("pod {} does not run on", before.name_any());
             return Err(StepError::mismatch(message, describe(before), seen));
         }
     }
@@ -238,7 +238,7 @@ async fn untouched(ctx: &Context, pods: &[&Pod]) -> Result<(), StepError> {
 }
 
 /// Checks that the pod stays pending and its condition says that preemption does not help.
-async fn is_not_helped(ctx: &Context, name: &str) -> Result<(), StepError> {
+async fn stays_pending_without_preemption(ctx: &Context, name: &str) -> Result<(), StepError> {
     ctx.stay_pending(&[name.to_owned()], NOT_HELPFUL).await?;
     let status = ctx.pod(name).await?.status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
@@ -258,7 +258,7 @@ async fn is_not_helped(ctx: &Context, name: &str) -> Result<(), StepError> {
 }
 
 /// Waits until one of the pods is gone and checks that all others continue to run. Returns the name of the one that is gone.
-async fn one_goes(ctx: &Context, pods: &[&Pod]) -> Result<String, StepError> {
+async fn wait_for_eviction(ctx: &Context, pods: &[&Pod]) -> Result<String, StepError> {
     let api = ctx.api::<Pod>();
     let gone = ctx
         .until(
@@ -279,12 +279,12 @@ async fn one_goes(ctx: &Context, pods: &[&Pod]) -> Result<String, StepError> {
         .copied()
         .filter(|pod| pod.name_any() != gone)
         .collect();
-    untouched(ctx, &others).await?;
+    keep_running(ctx, &others).await?;
     Ok(gone)
 }
 
 async fn one_by_one(ctx: &Context, row: &Row) -> Result<(), StepError> {
-    let target = lone_target(ctx).await?;
+    let target = only_schedulable_node(ctx).await?;
     let base = base_load(ctx, &target).await?;
     let fillers = ctx
         .step(
@@ -304,20 +304,24 @@ async fn one_by_one(ctx: &Context, row: &Row) -> Result<(), StepError> {
     if row.evicts {
         ctx.step("the pod runs in the place of one of them", async {
             ctx.pods_running(&[plan.name().to_owned()]).await?;
-            let gone = one_goes(ctx, &pods).await?;
+            let gone = wait_for_eviction(ctx, &pods).await?;
             ctx.recorder.saw(format!("{gone} gave way"));
             Ok(())
         })
         .await
     } else {
-        ctx.step("the pod stays pending", is_not_helped(ctx, plan.name()))
-            .await?;
-        ctx.step("the others run on", untouched(ctx, &pods)).await
+        ctx.step(
+            "the pod stays pending",
+            stays_pending_without_preemption(ctx, plan.name()),
+        )
+        .await?;
+        ctx.step("the others run on", keep_running(ctx, &pods))
+            .await
     }
 }
 
 async fn mixed_priorities(ctx: &Context) -> Result<(), StepError> {
-    let target = lone_target(ctx).await?;
+    let target = only_schedulable_node(ctx).await?;
     let base = base_load(ctx, &target).await?;
     let times = |count: usize| Resources::sum(std::iter::repeat_n(&base, count));
     let seven = times(7);
@@ -362,8 +366,8 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), StepError> {
         "a pod that the small ones cannot make room for waits",
         async {
             ctx.create(low.pod()).await?;
-            is_not_helped(ctx, low.name()).await?;
-            untouched(ctx, &pods).await?;
+            stays_pending_without_preemption(ctx, low.name()).await?;
+            keep_running(ctx, &pods).await?;
             ctx.delete::<Pod>(low.name()).await
         },
     )
@@ -374,7 +378,7 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), StepError> {
         async {
             ctx.create(high.pod()).await?;
             ctx.pods_running(&[high.name().to_owned()]).await?;
-            let gone = one_goes(ctx, &pods).await?;
+            let gone = wait_for_eviction(ctx, &pods).await?;
             if candidates.contains(&gone) {
                 ctx.recorder.saw(format!("{gone} gave way"));
                 return Ok(());
@@ -387,7 +391,7 @@ async fn mixed_priorities(ctx: &Context) -> Result<(), StepError> {
 }
 
 async fn burst_fits(ctx: &Context) -> Result<(), StepError> {
-    let target = lone_target(ctx).await?;
+    let target = only_schedulable_node(ctx).await?;
     let base = base_load(ctx, &target).await?;
     let each = base.milli(CPU);
     let mut count = 0;
@@ -422,7 +426,7 @@ async fn burst_fits(ctx: &Context) -> Result<(), StepError> {
         .await?;
     ctx.step("none was evicted", async {
         ctx.settle().await?;
-        untouched(ctx, &pods.iter().collect::<Vec<_>>()).await
+        keep_running(ctx, &pods.iter().collect::<Vec<_>>()).await
     })
     .await
 }

@@ -182,7 +182,7 @@ async fn hold_zones(
 }
 
 /// A node with room for pods that no zone accounts for; all other nodes are full.
-struct Ground {
+struct PreparedNodes {
     arena: Arena,
     scope: Scope,
     /// Base load of the target.
@@ -191,7 +191,7 @@ struct Ground {
     reference: Vec<NodeTopology>,
 }
 
-impl Ground {
+impl PreparedNodes {
     async fn new(ctx: &Context) -> Result<Self, StepError> {
         let title = "two nodes with two zones are there";
         let (arena, scope) = one_scope(ctx, title, &Fit::Anything).await?;
@@ -283,8 +283,8 @@ impl Ground {
 
 /// Checks that a pod that is not Guaranteed runs and does not change the zones of its node.
 async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), StepError> {
-    let ground = Ground::new(ctx).await?;
-    let request = ground.all();
+    let prepared = PreparedNodes::new(ctx).await?;
+    let request = prepared.all();
     let (resources, title) = if burstable {
         let title = format!("a pod that requests {request} runs");
         (ResourceRequest::Requests(request), title)
@@ -294,10 +294,10 @@ async fn not_accounted(ctx: &Context, burstable: bool) -> Result<(), StepError> 
             "a best-effort pod runs".to_owned(),
         )
     };
-    let pod = run_pod(ctx, title, &ground.plan(ctx, "testpod", [resources])).await?;
-    ground.placed(ctx, &pod, burstable).await?;
+    let pod = run_pod(ctx, title, &prepared.plan(ctx, "testpod", [resources])).await?;
+    prepared.placed(ctx, &pod, burstable).await?;
     let node = crate::checks::node_of(&pod).unwrap_or_default();
-    ground.unchanged(ctx, node).await
+    prepared.unchanged(ctx, node).await
 }
 
 async fn run_pod(ctx: &Context, title: String, plan: &PodPlan) -> Result<Pod, StepError> {
@@ -309,11 +309,11 @@ async fn run_pod(ctx: &Context, title: String, plan: &PodPlan) -> Result<Pod, St
 }
 
 async fn burstable_deployment(ctx: &Context) -> Result<(), StepError> {
-    let ground = Ground::new(ctx).await?;
-    let plan = ground.plan(ctx, "test-dp", [ResourceRequest::Requests(ground.all())]);
+    let prepared = PreparedNodes::new(ctx).await?;
+    let plan = prepared.plan(ctx, "test-dp", [ResourceRequest::Requests(prepared.all())]);
     let title = format!(
         "a deployment of a pod that requests {} is complete",
-        ground.all()
+        prepared.all()
     );
     let pods = ctx
         .step(title, async {
@@ -323,19 +323,19 @@ async fn burstable_deployment(ctx: &Context) -> Result<(), StepError> {
         })
         .await?;
     for pod in &pods {
-        ground.placed(ctx, pod, true).await?;
+        prepared.placed(ctx, pod, true).await?;
     }
-    ground.unchanged(ctx, ground.target()).await
+    prepared.unchanged(ctx, prepared.target()).await
 }
 
 async fn burstable_daemon_set(ctx: &Context) -> Result<(), StepError> {
-    let ground = Ground::new(ctx).await?;
-    let plan = ground
-        .plan(ctx, "test-ds", [ResourceRequest::Requests(ground.all())])
-        .on_nodes_with(api::labels::HOSTNAME, ground.target());
+    let prepared = PreparedNodes::new(ctx).await?;
+    let plan = prepared
+        .plan(ctx, "test-ds", [ResourceRequest::Requests(prepared.all())])
+        .on_nodes_with(api::labels::HOSTNAME, prepared.target());
     let title = format!(
         "a daemon set for the target, whose pod requests {}, runs",
-        ground.all()
+        prepared.all()
     );
     let pods = ctx
         .step(title, async {
@@ -347,17 +347,17 @@ async fn burstable_daemon_set(ctx: &Context) -> Result<(), StepError> {
         })
         .await?;
     for pod in &pods {
-        ground.placed(ctx, pod, true).await?;
+        prepared.placed(ctx, pod, true).await?;
     }
-    ground.unchanged(ctx, ground.target()).await
+    prepared.unchanged(ctx, prepared.target()).await
 }
 
 /// Runs a pod that is Burstable as a whole: one container has limits that a zone could hold, the other one only requests.
 async fn burstable_mixed(ctx: &Context) -> Result<(), StepError> {
-    let ground = Ground::new(ctx).await?;
-    let limits = ground.zone(0).minus(&ground.base);
-    let requests = match ground.scope {
-        Scope::Container => ground.zone(1).minus(&ground.base),
+    let prepared = PreparedNodes::new(ctx).await?;
+    let limits = prepared.zone(0).minus(&prepared.base);
+    let requests = match prepared.scope {
+        Scope::Container => prepared.zone(1).minus(&prepared.base),
         Scope::Pod => Resources::literal("5Mi"),
     };
     let title =
@@ -366,25 +366,25 @@ async fn burstable_mixed(ctx: &Context) -> Result<(), StepError> {
         ResourceRequest::Limits(limits),
         ResourceRequest::Requests(requests),
     ];
-    let pod = run_pod(ctx, title, &ground.plan(ctx, "testpod", resources)).await?;
-    ground.placed(ctx, &pod, true).await?;
-    ground.unchanged(ctx, ground.target()).await
+    let pod = run_pod(ctx, title, &prepared.plan(ctx, "testpod", resources)).await?;
+    prepared.placed(ctx, &pod, true).await?;
+    prepared.unchanged(ctx, prepared.target()).await
 }
 
 /// Checks that a Burstable pod takes the room of a Guaranteed one although no zone accounts for it.
 async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), StepError> {
-    let ground = Ground::new(ctx).await?;
-    let first = ground.plan(
+    let prepared = PreparedNodes::new(ctx).await?;
+    let first = prepared.plan(
         ctx,
         "testpod-first-bu",
-        [ResourceRequest::Requests(ground.all())],
+        [ResourceRequest::Requests(prepared.all())],
     );
-    let title = format!("a pod that requests {} runs", ground.all());
+    let title = format!("a pod that requests {} runs", prepared.all());
     let pod = run_pod(ctx, title, &first).await?;
-    ground.placed(ctx, &pod, true).await?;
-    ground.unchanged(ctx, ground.target()).await?;
-    let whole = ground.zone(0);
-    let second = ground.plan(
+    prepared.placed(ctx, &pod, true).await?;
+    prepared.unchanged(ctx, prepared.target()).await?;
+    let whole = prepared.zone(0);
+    let second = prepared.plan(
         ctx,
         "testpod-second-gu",
         [ResourceRequest::Limits(whole.clone())],
@@ -398,7 +398,7 @@ async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), StepError> {
         },
     )
     .await?;
-    ground.unchanged(ctx, ground.target()).await?;
+    prepared.unchanged(ctx, prepared.target()).await?;
     let running = ctx
         .step("it runs when the other one is deleted", async {
             ctx.delete::<Pod>(first.name()).await?;
@@ -406,11 +406,11 @@ async fn burstable_then_guaranteed(ctx: &Context) -> Result<(), StepError> {
         })
         .await?
         .remove(0);
-    ground.placed(ctx, &running, true).await?;
-    let before = ground.arena.target();
+    prepared.placed(ctx, &running, true).await?;
+    let before = prepared.arena.target();
     ctx.step(
         format!("the target accounts for {whole}"),
-        ctx.accounted(before, &whole, true, ground.scope),
+        ctx.accounted(before, &whole, true, prepared.scope),
     )
     .await?;
     ctx.step("after its deletion the zones are as before", async {

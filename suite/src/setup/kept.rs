@@ -61,7 +61,7 @@ impl Stack {
     }
 
     /// Returns the kept stack on the cluster of a kubeconfig, if there is one.
-    pub fn beside(kubeconfig: &Path) -> Result<Option<Self>, StepError> {
+    pub fn load(kubeconfig: &Path) -> Result<Option<Self>, StepError> {
         let path = cluster_dir(kubeconfig).join(FILE);
         let damaged = |error: &dyn std::error::Error| {
             StepError::fail(format!(
@@ -138,7 +138,7 @@ impl Stack {
     }
 
     /// Restarts the pods of programs that have changed since they were started, and no others.
-    pub(super) async fn renew(
+    pub(super) async fn restart_changed(
         &mut self,
         options: &Options,
         recorder: &Recorder,

@@ -39,9 +39,9 @@ const PASSED: [&str; 4] = [
 const SKIPPED: &str = "fault/scheduler-killed";
 
 /// Longer than a command takes.
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 /// Longer than the deletion of namespaces in the background takes.
-const ENDS: Duration = Duration::from_mins(2);
+const DELETION_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -135,7 +135,7 @@ impl Drop for Cluster {
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_numaresources-tests"));
-    command.timeout(PATIENCE);
+    command.timeout(TIMEOUT);
     command
 }
 
@@ -242,7 +242,7 @@ fn a_cluster_known_by_its_kubeconfig_gets_the_verdicts_of_its_lane(#[case] lane:
     };
     assert_eq!(ids(&dir, for_want), BTreeSet::from([SKIPPED.to_owned()]));
     // the suite removed what it installed; namespaces are deleted in the background
-    let deadline = Instant::now() + ENDS;
+    let deadline = Instant::now() + DELETION_TIMEOUT;
     loop {
         let left = changes(&before, &cluster.state());
         if left.is_empty() {

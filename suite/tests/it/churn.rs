@@ -44,7 +44,7 @@ const CLIENTS: u64 = 20;
 const FAULT_DURATION: Duration = Duration::from_secs(2);
 /// Longest time that the clients may take to run [`ENDED_AFTER_FAULT`] pods after a fault, and to end. A lease is free after 15 s, and a pod is retried
 /// after 10 s at the latest.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// This many ended pods prove that pods were created, placed and run since: each client had at most one pod before.
 const ENDED_AFTER_FAULT: usize = 2 * CLIENTS as usize;
 /// How long before a refusal an ended pod may have caused it.
@@ -119,7 +119,7 @@ async fn check(lane: lane::Lane, schedulers: Schedulers) {
     let progress = tokio::select! {
         () = churn.follow() => Err("the watch of the pods ended".to_owned()),
         (clients, progress) = async {
-            tokio::join!(timeout(6 * PATIENCE, clients), restarted)
+            tokio::join!(timeout(6 * TIMEOUT, clients), restarted)
         } => progress.and_then(|()| {
             clients.map(drop).map_err(|_| "clients still wait".to_owned())
         }),
@@ -347,7 +347,7 @@ impl Churn {
         let before = ended(&self.pods.borrow());
         let enough = |pods: &BTreeMap<String, Seen>| ended(pods) >= before + ENDED_AFTER_FAULT;
         let mut pods = self.pods.subscribe();
-        let waited = timeout(PATIENCE, pods.wait_for(enough)).await;
+        let waited = timeout(TIMEOUT, pods.wait_for(enough)).await;
         if waited.is_ok() {
             let failed = |seen: &&Seen| seen.phase == "Failed";
             let refused = self.pods.borrow().values().filter(failed).count();
@@ -417,7 +417,7 @@ impl Churn {
             .await;
         patched.map_err(|error| error.to_string())?;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let deployment = deployments.get(names::SCHEDULER).await;
             let status = deployment.ok().and_then(|deployment| deployment.status);
@@ -443,7 +443,7 @@ impl Churn {
     /// Waits until a scheduler holds the lease.
     async fn wait_for_leader(&self) -> Result<(), String> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), names::NAMESPACE);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let lease = leases.get_opt(names::SCHEDULER_LEASE).await;
             let spec = lease.ok().flatten().and_then(|lease| lease.spec);

@@ -32,7 +32,7 @@ const SECONDS: u64 = 30;
 /// Number of faults per minute.
 const PER_MINUTE: u32 = 30;
 /// Length of one drawn schedule. It is short because processes start and end meanwhile.
-const DRAWN_AT_ONCE: Duration = Duration::from_secs(20);
+const SCHEDULE_LENGTH: Duration = Duration::from_secs(20);
 
 #[test]
 fn bad_days_change_no_verdict_of_tier0() {
@@ -131,7 +131,7 @@ async fn inject_faults(
     while !*over.borrow() {
         let targets = targets(cluster);
         let seed = seed.wrapping_add(part);
-        let schedule = Schedule::random(seed, PER_MINUTE, DRAWN_AT_ONCE, &targets);
+        let schedule = Schedule::random(seed, PER_MINUTE, SCHEDULE_LENGTH, &targets);
         part += 1;
         let mut stop = over.clone();
         let over = async move {

@@ -27,7 +27,7 @@ use testbed::local::{ClusterSpec, KubeletSettings, NodePlan};
 use testbed::openshift::Flavour;
 
 /// Longer than any step takes.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const POOL: &str = "numa-container";
@@ -212,7 +212,7 @@ async fn eventually<T>(what: &str, check: impl AsyncFn() -> Result<T, String>) -
     loop {
         match check().await {
             Ok(value) => return value,
-            Err(seen) => assert!(started.elapsed() < PATIENCE, "not so: {what}: {seen}"),
+            Err(seen) => assert!(started.elapsed() < TIMEOUT, "not so: {what}: {seen}"),
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

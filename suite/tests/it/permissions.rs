@@ -27,7 +27,7 @@ const FOCUS: &str = "^(fundamentals/all-gu|preempt/|sched/replicas-1|rtetols/|un
 /// Workers, half of them with each scope.
 const WORKERS: usize = 4;
 /// Longer than the installation of the stack takes.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -133,10 +133,7 @@ async fn roles(client: Client) -> [BTreeSet<Right>; 2] {
         if let Ok(both) = all.try_into() {
             return both;
         }
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "the roles are not there in time"
-        );
+        assert!(begun.elapsed() < TIMEOUT, "the roles are not there in time");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

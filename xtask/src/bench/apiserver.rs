@@ -23,11 +23,11 @@ const CHANGES: usize = 2_000;
 /// Rounds of load; the memory after the last is compared with that after the first.
 const ROUNDS: usize = 5;
 /// Concurrent requests while the cluster is filled.
-const AT_ONCE: usize = 32;
+const CONCURRENCY: usize = 32;
 /// Namespace of the pods.
 const NAMESPACE: &str = "default";
 /// How long the light nodes may take to run all pods.
-const RUN_WITHIN: Duration = Duration::from_mins(5);
+const RUN_TIMEOUT: Duration = Duration::from_mins(5);
 /// Time between two polls of the pods.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -128,7 +128,7 @@ async fn populate(client: &Client, nodes: &[String], count: usize) -> anyhow::Re
     accounts.create(&PostParams::default(), &account).await?;
     stream::iter(0..count)
         .map(|number| anyhow::Ok((number, &nodes[number % nodes.len()])))
-        .try_for_each_concurrent(AT_ONCE, |(number, node)| {
+        .try_for_each_concurrent(CONCURRENCY, |(number, node)| {
             let pods = &pods;
             async move {
                 let pod = serde_json::from_value(pod(number, node))?;
@@ -139,7 +139,7 @@ async fn populate(client: &Client, nodes: &[String], count: usize) -> anyhow::Re
         .await
         .context("making the pods")?;
     let waiting = ListParams::default().fields("status.phase!=Running");
-    let deadline = Instant::now() + RUN_WITHIN;
+    let deadline = Instant::now() + RUN_TIMEOUT;
     loop {
         let left = pods.list_metadata(&waiting).await?.items.len();
         if left == 0 {
@@ -222,15 +222,16 @@ async fn watch_all(
     });
     let pods: Api<Pod> = Api::namespaced(writer.clone(), NAMESPACE);
     let change = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
-    let changes = stream::iter((0..CHANGES).map(Ok)).try_for_each_concurrent(AT_ONCE, |number| {
-        let (pods, change) = (&pods, &change);
-        async move {
-            let name = pod_name(number % args.pods.max(1));
-            let params = PatchParams::default();
-            pods.patch_metadata(&name, &params, change).await?;
-            anyhow::Ok(())
-        }
-    });
+    let changes =
+        stream::iter((0..CHANGES).map(Ok)).try_for_each_concurrent(CONCURRENCY, |number| {
+            let (pods, change) = (&pods, &change);
+            async move {
+                let name = pod_name(number % args.pods.max(1));
+                let params = PatchParams::default();
+                pods.patch_metadata(&name, &params, change).await?;
+                anyhow::Ok(())
+            }
+        });
     futures::try_join!(try_join_all(watches), changes)?;
     Ok(())
 }

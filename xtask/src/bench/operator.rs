@@ -37,9 +37,9 @@ use crate::console::note;
 /// The profile that the programs of the container image are built with.
 const PROFILE: &str = "image";
 /// Concurrent requests while the cluster is filled.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 /// Longest that an installation may take.
-const INSTALLED_WITHIN: Duration = Duration::from_mins(2);
+const INSTALL_TIMEOUT: Duration = Duration::from_mins(2);
 /// Time after an installation by which all remaining work is done.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
 /// Images in the status of each node: the most that a kubelet reports.
@@ -138,7 +138,7 @@ impl Environment {
         let applier = Applier::new(client.clone());
         for definition in api::crd::all() {
             applier.apply(&to_value(&definition)).await?;
-            wait::definition(&client, &definition.name_any(), INSTALLED_WITHIN).await?;
+            wait::definition(&client, &definition.name_any(), INSTALL_TIMEOUT).await?;
         }
         // all objects but the operator itself
         let objects = Set::new(&Options::default()).objects();
@@ -190,7 +190,7 @@ impl Environment {
             .await?;
         let rollout =
             async { tokio::try_join!(self.make_ready(args.pools), self.wait_until_available()) };
-        let rollout = timeout(INSTALLED_WITHIN, rollout).await;
+        let rollout = timeout(INSTALL_TIMEOUT, rollout).await;
         process.check()?;
         let (ready, available) = rollout.context("it does not become Available")??;
         sleep(SETTLED_AFTER).await;
@@ -280,7 +280,7 @@ async fn report(
     let patch = Patch::Merge(json!({"status": status}));
     let api: Api<Node> = Api::all(client.clone());
     stream::iter(nodes.names().map(anyhow::Ok))
-        .try_for_each_concurrent(AT_ONCE, |name| {
+        .try_for_each_concurrent(CONCURRENCY, |name| {
             let (api, patch) = (&api, &patch);
             async move {
                 api.patch_status(&name, &PatchParams::default(), patch)

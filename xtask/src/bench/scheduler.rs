@@ -41,9 +41,9 @@ const NAMESPACE: &str = "default";
 /// The profile that the programs of the container image are built with.
 const PROFILE: &str = "image";
 /// Concurrent requests while the cluster is filled.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 /// Time in which at least one more pod must be bound.
-const STALLED: Duration = Duration::from_mins(2);
+const PROGRESS_TIMEOUT: Duration = Duration::from_mins(2);
 /// A scheduler that used no processor time for this long has also finished the events about its bindings.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// Requests per second of each client, and burst: more than any of them can make.
@@ -311,7 +311,7 @@ impl Environment {
         let mut names = HashSet::new();
         let mut first = None;
         let time = loop {
-            let next = tokio::time::timeout(STALLED, events.next()).await;
+            let next = tokio::time::timeout(PROGRESS_TIMEOUT, events.next()).await;
             process.check()?;
             let next = next.with_context(|| format!("{} of {PODS} are bound", names.len()))?;
             if let Event::Apply(pod) = next.context("the watch ended")?? {
@@ -355,7 +355,7 @@ impl Environment {
 async fn create_pods(pods: &Api<Pod>, scheduler: Scheduler) -> anyhow::Result<()> {
     stream::iter(0..PODS)
         .map(anyhow::Ok)
-        .try_for_each_concurrent(AT_ONCE, |number| async move {
+        .try_for_each_concurrent(CONCURRENCY, |number| async move {
             let pod = serde_json::from_value(json!({
                 "metadata": {"name": format!("pod-{number}"), "labels": {"app": "program"}},
                 "spec": {
@@ -380,7 +380,7 @@ async fn delete_pods(pods: &Api<Pod>) -> anyhow::Result<()> {
     pods.delete_collection(&at_once, &ListParams::default())
         .await?;
     let one = ListParams::default().limit(1);
-    let deadline = Instant::now() + STALLED;
+    let deadline = Instant::now() + PROGRESS_TIMEOUT;
     while !pods.list_metadata(&one).await?.items.is_empty() {
         ensure!(
             Instant::now() < deadline,
@@ -394,7 +394,7 @@ async fn delete_pods(pods: &Api<Pod>) -> anyhow::Result<()> {
 /// Waits until the process is idle. Returns the processor time that it used until then.
 async fn cpu_time_until_idle(process: &Measured) -> anyhow::Result<Duration> {
     let mut used = process.cpu_time()?;
-    let deadline = Instant::now() + STALLED;
+    let deadline = Instant::now() + PROGRESS_TIMEOUT;
     loop {
         tokio::time::sleep(IDLE_AFTER).await;
         let now = process.cpu_time()?;

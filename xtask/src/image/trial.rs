@@ -11,7 +11,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use crate::console::note;
 
 /// How long a container may take to start.
-const RUNS_WITHIN: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Time between two polls of a container.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Options of every container: as few rights as possible.
@@ -275,7 +275,7 @@ impl Podman {
             .arg(&self.reference)
             .spawn()
             .context("starting podman")?;
-        let deadline = Instant::now() + RUNS_WITHIN;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !self.is_running(NAME)? {
             ensure!(Instant::now() < deadline, "pause does not start");
             std::thread::sleep(POLL_INTERVAL);

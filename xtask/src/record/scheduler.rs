@@ -37,9 +37,9 @@ mod scores;
 mod volume_cases;
 
 /// Cases whose objects are created concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 /// Longest time until every pod has its verdict.
-const WITHIN: Duration = Duration::from_mins(5);
+const VERDICT_TIMEOUT: Duration = Duration::from_mins(5);
 /// Service account of the scheduler.
 const ACCOUNT: &str = "recorded-scheduler";
 
@@ -161,7 +161,7 @@ async fn record_plugin(args: &Args, plugin: usize) -> anyhow::Result<Vec<Recorde
     let seeds = args.seed..args.seed + args.cases;
     let cases: Vec<Case> = stream::iter(seeds.map(|seed| Case::new(plugin, seed)))
         .map(|case| create(client.clone(), case))
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENCY)
         .try_collect()
         .await?;
     let Plugin { name, pin, .. } = PLUGINS[plugin];
@@ -449,7 +449,7 @@ enum Verdict {
 async fn verdicts(client: &Client, wanted: usize) -> anyhow::Result<BTreeMap<String, Verdict>> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields("metadata.name=pod");
-    let deadline = Instant::now() + WITHIN;
+    let deadline = Instant::now() + VERDICT_TIMEOUT;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         tick.tick().await;

@@ -35,7 +35,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "[RTE][InfraConsuming] Resource topology exporter",
             "[NotificationFile] it should react to touches of the notification file",
             one_node(),
-            body(|ctx| Box::pin(notification_is_heard(ctx))),
+            body(|ctx| Box::pin(notification_triggers_update(ctx))),
         ),
         scenario(
             "rte/pfp-status",
@@ -149,7 +149,7 @@ async fn fingerprint_arguments(ctx: &Context) -> Result<Vec<String>, StepError> 
         .collect())
 }
 
-async fn notification_is_heard(ctx: &Context) -> Result<(), StepError> {
+async fn notification_triggers_update(ctx: &Context) -> Result<(), StepError> {
     let node = some_node(ctx)?;
     let own = ctx
         .step("an exporter with a notification file runs", async {

@@ -16,7 +16,7 @@ use testbed::lane::Lane;
 
 use super::cases::Case;
 use super::score_cases::{self, Variant};
-use super::{AT_ONCE, Args, Scheduler, WITHIN, create};
+use super::{Args, CONCURRENCY, Scheduler, VERDICT_TIMEOUT, create};
 
 /// A case and its scores: one line of the corpus.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -44,7 +44,7 @@ pub(super) async fn record(args: &Args, variant: &Variant) -> anyhow::Result<Vec
     let seeds = args.seed..args.seed + args.cases;
     let cases: Vec<Case> = stream::iter(seeds.map(|seed| score_cases::new(variant, seed)))
         .map(|case| create_all(client.clone(), case))
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENCY)
         .try_collect()
         .await?;
     let named = |name: &str| json!({"name": name});
@@ -129,7 +129,7 @@ async fn create_all(client: Client, case: Case) -> anyhow::Result<Case> {
 async fn wait_for_verdicts(client: &Client, wanted: usize) -> anyhow::Result<()> {
     let api: Api<Pod> = Api::all(client.clone());
     let params = ListParams::default().fields("metadata.name=pod");
-    let deadline = Instant::now() + WITHIN;
+    let deadline = Instant::now() + VERDICT_TIMEOUT;
     let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
     loop {
         tick.tick().await;
