@@ -161,7 +161,7 @@ impl Need {
                 .is_none()
                 .then(|| "wanted status.cacheResyncPeriod of the NUMAResourcesScheduler; it is not set".to_owned()),
             Self::Exporter => facts.exporter.is_none().then(|| {
-                "wanted the exporter's program; a cluster that is known by its kubeconfig does not tell where it is".to_owned()
+                "wanted the exporter's program; its path is unknown for a cluster that is given by its kubeconfig".to_owned()
             }),
             Self::Faults(part) => {
                 let seen = match &facts.faults {

@@ -288,7 +288,7 @@ async fn body(
 ) -> Result<(), StepError> {
     *initial = context
         .step(
-            "the scenario has a namespace and knows the state before",
+            "the scenario has a namespace and the initial state is recorded",
             async {
                 context.create_namespace().await?;
                 context.baseline().await
@@ -302,7 +302,7 @@ async fn body(
 async fn wait_until_restored(context: &Context, initial: &[NodeTopology]) -> Result<(), StepError> {
     context
         .step(
-            "exporters and scheduler run as asked for",
+            "exporters and scheduler run as specified",
             context.operands_rolled_out(),
         )
         .await?;

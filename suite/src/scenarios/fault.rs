@@ -321,7 +321,7 @@ async fn placed_meanwhile(ctx: &Context, row: &Row) -> Result<(), StepError> {
                     format!("the NRT of {target} changed although its exporter cannot see the pod");
                 return Err(StepError::mismatch(
                     message,
-                    "the zones of before",
+                    "the zones as they were before",
                     difference,
                 ));
             }

@@ -247,7 +247,7 @@ async fn foreign_image_is_refused(ctx: &Context) -> Result<(), StepError> {
             .await
     })
     .await?;
-    ctx.step("the exporters are those of before", async {
+    ctx.step("the exporters are the same as before", async {
         let now = images(ctx).await?;
         if now == before {
             return Ok(());
@@ -387,7 +387,7 @@ async fn deleted_and_recreated(ctx: &Context) -> Result<(), StepError> {
         },
     )
     .await?;
-    ctx.step("the log level of before comes back", async {
+    ctx.step("the old log level is restored", async {
         ctx.set_operator_field("logLevel", json!(before.spec.log_level))
             .await?;
         ctx.operands_rolled_out().await

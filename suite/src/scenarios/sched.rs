@@ -209,9 +209,9 @@ async fn period_is_passed_on(ctx: &Context) -> Result<(), StepError> {
         Err(StepError::mismatch("seconds in the profile", seconds, seen))
     })
     .await?;
-    ctx.step("the pods of before are gone", async {
+    ctx.step("the old pods are gone", async {
         let limit = ctx.deadlines().gone;
-        ctx.until("no pod is one of before", limit, async || {
+        ctx.until("no old pod is left", limit, async || {
             let now = uids(&ctx.scheduler_pods().await?);
             Ok(match now.iter().find(|uid| old.contains(uid)) {
                 None => PollResult::Ready(()),
@@ -311,7 +311,7 @@ fn spread(spec: &DeploymentSpec) -> (Value, Value) {
 async fn no_replica_is_left(ctx: &Context) -> Result<(), StepError> {
     let before = ctx.scheduler_resource().await?.spec.replicas;
     let count = replicas(&deployments(ctx).get(names::SCHEDULER).await?);
-    ctx.step("none is asked for, and none is left", async {
+    ctx.step("no replica is requested, and none is left", async {
         ctx.set_scheduler_field("replicas", json!(0)).await?;
         replicas_are(ctx, 0).await
     })
@@ -377,7 +377,7 @@ impl Several {
 async fn one_replica_is_left(ctx: &Context) -> Result<(), StepError> {
     let several = several_replicas(ctx).await?;
     for wanted in [1, several.count] {
-        ctx.step(format!("{wanted} asked for, {wanted} there"), async {
+        ctx.step(format!("{wanted} requested, {wanted} running"), async {
             ctx.set_scheduler_field("replicas", json!(wanted)).await?;
             replicas_are(ctx, wanted).await
         })

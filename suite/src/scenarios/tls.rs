@@ -164,7 +164,10 @@ async fn accepted_by_scheduler(ctx: &Context) -> Result<(), StepError> {
     let profile = profile(ctx).await?;
     for pod in schedulers(ctx).await? {
         ctx.step(
-            format!("{} lets in who keeps to the profile", pod.name_any()),
+            format!(
+                "{} accepts clients that keep to the profile",
+                pod.name_any()
+            ),
             async {
                 let stream = ctx.connect_tls(&pod, SCHEDULER_PORT).await?;
                 let connection = stream.get_ref().1;
@@ -227,7 +230,10 @@ async fn exporters_have_flags(ctx: &Context) -> Result<(), StepError> {
         .filter(|set| groups.contains(&set.name_any()))
     {
         ctx.step(
-            format!("exporters of {} are told the profile", set.name_any()),
+            format!(
+                "exporters of {} have the flags of the profile",
+                set.name_any()
+            ),
             async {
                 let seen = super::config::tls_flags(set);
                 if seen == wanted {

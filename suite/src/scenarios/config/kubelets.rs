@@ -262,7 +262,7 @@ async fn policy_is_watched(ctx: &Context) -> Result<(), StepError> {
                 .await?;
         }
         let limit = ctx.deadlines().gone;
-        ctx.until("the pods of before are gone", limit, async || {
+        ctx.until("the old pods are gone", limit, async || {
             let now = ctx.scheduler_pods().await?;
             let left = now
                 .iter()

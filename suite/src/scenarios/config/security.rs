@@ -153,7 +153,7 @@ async fn exporters_follow_the_profile(ctx: &Context) -> Result<(), StepError> {
     let status = ctx.operator_resource().await?.status.unwrap_or_default();
     let sets = status.daemonsets;
     if sets.is_empty() {
-        return Err(StepError::fail("no exporters are asked for"));
+        return Err(StepError::fail("no exporters are requested"));
     }
     let servers = Api::<ApiServer>::all(ctx.client());
     let server = servers.get(CLUSTER).await?;

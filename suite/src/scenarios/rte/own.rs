@@ -14,7 +14,7 @@ use crate::scenario::StepError;
 pub(super) const METRICS_PORT: u16 = 2199;
 
 /// Arguments that keep two exporters of one node from disturbing each other, and the pod from waiting for what this exporter does not do.
-const QUIET: [&str; 4] = [
+const PRIVATE_ARGUMENTS: [&str; 4] = [
     "--podreadiness=false",
     "--watch-pods=false",
     "--add-nrt-owner=false",
@@ -78,7 +78,7 @@ pub(super) async fn start(
     ];
     let mut args: Vec<String> = container.args.take().unwrap_or_default();
     args.retain(|arg| path_flags.iter().any(|flag| arg.starts_with(flag)));
-    args.extend(QUIET.iter().map(|&arg| arg.to_owned()));
+    args.extend(PRIVATE_ARGUMENTS.iter().map(|&arg| arg.to_owned()));
     args.extend(arguments.iter().map(|&arg| arg.to_owned()));
     container.args = Some(args);
     container.ports = None;

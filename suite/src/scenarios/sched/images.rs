@@ -128,7 +128,7 @@ async fn only_trusted_images_are_run(ctx: &Context) -> Result<(), StepError> {
         ))
     })
     .await?;
-    ctx.step("the image of before is run again", async {
+    ctx.step("the old image runs again", async {
         ctx.set_scheduler_field("imageSpec", json!(before)).await
     })
     .await
